@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.conditions.findings import Finding
+from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
 from monitor.conditions.verdict_hours import judged
 from monitor.drift.verdicts import Split, Verdict, split
@@ -70,7 +70,7 @@ class Subject:
     """
 
     measure: Measure
-    finding: Finding | None
+    finding: Evidence | None
     key: SliceKey
     window: Span
     before: tuple[Span, ...]
@@ -89,7 +89,7 @@ class Subject:
         return replace(self, before=tuple(kept), left_out=tuple(span for span in self.before if span not in kept))
 
 
-def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first: int = 0) -> Subject:
+def subject(monitor: Monitor, findings: Iterable[Evidence], opened_at: int, first: int = 0) -> Subject:
     """What to look at, from what is known of an incident's opening: the gravest, all traffic before its slices.
 
     Where all that fell was the label coverage, the monitor's first measure is looked at beside it.
@@ -109,11 +109,11 @@ def subject(monitor: Monitor, findings: Iterable[Finding], opened_at: int, first
     return Subject(measure, finding, key, window, same_hours(window, fell_at, first))
 
 
-def _weight(finding: Finding) -> tuple[object, ...]:
+def _weight(finding: Evidence) -> tuple[object, ...]:
     return -SEVERITIES.index(finding.severity), finding.dimension, -finding.loss, finding.rule, finding.slice
 
 
-def _measure(monitor: Monitor, finding: Finding | None) -> Measure:
+def _measure(monitor: Monitor, finding: Evidence | None) -> Measure:
     """The reading that a finding is on; verdicts have one of their own, whatever the measure is called."""
     if finding is not None and finding.verdict and monitor.drift is not None:
         return judged(monitor.drift.measure)
@@ -139,14 +139,14 @@ class VerdictSplit:
         return cls(verdict.split, (verdict.end - length, verdict.end))
 
 
-def moved(then: Mapping[str, Any], now: Finding | None) -> dict[str, Any] | None:
+def moved(then: Mapping[str, Any], now: Evidence | None) -> dict[str, Any] | None:
     """What has become of a condition's figures since it was diagnosed, as JSON data; None if they are the same.
 
     Args:
         then: the finding of the diagnosis, as JSON data.
         now: that by which it began to fire as it is known now; None if, as the data were read again, it did not.
     """
-    was, fields = Finding.of(dict(then)), ("value", "before", "requests", "window", "end")
+    was, fields = evidence_of(dict(then)), ("value", "before", "requests", "window", "end")
     pairs = [(getattr(was, name), None if now is None else getattr(now, name)) for name in fields]
     if now is not None and all(a == b or (None not in (a, b) and abs(a - b) < SAME) for a, b in pairs):
         return None

@@ -10,12 +10,10 @@ from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
 from monitor.cli.render import count, interval, number, percent, signed, table_of
 from monitor.cli.version_report import compared, shown
-from monitor.conditions.advice import advice
-from monitor.conditions.finding_words import may_be_well, sentence
-from monitor.conditions.findings import Finding
+from monitor.conditions.assessment import with_first_version
+from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.thresholds import ConditionName
-from monitor.conditions.verdict_words import NAMES, beginning
-from monitor.conditions.version_words import new_version, weak_version, with_first_version
+from monitor.messages.explanation import advice, beginning, may_be_well, new_version, sentence, title_of, weak_version
 from monitor.messages.words import lasting, utc
 from monitor.types import NONE
 
@@ -65,9 +63,9 @@ class Told:
     is_over: bool = False
 
     @property
-    def fell(self) -> Finding | None:
+    def fell(self) -> Evidence | None:
         """What fell when it began to fire."""
-        return None if self.document is None or self.document["fell"] is None else Finding.of(self.document["fell"])
+        return None if self.document is None or self.document["fell"] is None else evidence_of(self.document["fell"])
 
 
 def lines(
@@ -114,7 +112,7 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     yield f"More:   {link or f'rankmon incidents show {incident.id}'}"
 
 
-def _where(document: Document | None, findings: Sequence[Finding]) -> str:
+def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
     """The slices that surely fell, those first that add most to the change."""
     parts = {} if document is None else {_slice(p): p for p in document["slices"] if p.get("before") is not None}
     sure = {name: p for name, p in parts.items() if (p.get("z") or 0.0) <= SURE and p["within"] < 0}
@@ -139,7 +137,7 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
         yield f"  {utc(step.at)}  {step.rule}{shown(where)}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
 
 
-def _fell(found: StoredIncident, opening: Finding | None) -> Iterator[str]:
+def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:
     """What fell from what to what, and since when: when it opened, and now if that is another thing."""
     incident = found.incident
     if opening is not None:
@@ -151,14 +149,14 @@ def _fell(found: StoredIncident, opening: Finding | None) -> Iterator[str]:
     closed = "" if incident.closed_at is None else f", {incident.state} at {utc(incident.closed_at)}"
     known = with_first_version([*([] if opening is None else [opening]), *found.findings], incident.opened_at)
     yield f"Since {beginning(incident, known)}; fired at {utc(incident.opened_at)}{closed}."
-    yield from filter(None, map(new_version, known))
-    yield from filter(None, map(weak_version, found.findings))
+    yield from (" ".join(told) for told in map(new_version, known) if told)
+    yield from (told for f in found.findings for told in weak_version(f))
     yield from [] if is_over else may_be_well(found.findings)
 
 
-def _by(finding: Finding) -> str:
+def _by(finding: Evidence) -> str:
     is_verdict = bool(finding.verdict)
-    return f"by verdict {NAMES.get(finding.verdict, finding.verdict)}" if is_verdict else f"by rule {finding.rule}"
+    return f"by verdict {title_of(finding.verdict)}" if is_verdict else f"by rule {finding.rule}"
 
 
 def _missing(one: Told) -> Iterator[str]:
@@ -437,7 +435,7 @@ def _shortened(rows: Sequence[str]) -> Sequence[str]:
 
 def _state(hour: Document) -> str:
     is_stored, verdict = hour["requests"] is not None, hour["verdict"]
-    said = [] if verdict is None else [str(NAMES.get(verdict, verdict))]
+    said = [] if verdict is None else [str(title_of(verdict))]
     if is_stored:
         said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
     return ", ".join(said) or ("–" if is_stored else "not stored by itself")

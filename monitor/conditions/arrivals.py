@@ -1,31 +1,18 @@
-"""What does not arrive: a source without new requests, labels that stay behind the requests; and what is misread.
-
-All are seen before any bucket suffers by it, and from the source as it is now, not from what is stored.
-"""
+"""Conditions on what arrives, seen in the source before any bucket suffers by it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
-from monitor.types import Monitor
-
-SOURCE_STALE, LABELS_LATE, MISREAD = "source_stale", "labels_late", "misread"
-ARRIVALS = frozenset({SOURCE_STALE, LABELS_LATE, MISREAD})
-
-LEAST_LAG = 3600
-"""Seconds beyond `lateness` by which labels may be behind the requests."""
-LEAST_EVENTS = 20.0
-"""That the requests since the newest one would usually have brought, for their absence to be no chance."""
+from monitor.conditions.evidence import Evidence, kinds, severity_of
+from monitor.types import Drift, Monitor
 
 
 @dataclass(frozen=True)
 class Misread:
-    """What the self-audit found that two ways of reading disagree on.
-
-    Attributes:
-        since, until: of the bucket, seconds.
-        what: the figure, by each of the two ways; empty if they agree.
-    """
+    """`what` two ways of reading the bucket [since, until) disagree on in a self-audit; empty if nothing."""
 
     since: int
     until: int
@@ -34,9 +21,9 @@ class Misread:
 
 @dataclass(frozen=True)
 class Arrived:
-    """The newest request and the newest event that a source has shown, seconds; None if none, or not looked for.
+    """The newest request and the newest event in a source, seconds; None if none, or not looked for.
 
-    `audited`: what a self-audit found; None if there was none.
+    `audited`: what a self-audit found; None without one.
     """
 
     request: float | None
@@ -48,48 +35,68 @@ NOTHING_YET = Arrived(None)
 
 
 @dataclass(frozen=True)
-class Lack:
-    """What has not arrived.
+class Arrivals:
+    """What a condition on arrivals looks at.
 
     Attributes:
-        since: time of the newest that has, seconds.
-        allowed: seconds for which that is no fault.
-        requests, events: of labels: the requests since, and the events that they would usually have brought.
+        now: seconds of the data's clock.
+        usual_events: events per request; None if unknown.
+        requests_since: requests in the stored buckets after an instant.
     """
 
-    since: int
-    allowed: int
-    requests: int = 0
-    events: float = 0.0
+    monitor: Monitor
+    arrived: Arrived
+    now: float
+    usual_events: Callable[[], float | None] = field(default=lambda: None)
+    requests_since: Callable[[float], int] = field(default=lambda since: 0)
 
 
-def stale(monitor: Monitor, arrived: Arrived, now: float) -> Lack | None:
-    """The source's silence at `now`, seconds; None if it is none, or shorter than is usual."""
-    allowed = monitor.ingest_delay + monitor.stale_after
-    if arrived.request is None or now - arrived.request <= allowed:
-        return None
-    return Lack(int(arrived.request), allowed)
+class Unknown(Exception):
+    """Whether a condition holds cannot be told now: it stays as it is."""
 
 
-def lag_allowed(monitor: Monitor) -> int:
-    """Seconds by which the newest event may be behind the newest request."""
-    return monitor.lateness + LEAST_LAG
+@dataclass(frozen=True, kw_only=True)
+class ArrivalEvidence(Evidence):
+    """What does not arrive, or arrives wrongly; `allowed` seconds of it are normal."""
+
+    precedence: ClassVar[int] = 0
+    """Above 0: while it fires it is shown in place of the newest verdict, the lowest first."""
+
+    allowed: int = 0
+
+    @classmethod
+    def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
+        """The evidence if the condition holds.
+
+        Raises:
+            Unknown: this cannot be told now.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def at(cls, drift: Drift, since: int, now: int, allowed: int = 0) -> Self:
+        """The evidence at `now` of what has been so since then."""
+        return cls(
+            rule=cls.kind,
+            severity=severity_of(drift, cls.kind),
+            end=now,
+            window=max(now - since, 1),
+            since=since,
+            value=0.0,
+            allowed=allowed,
+        )
 
 
-def is_behind(monitor: Monitor, arrived: Arrived) -> bool:
-    """Whether labels are so far behind the requests that it is to be looked into."""
-    if arrived.request is None or arrived.label is None:
-        return False
-    return arrived.request - arrived.label > lag_allowed(monitor)
+def arrival_kinds() -> list[type[ArrivalEvidence]]:
+    """The kinds of conditions on arrivals, by name."""
+    return [kind for _, kind in sorted(kinds().items()) if issubclass(kind, ArrivalEvidence)]
 
 
-def late(monitor: Monitor, arrived: Arrived, requests: int, usual: float) -> Lack | None:
-    """Labels that are behind, if it is no chance; None if they are not.
+def shown_as_verdict() -> list[str]:
+    """Names of the conditions that are shown in place of a verdict, the first first."""
+    return [kind.kind for kind in sorted(arrival_kinds(), key=lambda kind: kind.precedence) if kind.precedence]
 
-    Args:
-        requests: since the newest event.
-        usual: events for each request.
-    """
-    if arrived.label is None or not is_behind(monitor, arrived) or requests * usual < LEAST_EVENTS:
-        return None
-    return Lack(int(arrived.label), lag_allowed(monitor), requests, requests * usual)
+
+def arrival_names() -> frozenset[str]:
+    """Names of the conditions on arrivals."""
+    return frozenset(kind.kind for kind in arrival_kinds())

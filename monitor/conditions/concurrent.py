@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.conditions.findings import Beside, Changed, accounts_for
-from monitor.conditions.verdict_data import FLOOD
-from monitor.conditions.verdict_evidence import WEEK, Evidence
+from monitor.conditions.evidence import Changed, ConcurrentChange, accounts_for
+from monitor.conditions.observations import FLOOD, WEEK, Observations
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Alarm
@@ -58,14 +57,14 @@ class _Span(NamedTuple):
         now, usual = (share if share < 1 else 0.0 for share in found)
         return now, usual
 
-    def told(self, what: Changed, field: int) -> Beside:
+    def of(self, what: Changed, field: int) -> ConcurrentChange:
         """What came and what is usual, for each request with results unless it is these."""
         size = 1.0 if field == _REQUESTS else float(self.came[_REQUESTS])
         now, usual = (1.0, 1.0) if field == _REQUESTS else (1 - share for share in self.without_results)
-        return Beside(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
+        return ConcurrentChange(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
 
 
-def changed_beside(seen: Evidence, key: SliceKey, alarm: Alarm, end: int) -> tuple[Beside, ...]:
+def concurrent_changes(seen: Observations, key: SliceKey, alarm: Alarm, end: int) -> tuple[ConcurrentChange, ...]:
     """What changed with an alarm's fall, by its last day until `end`, seconds; the most telling first.
 
     Usual is what came in the same hours of the last week before the fall. Half as far apart must it be from the last
@@ -83,19 +82,19 @@ def changed_beside(seen: Evidence, key: SliceKey, alarm: Alarm, end: int) -> tup
     def fell(field: int, factor: float) -> bool:
         return week.ratio(field) <= 1 / factor and day.ratio(field) <= 1 / factor**0.5
 
-    found = list[Beside]()
+    found = list[ConcurrentChange]()
     if accounts_for(*week.without_results, 1 + alarm.effect):
-        found.append(Beside("no_results", *week.without_results))
+        found.append(ConcurrentChange("no_results", *week.without_results))
     if rose(_REQUESTS, FLOOD) and (1 + alarm.effect) * week.ratio(_REQUESTS) >= 1:
-        found.append(week.told("requests", _REQUESTS))
+        found.append(week.of("requests", _REQUESTS))
     if rose(_ITEMS, OTHER_LISTS) or fell(_ITEMS, OTHER_LISTS):
-        found.append(week.told("items", _ITEMS))
+        found.append(week.of("items", _ITEMS))
     if seen.has_events and rose(_EVENTS, MORE_EVENTS) and week.came[_EVENTS] >= LEAST_EVENTS:
-        found.append(week.told("events", _EVENTS))
+        found.append(week.of("events", _EVENTS))
     return tuple(found)
 
 
-def _span(seen: Evidence, key: SliceKey, since: int, until: int, back: int) -> _Span:
+def _span(seen: Observations, key: SliceKey, since: int, until: int, back: int) -> _Span:
     """[since, until) beside the same hours `back` seconds before, but for hours of bad data in either."""
     sound = seen.traffic.without(seen.masked, step_of(seen.width))
     now, past = sound.between(since, until), sound.between(since - back, until - back)

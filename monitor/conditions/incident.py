@@ -14,16 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from monitor.conditions.arrivals import ARRIVALS
+from monitor.conditions.evidence import MATTERS, Matter, kind_of
 from monitor.conditions.rules import Rule, Severity, worst
 from monitor.conditions.thresholds import Change, ConditionName
-from monitor.drift.verdicts import DATA_KINDS
 from monitor.series.windows import SliceKey
 
 IncidentState = Literal["firing", "resolved", "withdrawn"]
-
-Matter = Literal["quality", "data"]
-MATTERS: tuple[Matter, ...] = ("quality", "data")
 
 
 def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
@@ -32,8 +28,10 @@ def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
     Args:
         rules: of the monitor; those on the label coverage are about the data.
     """
-    on_data = {rule.name for rule in rules if rule.is_about_data}
-    return "data" if name[0] in DATA_KINDS | ARRIVALS | on_data else "quality"
+    kind = kind_of(name[0])
+    if kind is not None:
+        return kind.audience
+    return "data" if any(rule.is_about_data for rule in rules if rule.name == name[0]) else "quality"
 
 
 def by_matter(

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import monitor.config.alert_shape as shape
+from monitor.conditions.evidence import condition_names
 from monitor.conditions.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, is_beyond
-from monitor.conditions.verdict_conditions import VERDICTS
 from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
 from monitor.config.fields import Amount, http_address
 from monitor.config.report import Report, Where, nearest
@@ -28,7 +28,7 @@ def build_rules(scope: Scope, monitor: Monitor) -> tuple[Rule, ...]:
     """The alert rules of a monitor; what is wrong with one is reported, and it is left out."""
     found: dict[str, Rule] = {}
     for index, alert in enumerate(scope.shape.alerts):
-        if alert.name in VERDICTS:
+        if alert.name in condition_names():
             scope.refuse(f"{alert.name!r} is the name of a verdict; take another", "alerts", index, "name")
         elif alert.name in found:
             scope.refuse(f"{alert.name!r} is the name of a rule above already; take another", "alerts", index, "name")

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from monitor.conditions import arrivals as a
-from monitor.conditions.arrivals import Arrived, Lack, Misread
-from monitor.conditions.findings import Finding
+from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown, arrival_kinds, arrival_names
+from monitor.conditions.evidence import Evidence, severity_of
 from monitor.conditions.thresholds import Change, Condition, ConditionName
-from monitor.conditions.verdict_conditions import severity_of
-from monitor.conditions.verdict_data import of_lack, of_misread
 from monitor.drift.levels import CROWD
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.fold import CHANGED, Begin, Checkpoint, Events, Past
@@ -40,7 +37,7 @@ class ArrivalConditions:
     identity = "arrivals"
 
     def has(self, name: ConditionName) -> bool:
-        return name[0] in a.ARRIVALS
+        return name[0] in arrival_names()
 
     def judges(self, name: ConditionName) -> bool:
         return True
@@ -59,18 +56,20 @@ class ArrivalConditions:
         if until < self.end:
             return begin.conditions, Events()
         after, events = dict[ConditionName, Condition](), Events()
-        lacks, unknown = self._lacks(past, begin)
-        for kind in sorted(a.ARRIVALS):
-            name, lack = (kind, "", ""), lacks.get(kind)
+        for kind in arrival_kinds():
+            name: ConditionName = (kind.kind, "", "")
             was = self._standing(begin.conditions.get(name))
             if was is not None and self.is_restated:
                 self._place_again(name, was, events)
-            if lack is not None:
-                after[name] = self._fire(name, was, lack, events)
-            elif was is not None and kind in unknown:
-                after[name] = was
+            try:
+                evidence = kind.detect(self._arrivals(past, begin), self.drift)
+            except Unknown:
+                after |= {} if was is None else {name: was}
+                continue
+            if evidence is not None:
+                after[name] = self._fire(name, was, evidence, events)
             elif was is not None:
-                self._end(name, was, _lacking(past, begin), events)
+                self._end(kind, was, _lacking(past, begin), events)
         return after, events
 
     def _standing(self, was: Condition | None) -> Condition | None:
@@ -79,7 +78,7 @@ class ArrivalConditions:
         return None if was is None or was.state != "firing" or is_ahead else was
 
     def _change(self, name: ConditionName, since: int, at: int, fires: bool = True) -> Change:
-        severity = severity_of(self.drift, name)
+        severity = severity_of(self.drift, name[0])
         if fires:
             return Change(name, severity, False, "ok", "firing", since, at)
         return Change(name, severity, False, "firing", "ok", since, at)
@@ -93,51 +92,35 @@ class ArrivalConditions:
         if (known := self._known(name)) is not None:
             events.evidence[change] = known
 
-    def _fire(self, name: ConditionName, was: Condition | None, lack: Lack | Misread, events: Events) -> Condition:
-        now, drift = int(self.now), self.drift
-        found = of_lack(drift, name, lack, now) if isinstance(lack, Lack) else of_misread(drift, name, lack, now)
-        events.newest[name] = found
+    def _fire(self, name: ConditionName, was: Condition | None, evidence: ArrivalEvidence, events: Events) -> Condition:
+        now = int(self.now)
+        events.newest[name] = evidence
         if was is None:
-            change = self._change(name, lack.since, now)
+            change = self._change(name, evidence.since, now)
             events.changes.append(change)
-            events.evidence[change] = events.newest[name]
-        since = lack.since if was is None or was.since is None else was.since
+            events.evidence[change] = evidence
+        since = evidence.since if was is None or was.since is None else was.since
         return Condition("firing", since, 0, now)
 
-    def _end(self, name: ConditionName, was: Condition, lacks: str, events: Events) -> None:
-        now = int(self.now)
+    def _end(self, kind: type[ArrivalEvidence], was: Condition, lacks: str, events: Events) -> None:
+        name, now = (kind.kind, "", ""), int(self.now)
         since = now if was.since is None else was.since
         change = self._change(name, since, now, fires=False)
         events.changes.append(change)
-        # What there was to say when it was last so; nothing arrives late any more.
-        known = self._known(name) or of_lack(self.drift, name, Lack(since, 0), now)
+        known = self._known(name) or kind.at(self.drift, since, now)  # as it was when it last held
         events.evidence[change] = replace(known, lacks=lacks)
 
-    def _known(self, name: ConditionName) -> Finding | None:
+    def _known(self, name: ConditionName) -> Evidence | None:
         """What was last said of a condition that fires."""
         found = () if self.incident is None else self.incident.findings
         return next((one for one in found if one.rule == name[0]), None)
 
-    def _lacks(self, past: Past, begin: Begin) -> tuple[dict[str, Lack | Misread], set[str]]:
-        """(what does not arrive, and of what it cannot be told)."""
-        arrived, monitor = self.arrived, self.monitor
-        if arrived is None:
-            return {}, set(a.ARRIVALS)
-        found: dict[str, Lack | Misread] = {}
-        unknown = set[str]() if arrived.request is not None else {a.SOURCE_STALE}
-        if arrived.audited is None:
-            unknown.add(a.MISREAD)
-        elif arrived.audited.what:
-            found[a.MISREAD] = arrived.audited
-        if (lack := a.stale(monitor, arrived, self.now)) is not None:
-            found[a.SOURCE_STALE] = lack
-        if a.is_behind(monitor, arrived):
-            usual = _usual_events(begin)
-            if usual is None:
-                unknown.add(a.LABELS_LATE)
-            elif (lack := a.late(monitor, arrived, past.requests_since(int(arrived.label or 0)), usual)) is not None:
-                found[a.LABELS_LATE] = lack
-        return found, unknown
+    def _arrivals(self, past: Past, begin: Begin) -> Arrivals:
+        """What the kinds look at. Raises Unknown if the source was not looked at."""
+        if self.arrived is None:
+            raise Unknown
+        requests_since = lambda since: past.requests_since(int(since))  # noqa: E731
+        return Arrivals(self.monitor, self.arrived, self.now, lambda: _usual_events(begin), requests_since)
 
 
 def _lacking(past: Past, begin: Begin) -> str:

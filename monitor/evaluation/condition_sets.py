@@ -8,24 +8,24 @@ from functools import cached_property
 from itertools import chain
 
 from monitor.causes.diagnosis import dimensions, version_slice
-from monitor.conditions.findings import Finding, Unjudged, find
+from monitor.conditions.evidence import kind_of
+from monitor.conditions.kinds.degraded import Degraded, evidence_at
+from monitor.conditions.kinds.rows_refused import RowsRefused
+from monitor.conditions.kinds.threshold import Unjudged, find
+from monitor.conditions.observations import Observations
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View, evaluate, follow
-from monitor.conditions.verdict_conditions import (
-    DEGRADED,
-    FOLDED,
+from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdicts import (
     MASKED,
-    REFUSED,
-    Seen,
+    ConditionEvent,
+    DataEvidence,
     Span,
     name_of,
+    verdict_names,
     withdrawn_ahead,
 )
-from monitor.conditions.verdict_conditions import follow as follow_verdicts
-from monitor.conditions.verdict_data import calming, how_it_ended, with_reasons
-from monitor.conditions.verdict_evidence import Evidence
-from monitor.conditions.verdict_findings import finding
-from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdicts import follow as follow_verdicts
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
@@ -165,7 +165,7 @@ class VerdictConditions:
         return self.monitor.definition(self.drift.measure).id, self.monitor.traffic.id
 
     def has(self, name: ConditionName) -> bool:
-        return name[0] in FOLDED
+        return name[0] in verdict_names()
 
     def judges(self, name: ConditionName) -> bool:
         return True
@@ -214,7 +214,9 @@ class VerdictConditions:
             self._describe(past, {told[change]: seen[change] for change in told}, after, events)
         return after, events
 
-    def judge(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, dict[Change, Seen], VerdictUpdate]:
+    def judge(
+        self, past: Past, begin: Begin, until: int
+    ) -> tuple[Conditions, dict[Change, ConditionEvent], VerdictUpdate]:
         """The conditions at the last step that ended by `until`, their changes on the way, and the verdicts."""
         assert begin.verdicts is not None
         known, found = begin.verdicts.checkpoint, list[Verdict]()
@@ -235,7 +237,9 @@ class VerdictConditions:
         spans = [reset.ahead for reset in self.resets]
         return [span for span in spans if span is not None and span[0] < span[1]]
 
-    def _describe(self, past: Past, changes: Mapping[Change, Seen], after: Conditions, events: Events) -> None:
+    def _describe(
+        self, past: Past, changes: Mapping[Change, ConditionEvent], after: Conditions, events: Events
+    ) -> None:
         """Evidence of events, and of what fires at the end."""
         assert events.verdicts is not None
         found, firing = events.verdicts.verdicts, [name for name, c in after.items() if c.state == "firing"]
@@ -243,27 +247,26 @@ class VerdictConditions:
             return
         last, starts = found[-1], [c.since for c in after.values() if c.since is not None]
         begin = min([last.end, *starts, *(change.since for change in changes)]) - REACH
-        evidence = self._evidence(past, events.verdicts, begin)
+        observed = self._observations(past, events.verdicts, begin)
         for change, seen in changes.items():
             fires = change.became == "firing"
             verdict = seen.verdict if fires else _last_of(change.name, past, events.verdicts, seen.verdict)
-            told = finding(evidence, change.name, verdict, seen.alarm if fires else None, change.since)
+            told = evidence_at(observed, change.name, verdict, seen.alarm if fires else None, change.since)
             told = self._with_reasons(told, past)
-            events.evidence[change] = told if fires else how_it_ended(evidence, told, seen)
+            events.evidence[change] = told if fires else told.resolved(observed, seen)
         alarms = {name_of(self.drift, alarm.unit): alarm for alarm in last.alarms}
         for name in firing:
             verdict = _last_of(name, past, events.verdicts, last)
-            told = finding(evidence, name, verdict, alarms.get(name), after[name].since or last.end)
-            told = self._with_reasons(told, past)
-            events.newest[name] = told if name[0] == DEGRADED else calming(told, after[name], self.step)
+            told = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
+            events.newest[name] = self._with_reasons(told, past).calming(after[name], self.step)
 
-    def _evidence(self, past: Past, update: VerdictUpdate, since: int) -> Evidence:
-        """What findings are worked out from, from `since` on."""
+    def _observations(self, past: Past, update: VerdictUpdate, since: int) -> Observations:
+        """What is stored from `since` on."""
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
         known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
         known += [] if update.anew else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
         version = version_slice(monitor)
-        return Evidence(
+        return Observations(
             self.drift,
             monitor.bucket,
             past.history(monitor.definition(self.drift.measure), since, until),
@@ -275,17 +278,18 @@ class VerdictConditions:
             dimensions=tuple(one.dimension for one in dimensions(monitor)),
         )
 
-    def _with_reasons(self, found: Finding, past: Past) -> Finding:
-        """Of refused rows, with the reasons of its hours: at most the day before it, and what told it first."""
-        if found.verdict != REFUSED:
+    def _with_reasons(self, found: Degraded | DataEvidence, past: Past) -> Degraded | DataEvidence:
+        """Of refused rows, with the reasons of its hours: at most the day before it, and its first window."""
+        if not isinstance(found, RowsRefused):
             return found
         rows = past.refused(max(found.since, found.end - DAY) - found.window, found.end)
-        return with_reasons(found, {reason: number for reason, number in rows.items() if reason not in HARMLESS})
+        return found.with_reasons({reason: number for reason, number in rows.items() if reason not in HARMLESS})
 
 
 def _last_of(name: ConditionName, past: Past, update: VerdictUpdate, until: Verdict) -> Verdict:
     """The verdict that a condition's figures are of: of broken data, the last that found them so."""
-    if name[0] == DEGRADED:
+    kind = kind_of(name[0])
+    if kind is None or not issubclass(kind, DataEvidence):
         return until
-    known = next((v for v in reversed(update.verdicts) if v.end <= until.end and v.kind == name[0]), None)
+    known = next((v for v in reversed(update.verdicts) if v.end <= until.end and kind.holds(v)), None)
     return known or (None if update.anew else past.newest(name[0])) or until

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from monitor.conditions.findings import Finding, Unjudged
+from monitor.conditions.evidence import Evidence
+from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View
 from monitor.drift.series import Hours
@@ -66,8 +67,8 @@ class Events:
     """
 
     changes: list[Change] = field(default_factory=list)
-    evidence: dict[Change, Finding] = field(default_factory=dict)
-    newest: dict[ConditionName, Finding] = field(default_factory=dict)
+    evidence: dict[Change, Evidence] = field(default_factory=dict)
+    newest: dict[ConditionName, Evidence] = field(default_factory=dict)
     unjudged: dict[ConditionName, Unjudged | None] = field(default_factory=dict)
     reasons: dict[Change, str] = field(default_factory=dict)
     verdicts: VerdictUpdate | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monitor.conditions.findings import Finding
-from monitor.conditions.incident import MATTERS, Firing, Incident, Matter, Placed, by_matter, gather, matter_of
+from monitor.conditions.evidence import MATTERS, Evidence, Matter, QualityEvidence, severity_of
+from monitor.conditions.incident import Firing, Incident, Placed, by_matter, gather, matter_of
+from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Drop, is_beyond, worst
 from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
-from monitor.conditions.verdict_conditions import DEGRADED, severity_of
-from monitor.conditions.verdict_words import lacking_since
-from monitor.drift.verdicts import SLICE_KINDS
+from monitor.conditions.verdicts import DEGRADED
 from monitor.evaluation.fold import Checkpoint, Events
 from monitor.store.alerts import AlertState, StoredIncident
 from monitor.types import Drift, Monitor
@@ -116,7 +116,7 @@ def opened_by(
     found, recorded = dict[Matter, Incident](), list(recorded)
     for matter in MATTERS:
         firing = {
-            name: Firing(severity_of(drift, name), drift.retrain and name[0] == DEGRADED, condition.since or at)
+            name: Firing(severity_of(drift, name[0]), drift.retrain and name[0] == DEGRADED, condition.since or at)
             for name, condition in conditions.items()
             if condition.state == "firing" and matter_of(name) == matter
         }
@@ -178,20 +178,26 @@ def described(
         known = _with_origin(former, _with_origin(changed, events.newest))
         since = events.unjudged
         fires = [(name, known[name]) for name in incident.firing or {} if name in known]
-        findings = [replace(f, unjudged=since.get(name, f.unjudged)) for name, f in fires]
+        findings = [
+            replace(f, unjudged=since.get(name, f.unjudged)) if isinstance(f, Threshold) else f for name, f in fires
+        ]
     else:
         ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
         findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())
-    fired = {name: f.before_when_fired for name, f in former.items()}
+    fired = {name: f.before_when_fired for name, f in former.items() if isinstance(f, QualityEvidence)}
     fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
-    findings = [replace(f, before_when_fired=fired.get((f.rule, f.dimension, f.slice))) for f in findings]
+    findings = [
+        replace(f, before_when_fired=fired.get(f.name)) if isinstance(f, QualityEvidence) else f for f in findings
+    ]
     if incident.state == "resolved":
-        findings = [replace(f, still_below=_still_below(monitor, f)) for f in findings]
-    begun = replace(incident, began_at=min([incident.began_at, *lacking_since(findings)]))
+        findings = [
+            replace(f, still_below=_still_below(monitor, f)) if isinstance(f, Threshold) else f for f in findings
+        ]
+    begun = replace(incident, began_at=min([incident.began_at, *(at for f in findings for at in f.lacking_since)]))
     return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
 
 
-def _still_below(monitor: Monitor, finding: Finding) -> float | None:
+def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
     """Where a condition fired that is over, if the value is still below that, for its baseline followed it down.
 
     Only a trailing baseline does; of another one, the value when it fired may be that of another hour of the week.
@@ -203,19 +209,18 @@ def _still_below(monitor: Monitor, finding: Finding) -> float | None:
     return below if finding.value is not None and is_beyond(finding.value, below, rule.rises) else None
 
 
-def _of_slices(was: Finding | None, now: Finding) -> Finding:
+def _of_slices(was: Evidence | None, now: Evidence) -> Evidence:
     """What is over, with the slices whose data had been broken."""
-    is_over = now.rule in SLICE_KINDS and not now.slices and was is not None
-    return replace(now, slices=was.slices) if is_over and was is not None else now
+    return replace(now, slices=was.slices) if now.is_of_slices and not now.slices and was is not None else now
 
 
 def _with_origin(
-    before: Mapping[ConditionName, Finding], after: Mapping[ConditionName, Finding]
-) -> dict[ConditionName, Finding]:
+    before: Mapping[ConditionName, Evidence], after: Mapping[ConditionName, Evidence]
+) -> dict[ConditionName, Evidence]:
     """The later findings; those of verdicts with where the fall came from, which is known from when it was found."""
     found = {**before, **after}
     for name in before.keys() & after.keys():
         was, now = before[name], after[name]
-        if now.verdict == DEGRADED and not now.figures:
-            found[name] = replace(now, slices=was.slices, figures=was.figures)
+        if isinstance(now, Degraded) and isinstance(was, Degraded) and now.split is None:
+            found[name] = replace(now, slices=was.slices, split=was.split)
     return found

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from monitor.conditions.finding_words import sentence
-from monitor.conditions.incident import Incident, Matter, by_matter, gather
+from monitor.conditions.evidence import Matter, QualityEvidence, condition_names, is_grave_on_data
+from monitor.conditions.incident import Incident, by_matter, gather
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.conditions.thresholds import Change, ConditionName, View, bounds, evaluate, follow, keys_of
-from monitor.conditions.verdict_conditions import COLLAPSES, VERDICTS
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.conditions.verdict_words import condition
 from monitor.drift.verdicts import Kind, Verdict
 from monitor.errors import InputError
 from monitor.evaluation.retraining import asking_since
 from monitor.evaluation.run import Hindsight, StoredPast, judge_past
 from monitor.measures.measure import Measure
+from monitor.messages.explanation import condition, sentence
 from monitor.messages.words import utc
 from monitor.series.partials import TRAFFIC_FIELDS
 from monitor.series.windows import SliceKey
@@ -218,7 +217,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
         told = next((found.evidence[change] for change in fired if change in found.evidence), None)
         by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
         why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
-        grown = next((change.at for change in fired if change.name[0] in COLLAPSES), None)
+        grown = next((change.at for change in fired if is_grave_on_data(change.name[0])), None)
         yield Found(incident, by, why, is_before, asked.get(incident.id), grown)
 
 
@@ -245,7 +244,8 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
 def _is_held_back(incident: Incident, found: Hindsight) -> bool:
     """Whether something changed with what fired that may be all there is to it."""
     fired = (p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing")
-    return any(found.evidence[change].beside for change in fired if change in found.evidence)
+    known = (found.evidence[change] for change in fired if change in found.evidence)
+    return any(isinstance(one, QualityEvidence) and one.concurrent for one in known)
 
 
 def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:
@@ -285,9 +285,9 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
     if monitor.drift is not None and monitor.alerts:
         yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
     if monitor.drift is not None:
-        mine = [c for c in every if c.name[0] in VERDICTS]
+        mine = [c for c in every if c.name[0] in condition_names()]
         yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d", mine, span)
-    if gone := [c for c in placed if c.name[0] in COLLAPSES]:
+    if gone := [c for c in placed if is_grave_on_data(c.name[0])]:
         yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
     for rule in monitor.alerts:
         mine = [c for c in placed if c.name[0] == rule.name]

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from monitor.causes.diagnosis import Subject
-from monitor.conditions.advice import changed_beside, labels_are_suspect
-from monitor.conditions.concurrent_words import held_back_by
-from monitor.conditions.incident import Incident, Matter
-from monitor.conditions.verdict_conditions import DEGRADED
+from monitor.conditions.assessment import Assessment
+from monitor.conditions.evidence import Matter
+from monitor.conditions.incident import Incident
+from monitor.conditions.verdicts import DEGRADED
 from monitor.drift.constants import SETTLING_DAYS
 from monitor.drift.verdicts import Verdict
+from monitor.messages.explanation import held_back_by
 from monitor.messages.notification import key
 from monitor.messages.words import lasting, utc
 from monitor.series import partials as b
@@ -88,9 +89,9 @@ def in_the_way(
     if current is None or not asks(current):
         return ""
     incident = current.incident
-    if "data" in opened or labels_are_suspect(current.findings):
+    if "data" in opened or Assessment(current.findings).labels_are_suspect:
         return "the data are broken"
-    if (changed := changed_beside(current.findings)) is not None:
+    if (changed := Assessment(current.findings).concurrent) is not None:
         return held_back_by(changed)
     if any(_is_taken(incident, said) for said in accepted):
         return "what it is about was taken for the new level"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from monitor.conditions.arrivals import Arrived
-from monitor.conditions.findings import Finding
-from monitor.conditions.incident import Incident, Matter, Placed
+from monitor.conditions.evidence import Evidence, Matter
+from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View
 from monitor.conditions.verdict_hours import hours, step_of
@@ -321,7 +321,7 @@ class Hindsight:
     until: int
     incidents: Sequence[StoredIncident]
     placed: Sequence[Placed]
-    evidence: Mapping[Change, Finding]
+    evidence: Mapping[Change, Evidence]
     verdicts: Sequence[Verdict]
 
 

@@ -6,16 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from monitor.conditions.findings import Finding, reason
+from monitor.conditions.evidence import Evidence, is_grave_on_data
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
-from monitor.conditions.verdict_conditions import COLLAPSES
-from monitor.conditions.verdict_words import reason as verdict_reason
-from monitor.drift.verdicts import SLICE_KINDS
 from monitor.evaluation.fold import GONE, Events
 from monitor.evaluation.incidents import IncidentUpdate
 from monitor.evaluation.retraining import due, evidence
+from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
 from monitor.messages.words import CALLED
 from monitor.series.finality import final_age
@@ -123,18 +121,16 @@ def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, s
     return is_graver or not after <= before or _joined(known, stored.findings), not before <= after
 
 
-def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Finding], Severity | None]:
+def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Evidence], Severity | None]:
     """What was said of an incident when it was told last; where that is not known, as it was stored."""
     if last is not None:
         return () if last.kind in ("resolved", "withdrawn") else last.findings, last.severity
     return ((), None) if was is None else (was.findings, was.incident.severity)
 
 
-def _joined(was: Sequence[Finding], now: Sequence[Finding]) -> bool:
+def _joined(was: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
     """Whether the data of further slices are broken."""
-    before, after = (
-        {(f.rule, s.slice) for f in some if f.rule in SLICE_KINDS for s in f.slices} for some in (was, now)
-    )
+    before, after = ({(f.rule, s.slice) for f in some if f.is_of_slices for s in f.slices} for some in (was, now))
     return not after <= before
 
 
@@ -161,7 +157,7 @@ def _notices(
     return [(target, notice) for target in here]
 
 
-def _over(stored: StoredIncident, last: Notification | None) -> list[Finding]:
+def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
     """What was told of an incident on the quality, and is over while the rest goes on."""
     if last is None or stored.incident.matter != "quality":
         return []
@@ -178,7 +174,7 @@ def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
 
 
 def _has_collapsed(incident: Incident) -> bool:
-    return any(name[0] in COLLAPSES for name in incident.firing or {})
+    return any(is_grave_on_data(name[0]) for name in incident.firing or {})
 
 
 def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
@@ -222,8 +218,7 @@ def _recorded(placed: Placed, events: Events, now: float) -> Transition:
     return replace(found, reason=events.reasons.get(placed.change, found.reason))
 
 
-def transition(placed: Placed, finding: Finding | None, now: float) -> Transition:
+def transition(placed: Placed, finding: Evidence | None, now: float) -> Transition:
     change = placed.change
-    of_verdict = finding is not None and finding.verdict and change.became != "withdrawn"
-    said = (verdict_reason if of_verdict else reason)(change.was, change.became, finding)
+    said = reason(change.was, change.became, finding)
     return Transition(placed.incident, *change.name, change.was, change.became, change.at, now, said, finding)

@@ -110,6 +110,71 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
 
 
+LONGEST_SLICE = 60
+
+
+def named(dimension: str, value: str) -> str:
+    """A slice on one line, however long or odd its value is.
+
+    >>> named("device", "mobile ")
+    "device='mobile '"
+    """
+    return f"{dimension}={shown(value)}"
+
+
+def shown(value: str) -> str:
+    """A value of a slice, or a version, on one line: a long one is cut, and blanks at its ends are quoted."""
+    printed = plain(value, one_line=True)
+    printed = printed if printed == printed.strip() else f"'{printed}'"
+    return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
+
+
+def share_of(value: float) -> str:
+    """A share in percent, a small one to a tenth.
+
+    >>> share_of(0.25), share_of(0.004)
+    ('25 %', '0.4 %')
+    """
+    return f"{100 * value:.{0 if value >= 0.01 else 1}f} %"
+
+
+AS_LABELS = 0.5
+"""Of a fall, from which on that of the share of requests with a label may explain it."""
+
+
+def decayed(change: float, of_labels: float | None = None) -> str:
+    """That the level is below its reference by a relative change, but fell too slowly for an alarm.
+
+    Args:
+        of_labels: relative change of the share of requests with a label, if known.
+
+    >>> decayed(-0.0712)
+    'the level has fallen by 7.1 % since the reference, too slowly for an alarm: retrain'
+    >>> decayed(-0.0712, -0.065).partition("alarm")[2]
+    ', and the share of requests with a label by 6.5 %: see whether labels are lost, else retrain'
+    """
+    fell = f"the level has fallen by {-100 * change:.1f} % since the reference, too slowly for an alarm"
+    if of_labels is None or of_labels > AS_LABELS * change:
+        return f"{fell}: retrain"
+    labels = f"the share of requests with a label by {-100 * of_labels:.1f} %"
+    return f"{fell}, and {labels}: see whether labels are lost, else retrain"
+
+
+LEAST_UNJUDGED = 0.05
+"""Share of the requests that must be unjudged to be mentioned."""
+
+
+def not_judged(share: float) -> list[str]:
+    """That many requests are of slices without a baseline.
+
+    >>> not_judged(0.4956)
+    ['50 % of the requests are not judged: their slices are too new to have a baseline']
+    """
+    if share < LEAST_UNJUDGED:
+        return []
+    return [f"{share_of(share)} of the requests are not judged: their slices are too new to have a baseline"]
+
+
 def utc(instant: int | None) -> str:
     """`2022-02-24 05:00 UTC`.
 

@@ -22,4 +22,4 @@ class Log:
         """Write it down; this cannot fail."""
         level = logging.INFO if notification.kind in ("resolved", "test") else logging.WARNING
         log.log(level, "%s [%s, incident %s] %s", notification.kind, notification.severity, notification.incident,
-                notification.title + "\n" + notification.text)  # fmt: skip
+                notification.title + "\n" + notification.full_text)  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 from markupsafe import Markup
 
 from monitor.conditions.verdict_hours import judged
-from monitor.conditions.verdict_words import NAMES
 from monitor.drift.verdicts import VerdictPoint
+from monitor.messages.explanation import title_of
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot
 from monitor.page.words import TEMPLATES, caption, change
 from monitor.service.history import VerdictHistory
@@ -89,4 +89,4 @@ def _told(history: VerdictHistory) -> Iterator[dict[str, Any]]:
     newest = history.newest
     for period in sorted((*history.troubles, *history.mixes), key=lambda s: s.since, reverse=True)[:MAX_PERIODS]:
         goes_on = newest is not None and period.until == newest.end
-        yield {"period": period, "goes_on": goes_on, "name": NAMES[period.kind] if period.kind else ""}
+        yield {"period": period, "goes_on": goes_on, "name": title_of(period.kind) if period.kind else ""}

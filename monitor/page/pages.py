@@ -9,17 +9,15 @@ from urllib.parse import quote
 
 from monitor import __version__
 from monitor.clock import Clock
-from monitor.conditions.advice import advice
-from monitor.conditions.concurrent_words import told_beside
-from monitor.conditions.finding_words import each_sentence, may_be_well
-from monitor.conditions.findings import Finding, SliceFall
+from monitor.conditions.evidence import Evidence, SliceFall
 from monitor.conditions.incident import Incident
 from monitor.conditions.rules import COVERAGE
-from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_hours import judged
-from monitor.conditions.verdict_words import NAMES, beginning, decayed, not_judged, topic
+from monitor.conditions.verdicts import DEGRADED
+from monitor.messages.explanation import advice, beginning, changes, each_sentence, may_be_well, title_of
 from monitor.messages.notification import About, notification
-from monitor.messages.words import ago, command, counted, lasting, over_the_last
+from monitor.messages.templates import topic
+from monitor.messages.words import ago, command, counted, decayed, lasting, not_judged, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
@@ -170,7 +168,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
         "where": list(dict.fromkeys(f.where or "all traffic" for f in told.findings)),
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
         "fell_when_fired": any(f.verdict for f in fell),
-        "sentences": [text for f, sentence in sentences for text in (sentence, *told_beside(f))],
+        "sentences": [text for f, sentence in sentences for text in (sentence, *changes(f))],
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
         "outlook": may_be_well(told.findings),
@@ -182,7 +180,7 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
     }
 
 
-def _fall(finding: Finding, fall: SliceFall) -> str:
+def _fall(finding: Evidence, fall: SliceFall) -> str:
     say = percent if finding.judged == COVERAGE else number
     moved = f"{say(fall.before)} to" if fall.before is not None else "new at"
     return f"{fall.dimension}={fall.slice} {moved} {say(fall.value)} ({percent(fall.share)} of requests)"
@@ -214,10 +212,10 @@ def _refused(snapshot: MonitorSnapshot, incident: Incident) -> str:
     return ", ".join(counted(n, reason) for reason, n in sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
 
-def _about(finding: Finding) -> str:
+def _about(finding: Evidence) -> str:
     if finding.verdict and finding.verdict != DEGRADED:
         return topic(finding)
-    by = f"verdict {NAMES[finding.verdict]}" if finding.verdict else f"rule {finding.rule}"
+    by = f"verdict {title_of(finding.verdict)}" if finding.verdict else f"rule {finding.rule}"
     return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
 
 
@@ -235,7 +233,7 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
     verdict, drift = snapshot.verdict, snapshot.monitor.drift
     if verdict is None or drift is None:
         return None
-    parts = [NAMES[snapshot.verdict_kind]]
+    parts = [title_of(snapshot.verdict_kind)]
     if verdict.observed is not None and verdict.expected is not None:
         over = over_the_last(verdict.observed_span)
         parts.append(f"{number(verdict.observed)} {over}, {number(verdict.expected)} expected")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from monitor.conditions.verdict_conditions import DEGRADED
-from monitor.conditions.verdict_words import NAMES
+from monitor.conditions.verdicts import DEGRADED
+from monitor.messages.explanation import title_of
 from monitor.page.words import change, percent, utc
 from monitor.series.windows import Point
 from monitor.service.history import SeriesHistory
@@ -73,7 +73,7 @@ def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list
 def _incident(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     if snapshot.data_incident is not None:
         about = snapshot.data_incident.incident
-        known = (NAMES[f.verdict] if f.verdict else "labels missing" for f in snapshot.data_incident.findings)
+        known = (title_of(f.verdict) if f.verdict else "labels missing" for f in snapshot.data_incident.findings)
         names = dict.fromkeys(known)
         said = ", ".join(names) or "data"
         yield MonitorState(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")

@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monitor.conditions.arrivals import NOTHING_YET, Arrived, stale
+from monitor.conditions.arrivals import NOTHING_YET, Arrived
+from monitor.conditions.kinds.source_stale import stale_since
 from monitor.errors import ClockError, SourceError
 from monitor.messages.words import utc
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState, believed, due_buckets, final_age, is_final, is_over
@@ -270,7 +271,7 @@ class _Cycle:
         if is_real and theirs is not None:
             is_behind = theirs - self.now >= DAY and fresh.future_rows > 0
             is_empty = request is None and self.now - theirs >= DAY
-            is_silent, is_by_theirs = (stale(self.monitor, arrived, at) is not None for at in (self.now, theirs))
+            is_silent, is_by_theirs = (stale_since(self.monitor, arrived, at) is not None for at in (self.now, theirs))
             if is_behind or is_empty or (self.now - theirs > CLOCK_TOLERANCE and is_silent and not is_by_theirs):
                 raise self._clock_error(f"by the source's clock it is {utc(int(theirs))}")
         return arrived, fresh.future_rows

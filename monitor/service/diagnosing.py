@@ -16,15 +16,21 @@ from typing import Any
 
 from monitor.causes import diagnosis as d
 from monitor.causes.losses import losses
-from monitor.causes.sample import NO_REQUESTS, RequestCounts, RequestSample, SampleQuery, pieces, sampled
-from monitor.conditions.findings import Finding
+from monitor.causes.sample import (
+    NO_REQUESTS,
+    RequestCounts,
+    RequestSample,
+    SampleQuery,
+    pieces,
+    sampled,
+)
+from monitor.conditions.evidence import Evidence
 from monitor.conditions.rules import COVERAGE, SEVERITIES
 from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_hours import step_of
-from monitor.conditions.verdict_words import named
 from monitor.drift.verdicts import Verdict
 from monitor.errors import SourceError, Stopped, StoreError
-from monitor.messages.words import storable
+from monitor.messages.words import named, storable
 from monitor.series.intervals import REACH
 from monitor.series.readings import Reading
 from monitor.series.windows import History, SliceKey
@@ -126,7 +132,7 @@ class FiredCondition:
 
     name: ConditionName
     at: int
-    finding: Finding | None
+    finding: Evidence | None
 
 
 @dataclass(frozen=True)

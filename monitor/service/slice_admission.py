@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from monitor.conditions.verdict_words import named
 from monitor.config.report import nearest
 from monitor.errors import InputError
-from monitor.messages.words import counted, utc
+from monitor.messages.words import counted, named, utc
 from monitor.series.partials import RESERVED
 from monitor.store import Store
 from monitor.store.store import Usage

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monitor.conditions.findings import compared_with
+from monitor.conditions.kinds.threshold import compared_with
 from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
-from monitor.conditions.verdict_versions import NEAR
+from monitor.conditions.versions import NEAR
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import REACH

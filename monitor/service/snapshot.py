@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from monitor.conditions.advice import on_retraining
-from monitor.conditions.arrivals import LABELS_LATE, SOURCE_STALE
+from monitor.conditions.arrivals import shown_as_verdict
+from monitor.conditions.assessment import in_order
+from monitor.conditions.evidence import condition_names
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
-from monitor.conditions.verdict_conditions import VERDICTS
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.retraining import asks, in_the_way
 from monitor.evaluation.run import StoredPast, resets_of
 from monitor.measures.measure import Measure
-from monitor.messages.notification import in_order
+from monitor.messages.explanation import on_retraining
 from monitor.messages.words import utc
 from monitor.series.intervals import REACH
 from monitor.series.partials import RESERVED, TRAFFIC_FIELDS, bucket_of
@@ -139,7 +139,7 @@ class MonitorSnapshot:
         """The recommendation to retrain, with what comes first; empty without one."""
         if not self.recommends_retraining or self.incident is None:
             return ""
-        return on_retraining(in_order(self.incident.findings, self.incident.incident))
+        return on_retraining(in_order(self.incident.findings, self.incident.incident.opened_at))
 
     @property
     def not_judged_as(self) -> str:
@@ -155,7 +155,7 @@ class MonitorSnapshot:
     def verdict_kind(self) -> str:
         """The verdict that holds; what does not arrive now goes before the newest one. Empty if there is none."""
         firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
-        absent = next((kind for kind in (SOURCE_STALE, LABELS_LATE) if kind in firing), "")
+        absent = next((kind for kind in shown_as_verdict() if kind in firing), "")
         return absent or ("" if self.verdict is None else self.verdict.kind)
 
 
@@ -243,7 +243,7 @@ def renew(
         no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
         verdict_conditions=MappingProxyType(
-            {name: kept.condition for name, kept in state.conditions.items() if name[0] in VERDICTS}
+            {name: kept.condition for name, kept in state.conditions.items() if name[0] in condition_names()}
         ),
         silenced_until=max(until, default=None),
     )

@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.conditions.findings import Finding
-from monitor.conditions.incident import Firing, Incident, Matter
+from monitor.conditions.evidence import Evidence, Matter, evidence_of
+from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.messages.notification import Notification
 from monitor.store.engine import Connected, upserted
@@ -59,7 +59,7 @@ class StoredIncident:
 
     incident: Incident
     told: bool = False
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Evidence, ...] = ()
     acknowledged_at: float | None = None
     acknowledged_by: str | None = None
     note: str | None = None
@@ -105,7 +105,7 @@ class Transition:
     at: int
     recorded_at: float
     reason: str
-    evidence: Finding | None
+    evidence: Evidence | None
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ def _plain(transition: Transition, monitor: str) -> dict[str, Any]:
 
 def _transition(row: Any) -> Transition:
     fields = {name: getattr(row, name) for name in Transition.__dataclass_fields__}
-    return Transition(**{**fields, "evidence": Finding.of(json.loads(row.evidence)) if row.evidence else None})
+    return Transition(**{**fields, "evidence": evidence_of(json.loads(row.evidence)) if row.evidence else None})
 
 
 def _incident_row(stored: StoredIncident) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def _stored(row: Any) -> StoredIncident:
     }
     at = (row.began_at, row.opened_at)
     incident = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
-    findings = tuple(Finding.of(f) for f in summary["findings"])
+    findings = tuple(evidence_of(f) for f in summary["findings"])
     return StoredIncident(incident, bool(row.told), findings, row.acknowledged_at, row.acknowledged_by, row.note)
 
 

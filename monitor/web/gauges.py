@@ -9,9 +9,9 @@ from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from monitor.conditions.arrivals import MISREAD
+from monitor.conditions.arrivals import arrival_names, shown_as_verdict
+from monitor.conditions.evidence import condition_names, severity_of
 from monitor.conditions.incident import matter_of
-from monitor.conditions.verdict_conditions import VERDICTS, severity_of
 from monitor.measures.measure import Measure
 from monitor.series.windows import SliceKey
 from monitor.service.snapshot import MonitorSnapshot
@@ -96,9 +96,9 @@ def _firing(snapshot: MonitorSnapshot) -> Samples:
     if monitor.drift is None:
         return
     firing = sorted(name for name, condition in snapshot.verdict_conditions.items() if condition.state == "firing")
-    for kind in sorted(VERDICTS):
+    for kind in sorted(condition_names()):
         name = (kind, "", "")
-        labels = (monitor.name, kind, matter_of(name), severity_of(monitor.drift, name), monitor.paging)
+        labels = (monitor.name, kind, matter_of(name), severity_of(monitor.drift, kind), monitor.paging)
         yield labels, any(of == kind for of, _, _ in firing)
         yield from (((*labels, dimension, value), 1) for of, dimension, value in firing if of == kind and dimension)
 
@@ -120,7 +120,7 @@ def _is_acknowledged(snapshot: MonitorSnapshot, matter: str) -> float:
 
 def _verdicts(snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
-        for kind in sorted({*VERDICTS - {MISREAD}, "healthy", "not_enough_data"}):
+        for kind in sorted({*condition_names() - arrival_names(), *shown_as_verdict(), "healthy", "not_enough_data"}):
             yield (snapshot.monitor.name, kind), kind == snapshot.verdict_kind
 
 

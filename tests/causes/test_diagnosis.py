@@ -11,14 +11,14 @@ import pytest
 
 from monitor.causes import diagnosis as d
 from monitor.cli.incident_report import _slices
-from monitor.conditions.findings import Finding
+from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.drift.verdicts import Alarm, Verdict, split
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import utc
 from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.types import OVERALL, Drift, Monitor, Slice
-from tests.support.notices import DROP, SLICE
+from tests.support.notices import DROP, SLICE, of_kind
 from tests.support.tallies import HOUR, RANKINGS, watched
 
 DAY = 24 * HOUR
@@ -109,7 +109,7 @@ def test_of_a_slice_that_slice_is_looked_at() -> None:
 
 
 def test_a_verdict_is_on_the_reading_that_it_judged() -> None:
-    found = d.subject(monitor(), [replace(DROP, verdict="degraded")], DROP.end)
+    found = d.subject(monitor(), [of_kind("degraded", DROP)], DROP.end)
     assert str(found.measure) == "ndcg(empty=zero)@10"
 
 
@@ -337,7 +337,7 @@ def test_the_split_of_a_verdict_is_of_a_day_at_most_before_the_alarm_opened() ->
     ],
 )
 def test_figures_that_moved_since_are_told_from_those_that_did_not(
-    now: Finding | None, expected: tuple[float, float | None] | None
+    now: Evidence | None, expected: tuple[float, float | None] | None
 ) -> None:
     found = d.moved(json.loads(json.dumps(DROP.plain())), now)
     assert (None if found is None else (found["value"], found["value_now"])) == expected
@@ -347,7 +347,7 @@ def test_a_finding_comes_back_as_it_was() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     made = replace(made, subject=replace(made.subject, finding=DROP))
     document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
-    assert Finding.of(document["fell"]) == DROP
+    assert evidence_of(document["fell"]) == DROP
 
 
 def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:

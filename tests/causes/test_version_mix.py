@@ -13,14 +13,14 @@ from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import apart, shares_of
 from monitor.causes.versions import compare
 from monitor.cli.version_report import compared
-from monitor.conditions.verdict_versions import served_until, weak
-from monitor.conditions.version_words import weak_version
+from monitor.conditions.versions import served_until, weak
 from monitor.drift.series import DAY, HOUR, WEEK
+from monitor.messages.explanation import weak_version
 from monitor.messages.notification import notification
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
-from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 
 FELL = 5 * WEEK
 END = FELL + 2 * DAY
@@ -114,7 +114,7 @@ def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> 
     assert (one.is_before, one.dimension) == (False, "device")
     assert one.value == pytest.approx(watch["v2"], abs=1e-12)
     assert one.value - one.others == pytest.approx(watch["v2"] - watch["v1"], abs=0.03)
-    told = weak_version(replace(DROP, verdict="degraded", weak_version=one))
+    (told,) = weak_version(of_kind("degraded", DROP, weak_version=one))
     assert f"the others in the same device at {one.others:.3f}: {one.value - one.others:+.3f}" in told
 
 
@@ -148,14 +148,13 @@ def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
     until = served_until(history, ("model_version", "v2"), one.since, END, HOUR, HOUR)
     assert until == END - 6 * HOUR
     standing, gone = (
-        replace(DROP, verdict="degraded", since=FELL + HOUR, weak_version=replace(one, until=when))
-        for when in (None, until)
+        of_kind("degraded", DROP, since=FELL + HOUR, weak_version=replace(one, until=when)) for when in (None, until)
     )
     assert (
         "take model version v2 back if nothing else changed in what it alone serves by device"
-        in notification("firing", ABOUT, INCIDENT, [standing], 0).text
+        in notification("firing", ABOUT, INCIDENT, [standing], 0).full_text
     )
-    said = notification("firing", ABOUT, INCIDENT, [gone], 0).text
+    said = notification("firing", ABOUT, INCIDENT, [gone], 0).full_text
     assert "It has not served since 1970-02-06 18:00 UTC." in said
     assert "see whether it is well again now that model version v2 has been taken back." in said
     assert "take model version v2 back" not in said

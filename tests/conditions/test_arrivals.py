@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from monitor.cli.commands.status import verdict_of
-from monitor.conditions.arrivals import Arrived, Misread, late, stale
+from monitor.conditions.arrivals import Arrivals, Arrived, Misread
+from monitor.conditions.kinds.labels_late import LabelsLate
+from monitor.conditions.kinds.source_stale import stale_since
 from monitor.drift.series import HOUR, Hours
 from monitor.service.snapshot import take_snapshot
 from monitor.store.verdicts import BaselineReset
@@ -42,16 +44,16 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     for hour in (4, 5, 6):
         bench.judge(END + hour * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
     assert told(bench) == [("data", "search: source stale, no request for 4 h")]
-    text = bench.notices[0][1].text
-    assert "The source shows no request since" in text
-    assert "up to 3 h 5 min are usual (`stale_after`, `ingest_delay`)" in text
+    text = bench.notices[0][1].full_text
+    assert "No request has arrived since" in text
+    assert "Up to 3 h 5 min without one is normal (`stale_after`, `ingest_delay`)" in text
     assert "see whether rankings are still logged" in text
     assert take_snapshot(bench.monitor, bench.store, END + 6 * HOUR).verdict_kind == "source_stale"
     shown = verdict_of(take_snapshot(bench.monitor, bench.store, END + 6 * HOUR), bench.store)
     assert shown is not None
     assert (shown["kind"], shown["since"]) == ("source_stale", END - 10)
     bench.judge(END + 7 * HOUR, arrived=Arrived(END + 7 * HOUR - 5.0, END + 7 * HOUR - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
+    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
     assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
 
@@ -61,8 +63,8 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
-    text = bench.notices[-1][1].text
+    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+    text = bench.notices[-1][1].full_text
     assert "The quality is not judged yet, which lacks a first reference: 5 of 14 days to begin with." in text
     assert "judged again" not in text
 
@@ -100,30 +102,36 @@ def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(
     now = END + 3 * HOUR
     bench.judge(now, arrived=Arrived(now - 10.0, END - 600.0))
     assert told(bench) == [("data", "search: labels late, no event for 3 h 10 min")]
-    text = bench.notices[0][1].text
-    assert "Labels stay behind: no event since" in text
+    text = bench.notices[0][1].full_text
+    assert "No events since" in text
     assert "if labels take so long from now on, raise `lateness`" in text
     bench.judge(now + 600, arrived=Arrived(now + 500.0, now + 400.0))
-    assert told(bench)[1:] == [("data", "search: resolved, labels late no more")]
+    assert told(bench)[1:] == [("data", "search: resolved, labels late: normal again")]
 
 
 def test_labels_late(bench: Bench) -> None:
     monitor = bench.monitor
     lag = monitor.lateness + HOUR
-    assert late(monitor, Arrived(END, END - lag), 1000, 1.0) is None
-    assert late(monitor, Arrived(END, END - lag - 1.0), 19, 1.0) is None
-    found = late(monitor, Arrived(END, END - lag - 1.0), 200, 0.1)
+    assert monitor.drift is not None
+
+    def late(arrived: Arrived, requests: int, usual: float) -> LabelsLate | None:
+        return LabelsLate.detect(Arrivals(monitor, arrived, END, lambda: usual, lambda since: requests), drift)
+
+    drift = monitor.drift
+    assert late(Arrived(END, END - lag), 1000, 1.0) is None
+    assert late(Arrived(END, END - lag - 1.0), 19, 1.0) is None
+    found = late(Arrived(END, END - lag - 1.0), 200, 0.1)
     assert found is not None
-    assert (found.since, found.allowed, found.requests, found.events) == (END - lag - 1, lag, 200, 20.0)
-    assert late(monitor, Arrived(END, None), 1000, 1.0) is None
+    assert (found.since, found.allowed, found.requests, found.before) == (END - lag - 1, lag, 200, 20.0)
+    assert late(Arrived(END, None), 1000, 1.0) is None
 
 
 @pytest.mark.parametrize(("silence", "is_stale"), [(0, False), (3 * HOUR + 299, False), (3 * HOUR + 301, True)])
 def test_stale(silence: float, is_stale: bool) -> None:
     monitor: Monitor = watched()
     assert (monitor.ingest_delay, monitor.stale_after) == (300, 3 * HOUR)
-    assert (stale(monitor, Arrived(END - silence), END) is not None) == is_stale
-    assert stale(monitor, Arrived(None), END) is None
+    assert (stale_since(monitor, Arrived(END - silence), END) is not None) == is_stale
+    assert stale_since(monitor, Arrived(None), END) is None
 
 
 # ---- ways of reading that disagree -----------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     what = "ndcg@10 total of all traffic: 12.5 by pull, 0 by push-down"
     bench.judge(END + 60, arrived=replace(arrived, audited=Misread(END - day, END - day + HOUR, what)))
     assert told(bench) == [("data", "search: source misread")]
-    text = bench.notices[0][1].text
+    text = bench.notices[0][1].full_text
     assert "read the bucket of 2022-01-27 00:00 UTC again in two ways" in text
     assert f"they disagree: {what}. Stored values may be wrong." in text
     assert "`rankmon verify`" in text
@@ -143,7 +151,7 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     bench.judge(END + 600, arrived=arrived)  # no audit in that run
     assert [s.incident.is_open for s in bench.incidents] == [True]
     bench.judge(END + 1200, arrived=replace(arrived, audited=Misread(END - HOUR, END, "")))
-    assert told(bench)[1:] == [("data", "search: resolved, source misread no more")]
+    assert told(bench)[1:] == [("data", "search: resolved, source misread: normal again")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
 
 
@@ -201,7 +209,7 @@ def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(benc
     bench.put(PAST.rows(5 * 24, 6 * 24))
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 1.0))
     assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
-    assert told(bench)[1:] == [("data", "search: resolved, source stale no more")]
+    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
     (only,) = bench.incidents
     assert only.incident.state == "resolved"
     steps = [(t.was, t.became) for t in bench.store.alerts.transitions("search")]

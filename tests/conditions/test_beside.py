@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from monitor.conditions.advice import advice
-from monitor.conditions.findings import Beside, Finding, NewVersion, WeakVersion
+from monitor.conditions.evidence import ConcurrentChange, evidence_of
+from monitor.conditions.versions import NewVersion, WeakVersion
 from monitor.drift.series import Hours
+from monitor.messages.explanation import advice
 from monitor.messages.notification import Notification, notification
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 from tests.support.logs import Style, events
-from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 
 FALL = 32.0
 BASE = Ranking.of(36)
@@ -47,7 +48,7 @@ def with_events(past: Hours, factor: float) -> Hours:
 
 def changed(notice: Notification) -> list[tuple[str, str]]:
     """(slice, what changed) of all that fell."""
-    return [(f.slice, one.what) for f in notice.findings for one in f.beside]
+    return [(f.slice, one.what) for f in notice.findings for one in f.concurrent]
 
 
 def asked(bench: Bench) -> bool:
@@ -59,9 +60,9 @@ def test_of_a_slice_that_fell_as_its_requests_doubled_robots_are_thought_of_and_
 ) -> None:
     notice = told(bench, BASE.since(FALL, mean=0.78, rate=2.0, slices=[1]).draw())
     assert changed(notice) == [("slice 1", "requests")]
-    assert "Far more requests of device=slice 1 than usual came with it: " in notice.text
-    assert "What to do: see first who sends so many requests, for robots" in notice.text
-    assert "slice 1 over" in notice.text
+    assert "Far more requests of device=slice 1 than usual came with it: " in notice.full_text
+    assert "What to do: see first who sends so many requests (robots" in notice.full_text
+    assert "slice 1 over" in notice.full_text
     assert not asked(bench)
 
 
@@ -77,18 +78,18 @@ def test_of_a_slice_that_fell_as_its_requests_doubled_robots_are_thought_of_and_
 def test_a_fall_beside_which_nothing_changed_is_the_model_s(bench: Bench, past: Ranking, why: str) -> None:
     notice = told(bench, past.draw())
     assert changed(notice) == [], why
-    assert "That is too much to be chance, and the data are sound." in notice.text
+    assert "Statistically significant; no data problem found." in notice.full_text
     assert asked(bench)
 
 
 def test_where_a_request_brings_more_events_than_before_other_ones_may_count(bench: Bench) -> None:
     notice = told(bench, with_events(BASE.since(FALL, mean=0.9).draw(), 1.2))
     assert ("", "events") in changed(notice)
-    line = r"A request brings more events that count since: 2\.[12]\d?, where 1\.[78]\d? are usual\."
-    assert len(re.findall(line, notice.text)) == 1
-    assert notice.text.count("brings more events") == 1, "of all traffic, and not of each slice again"
-    assert "What to do: see first whether other events count as labels than before, or lists are" in notice.text
-    assert "the data are sound" not in notice.text
+    line = r"A request brings more events that count: 2\.[12]\d? \(usually 1\.[78]\d?\)\."
+    assert len(re.findall(line, notice.full_text)) == 1
+    assert notice.full_text.count("brings more events") == 1, "of all traffic, and not of each slice again"
+    assert "What to do: see first whether other events count as labels than before, or lists are" in notice.full_text
+    assert "no data problem found" not in notice.full_text
     assert not asked(bench)
 
 
@@ -102,26 +103,26 @@ def test_lists_of_another_length_are_told(bench: Bench, factor: float) -> None:
     past = BASE.since(FALL, mean=0.9, items=factor).draw()
     notice = told(bench, past)
     assert ("", "items") in changed(notice)
-    assert f"Lists are of another length since: {10 * factor:.1f} items a request, where 10.0 are usual." in notice.text
-    assert "see first whether lists were changed on purpose" in notice.text
+    assert f"List length changed: {10 * factor:.1f} items per request (usually 10.0)." in notice.full_text
+    assert "see first whether lists were changed on purpose" in notice.full_text
 
 
 def test_what_changed_beside_a_fall_comes_before_the_model_and_is_kept() -> None:
-    fell = replace(DROP, verdict="degraded", beside=(Beside("events", 2.6, 2.0),))
+    fell = of_kind("degraded", DROP, concurrent=(ConcurrentChange("events", 2.6, 2.0),))
     assert advice([fell]).startswith("see first whether other events count")
-    assert notification("retrain", ABOUT, INCIDENT, [fell], 0).text.count("see first whether other events count") == 1
-    assert Finding.of(json.loads(json.dumps(fell.plain()))) == fell
-    before = {name: value for name, value in fell.plain().items() if name != "beside"}
-    assert Finding.of(before) == replace(fell, beside=()), "kept by a version that did not look"
+    assert (
+        notification("retrain", ABOUT, INCIDENT, [fell], 0).full_text.count("see first whether other events count") == 1
+    )
+    assert evidence_of(json.loads(json.dumps(fell.plain()))) == fell
 
 
 def test_a_finding_that_a_newer_release_has_stored_can_be_read() -> None:
     new = NewVersion("v2", "v1", 0, 0, 3600, None, 1.0, 0.0, (0, 3600))
     weak = WeakVersion("v3", 0, 0.4, 0.5, -0.15, -0.05, 0.1)
-    beside = (Beside("items", 12.0, 10.0),)
-    known = replace(DROP, new_version=new, weak_version=weak, beside=beside)
+    items = (ConcurrentChange("items", 12.0, 10.0),)
+    known = of_kind("degraded", DROP, new_version=new, weak_version=weak, concurrent=items)
     plain = json.loads(json.dumps(known.plain()))
-    for part in (plain, *plain["slices"], plain["new_version"], plain["weak_version"], *plain["beside"]):
+    for part in (plain, *plain["slices"], plain["new_version"], plain["weak_version"], *plain["concurrent"]):
         part["of_a_newer_release"] = [1]
     assert plain["slices"], "or nothing was tried of them"
-    assert Finding.of(plain) == known
+    assert evidence_of(plain) == known

@@ -13,7 +13,8 @@ import yaml
 from monitor.cli import run
 from monitor.cli.commands.explain_incident import hours_of
 from monitor.cli.commands.incidents import line, steps_of
-from monitor.conditions.incident import MATTERS, Firing, Incident, by_matter
+from monitor.conditions.evidence import MATTERS
+from monitor.conditions.incident import Firing, Incident, by_matter
 from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.thresholds import Change, View, follow
 from monitor.config import load
@@ -133,7 +134,9 @@ def test_receivers_are_told_of_the_data(store: Store) -> None:
     ]
     names = [alerts(notice, 0.0, 60.0)[0]["labels"]["alertname"] for notice in said]
     assert names == ["RankmonQualityDegraded", "RankmonDataSuspect"]
-    assert "look first at where labels come from (the event pipeline, or the job that fills them in)" in said[1].text
+    assert (
+        "look first at where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
+    )
 
 
 def test_labels_that_are_back_end_that_alone(store: Store) -> None:

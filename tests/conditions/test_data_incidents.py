@@ -13,8 +13,8 @@ from monitor.cli.commands import incidents, status
 from monitor.cli.commands.explain_incident import hours_of
 from monitor.cli.incident_report import Told, hour_by_hour
 from monitor.cli.incident_report import lines as explained
-from monitor.conditions.finding_words import sentence
 from monitor.drift.series import DAY, HOUR
+from monitor.messages.explanation import sentence
 from monitor.messages.words import utc
 from monitor.page import render
 from monitor.service.snapshot import take_snapshot
@@ -37,7 +37,7 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
     ("rate", "text"),
     [
         (1.0, "The data are sound again.\n"),
-        (0.2, "Traffic stays at 21 %, taken over 6 h, of what it was in the same hours before it fell.\n"),
+        (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell (over 6 h).\n"),
     ],
 )
 def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
@@ -53,9 +53,9 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
     bench.live(past, 69 * 24)
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
-    said = bench.notices[-1][1].text
+    said = bench.notices[-1][1].full_text
     assert text in said
-    assert "not judged yet, which lacks a first reference: less than one of 14 days to begin with." in said
+    assert "not judged yet: it lacks a first reference: less than one of 14 days to begin with." in said
     assert "judged again" not in said
 
 
@@ -65,9 +65,9 @@ def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> Non
     bench.live(Ranking.of(31, slices=2).since(30, rate=0, slices=[1]).since(30, rate=0.6, slices=[0]).draw(), 30 * 24)
     (_, told_) = next(n for n in bench.notices if n[1].kind == "firing")
     assert re.search(
-        r"Traffic is low: .* Nothing came any more of device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
-        r"where about [\d,]+ are usual\)\.",
-        told_.text,
+        r"(?s)Traffic is low: .*No requests of device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
+        r"usually [\d,]+\)\.",
+        told_.full_text,
     )
 
 
@@ -76,8 +76,8 @@ def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> No
     bench.judge(day(30))
     bench.live(Ranking.of(31, slices=2).since(30, rate=0).draw(), 30 * 24)
     (_, said) = next(n for n in bench.notices if n[1].kind == "firing")
-    assert "Traffic is low: 0 requests" in said.text
-    assert "Nothing came" not in said.text
+    assert "Traffic is low: 0 requests" in said.full_text
+    assert "No requests of" not in said.full_text
 
 
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
@@ -87,11 +87,11 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     bench.put(past.rows(0, 30 * 24))
     bench.judge(day(30))
     bench.live(past.rows(0, 31 * 24), 30 * 24)
-    (text,) = [notice.text for target, notice in bench.notices if target == "data"]
-    said = re.search(r"([\d,]+) rows of the rankings were refused over 3h, where (\d+) are usual", text)
+    (text,) = [notice.full_text for target, notice in bench.notices if target == "data"]
+    said = re.search(r"([\d,]+) rows of the rankings were refused over 3h \(usually (\d+)\)", text)
     assert said is not None
     assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
-    assert re.search(r"\. In these hours and those around them: [\d,]+ bad positions\.\n", text)
+    assert re.search(r"\nIn these hours and those around them: [\d,]+ bad positions\.", text)
     assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
     told = _page(bench, day(31))
     (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
@@ -126,8 +126,8 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
 @pytest.mark.parametrize(
     ("new", "told"),
     [
-        ([2], "device=slice 2 (N requests) is new since: perhaps the same"),
-        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since: perhaps the same"),
+        ([2], "device=slice 2 (N requests) is new since: perhaps renamed"),
+        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since: perhaps renamed"),
         ([], ""),
     ],
 )
@@ -141,9 +141,9 @@ def test_a_slice_that_goes_missing_as_others_begin_may_have_been_renamed(
     bench.live(past, 31 * 24)
     (_, notice) = next(n for n in bench.notices if n[1].kind == "firing")
     assert notice.title == "search: slices missing: device=slice 1"
-    assert told in re.sub(r"\([\d,]+ requests\)", "(N requests)", notice.text)
-    assert ("renamed: if so, give both the same name in the rankings" in notice.text) is bool(new)
-    assert ("are new since" in notice.text or "is new since" in notice.text) is bool(new)
+    assert told in re.sub(r"\([\d,]+ requests\)", "(N requests)", notice.full_text)
+    assert ("renamed: if so, give both the same name in the rankings" in notice.full_text) is bool(new)
+    assert ("are new since" in notice.full_text or "is new since" in notice.full_text) is bool(new)
 
 
 def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
@@ -151,17 +151,15 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=4)
-    missing = next(n.text for _, n in bench.notices if n.title.startswith("search: slices missing"))
-    said = re.search(
-        r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, where about ([\d,]+) are usual\)", missing
-    )
+    missing = next(n.full_text for _, n in bench.notices if n.title.startswith("search: slices missing"))
+    said = re.search(r"device=slice 1 \(0 requests in (\d) h since 2022-02-09 00:00 UTC, usually ([\d,]+)\)", missing)
     assert said is not None
     week_before = past.requests[25 * 24 : 25 * 24 + int(said[1]), 1].sum()
     assert int(said[2].replace(",", "")) == week_before
     assert "\nSince 2022-02-09 00:00 UTC; fired at " in missing
-    low = next(n.text for _, n in bench.notices if "traffic low" in n.title)
+    low = next(n.full_text for _, n in bench.notices if "traffic low" in n.title)
     assert re.search(
-        r"requests over 3h, where about [\d,]+ are usual at these hours; it has been low since 2022-02-10 00:00 UTC\.",
+        r"requests over 3h \(usually [\d,]+ at these hours\), low since 2022-02-10 00:00 UTC\.",
         low,
     )
 
@@ -175,9 +173,9 @@ def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench:
     (stored,) = bench.incidents
     since, notice = "2022-02-09 00:00 UTC", bench.notices[-1][1]
     assert notice.kind == ("firing" if until == 33.5 else "resolved")
-    assert f"ince {since}" in notice.text or f"from {since} to" in notice.text
+    assert f"ince {since}" in notice.full_text or f"from {since} to" in notice.full_text
     assert notice.began_at == stored.incident.began_at == incidents.plain(stored)["began_at"] == day(32)
-    assert dict(stored.findings[0].figures)["began"] == day(32)
+    assert getattr(stored.findings[0], "began", None) == day(32)
     assert f"bad since {since}, fired " in incidents.line(stored)
     assert f"\nSince {since}; fired at " in "\n".join(explained(stored, [Told(("traffic_low", "", ""), 0)], []))
     now = day(until)
@@ -288,16 +286,21 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     ]
     first, grown = bench.notices[0][1], bench.notices[1][1]
     assert first.title == "search: labels of slices suspect: device=slice 1"
-    assert re.search(r"device=slice 1 from (89|90)\.\d % to 0\.0 %\. The other slices are judged as ever\.", first.text)
+    assert re.search(
+        r"device=slice 1 (89|90)\.\d % to 0\.0 %\. The other slices are judged as usual\.", first.full_text
+    )
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
-    assert "ago or more: most of theirs are gone, and that explains the fall of their measure." in grown.text
+    assert "ago or more: most of theirs are gone, which explains the fall of their measure." in grown.full_text
     assert re.search(
-        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ", grown.text
+        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ",
+        grown.full_text,
     )
-    assert re.search(r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.text)
+    assert re.search(
+        r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.full_text
+    )
     over = bench.notices[-1][1]
-    assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1 no more"
+    assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1: normal again"
     assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
     assert [s.incident.matter for s in bench.incidents] == ["data"]
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
@@ -310,20 +313,22 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     bench.live(past, 32 * 24, step=4)
     assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
     first, last = (notice for _, notice in bench.notices)
-    assert re.fullmatch(r"search: positions missing, 4\.0 items a request where 10\.0 are usual", first.title)
+    assert re.fullmatch(r"search: positions missing, 4\.0 items per request \(usually 10\.0\)", first.title)
     assert (
-        "Lists are shorter: 4.0 items a request in the last hours, down to the rank that is looked at, where 10.0 are"
-        in first.text
+        "Lists are shorter: 4.0 items per request in the last hours, down to the rank that is judged (usually 10.0)."
+        in first.full_text
     )
-    assert "What to do: see whether positions are logged no longer, or fewer items shown on purpose" in first.text
-    assert last.title == "search: resolved, positions missing taken as the new normal"
-    assert "that is taken as the new normal, and the quality is judged again, by a new level." in last.text
+    assert (
+        "What to do: see whether positions are no longer logged. If fewer items are shown on purpose" in first.full_text
+    )
+    assert last.title == "search: resolved, positions missing: now the new normal"
+    assert "this counts as the new normal, and quality has a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()
     bench.put(again)
     bench.judge(day(41))
     (found,) = bench.incidents
     assert found.incident.state == "resolved"
-    assert not any(name == "new_normal" for f in found.findings for name, _ in f.figures)
+    assert not any(f.is_new_normal for f in found.findings)
 
 
 def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:
@@ -332,15 +337,15 @@ def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(be
     bench.judge(day(32))
     bench.live(past, 32 * 24, step=2)
     (told, *_) = [notice for target, notice in bench.notices if target == "data" and notice.kind == "firing"]
-    assert told.title.startswith("search: labels suspect, coverage from")
+    assert told.title.startswith("search: labels suspect, coverage ")
     many = re.search(
-        r"than usual: ([\d,]+) in the last hours, where about ([\d,]+) are usual, most of them of (.+)\.", told.text
+        r"than usual: ([\d,]+) in the last hours \(usually ([\d,]+)\), most of them of (.+)\.", told.full_text
     )
     assert many is not None
     came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
     assert came > 1.5 * usual
-    assert re.fullmatch(r"device=slice 1 \([\d,]+, [\d,]+ usual\)", many[3])
-    assert "What to do: see who sends so many requests, for robots leave no labels; else look at" in told.text
+    assert re.fullmatch(r"device=slice 1 \([\d,]+, usually [\d,]+\)", many[3])
+    assert "What to do: see who sends so many requests (robots leave no labels); else look at" in told.full_text
     lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
     bench.put(lost)
     bench.judge(day(34))
@@ -356,8 +361,8 @@ def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
     bench.judge(day(31))
     bench.live(replace(past, unmatched=0 * past.unmatched), 31 * 24, step=6)
     (_, notice) = bench.notices[0]
-    assert "Events per request: 0" in notice.text
-    assert "match no impression" not in notice.text
+    assert "Events per request: 0" in notice.full_text
+    assert "match no impression" not in notice.full_text
 
 
 def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench) -> None:
@@ -376,11 +381,11 @@ def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=6)
-    told = [(notice.kind, notice.text) for target, notice in bench.notices if target == "data"]
+    told = [(notice.kind, notice.full_text) for target, notice in bench.notices if target == "data"]
     assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
     assert "slice 1" not in told[1][1]
     assert "device=slice 5 from" in told[2][1]
-    assert "device=slice 1 from" in told[2][1]
+    assert "device=slice 1" in told[2][1]
     (found,) = next(s.findings for s in bench.incidents if s.incident.matter == "data")
     assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
 
@@ -408,7 +413,7 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24)
-    over = [notice.text for target, notice in bench.notices if target == "data"][-1]
+    over = [notice.full_text for target, notice in bench.notices if target == "data"][-1]
     (since,) = re.findall(r"loaded only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
     assert "The data are sound again." in over
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
@@ -422,5 +427,5 @@ def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_sinc
     (incident,) = bench.incidents
     (found,) = (f for f in incident.findings if f.rule == "labels_suspect")
     assert (found.end, found.well_for, found.well_needed) == (day(32) + 16 * HOUR, 2 * HOUR, 6 * HOUR)
-    said = f"That was at {utc(found.end)}; for 2 h since it has not been so, and after 6 h it is over."
+    said = f"That was at {utc(found.end)}. Normal for 2 h; resolves after 6 h."
     assert said in _page(bench, day(32) + 18 * HOUR)

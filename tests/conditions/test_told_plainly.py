@@ -12,14 +12,14 @@ from monitor.cli.commands.power import series_name
 from monitor.cli.commands.series import _readable
 from monitor.cli.commands.status import _alert
 from monitor.cli.incident_report import _before, _fell
-from monitor.conditions.findings import Beside
+from monitor.conditions.evidence import ConcurrentChange
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.thresholds import Change, State
 from monitor.evaluation.replay import _asked
 from monitor.measures.measure import parse
 from monitor.store.alerts import StoredIncident
 from monitor.types import Drift
-from tests.support.notices import DROP
+from tests.support.notices import DROP, of_kind
 from tests.support.tallies import HOUR, watched
 
 DAY = 24 * HOUR
@@ -48,12 +48,12 @@ def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() 
 
 @pytest.mark.parametrize(("state", "closed_at", "told"), [("resolved", DAY, "is 0."), ("firing", None, "fell ")])
 def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int | None, told: str) -> None:
-    ended = replace(DROP, rule="degraded", verdict="degraded", end=DROP.end + HOUR)
+    ended = of_kind("degraded", DROP, end=DROP.end + HOUR)
     incident = replace(Incident("shop", 0, HOUR), state=state, closed_at=closed_at)
     found = StoredIncident(incident, True, (ended,))
     said = [line for line in _fell(found, replace(ended, end=DROP.end)) if line.startswith("At ")]
     assert told in said[0]
-    assert ("too much to be chance" in said[0]) is (state == "firing")
+    assert ("Statistically significant" in said[0]) is (state == "firing")
 
 
 @pytest.mark.parametrize(("days", "when"), [(1, "a day"), (2, "2 days"), (7, "7 days")])
@@ -83,5 +83,5 @@ def test_retraining_is_asked_for_once_what_asks_has_lasted(
     found = SimpleNamespace(incidents=stored, placed=placed, findings={}, until=30 * DAY)
     monitor = replace(watched(), retrain_notify=("team",), retrain_after=DAY)
     assert _asked(monitor, found) == ({} if asked is None else {incident.id: asked})  # type: ignore[arg-type]
-    found.findings = {p.change: replace(DROP, beside=(Beside("requests", 2000, 1000),)) for p in placed}
+    found.findings = {p.change: replace(DROP, concurrent=(ConcurrentChange("requests", 2000, 1000),)) for p in placed}
     assert _asked(monitor, found) == {}, "it may be robots"  # type: ignore[arg-type]

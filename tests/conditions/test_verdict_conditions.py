@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.conditions.thresholds import Change
-from monitor.conditions.verdict_conditions import follow
+from monitor.conditions.verdicts import follow
 from monitor.drift.series import HOUR
 from monitor.drift.verdicts import Alarm, Kind, Verdict
 from monitor.measures.measure import parse

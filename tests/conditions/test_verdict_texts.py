@@ -6,18 +6,19 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from monitor import cli
-from monitor.conditions.advice import labels_are_suspect
-from monitor.conditions.findings import Finding
-from monitor.conditions.verdict_words import NAMES, headline, origin, reason
+from monitor.conditions.assessment import Assessment
+from monitor.conditions.evidence import Evidence
+from monitor.conditions.kinds.degraded import Decomposition, Degraded
 from monitor.drift.series import Hours
 from monitor.evaluation import Telling, judge
+from monitor.messages.explanation import reason, title_of
 from monitor.messages.notification import Notification, notification
 from monitor.messages.words import utc
 from monitor.page import render
@@ -26,7 +27,7 @@ from monitor.store import Store
 from monitor.types import Monitor, Slice
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
-from tests.support.notices import ABOUT, DROP, INCIDENT
+from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 from tests.support.pages import PageSource
 from tests.support.simulated import configured, put
 
@@ -138,7 +139,7 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
 ) -> None:
     bench.live(Ranking.of(34).since(0, began, rate=0.0, slices=[2]).draw(), 32, 33)
     line, told = bench.status(capsys)
-    said = re.search(r"; 3\d % of the requests are not judged, for their slices are too new to have a baseline", line)
+    said = re.search(r"; 3\d % of the requests are not judged: their slices are too new to have a baseline", line)
     assert bool(said) is is_told
     assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
     shown = render(PageSource.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
@@ -150,7 +151,7 @@ def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: py
     line, told = bench.status(capsys)
     first = next(v.end for v in bench.store.verdicts.between("search", day(31), day(33)) if v.kind == "labels_suspect")
     assert (told["kind"], told["since"]) == ("labels_suspect", first)
-    assert f"verdict on ndcg(empty=zero)@10: {NAMES['labels_suspect']} since " in line
+    assert f"verdict on ndcg(empty=zero)@10: {title_of('labels_suspect')} since " in line
 
 
 def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,75 +172,74 @@ def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench
     bench.live(past, 32, 33.5)
     notice = next(n for n in bench.notices if n.kind == "firing")
     assert {f.slice for f in notice.findings} == {"slice 1"}, "all traffic hardly falls"
-    figures = dict(notice.findings[0].figures)
-    assert figures["within"] + figures["mix"] == pytest.approx(figures["value"] - figures["before"], abs=1e-12)
+    (found,) = notice.findings
+    assert isinstance(found, Degraded)
+    split = found.split
+    assert split is not None
+    assert split.within + split.mix == pytest.approx(split.value - split.before, abs=1e-12)
     verdict = next(v for v in bench.store.verdicts.between("search", day(32), day(34)) if v.split is not None)
     assert verdict.split is not None
     part = next(p for p in verdict.split.parts if p.slice == "slice 1")
-    assert (figures["part"], figures["share"], figures["share_before"]) == (part.within, part.share, part.share_before)
-    assert figures["part"] == pytest.approx(-0.07 * 0.52 / 6, abs=0.003)
-    said = f"{figures['part']:+.3f} by device=slice 1 itself ({100 * part.share:.1f} % of requests, "
-    assert said in notice.text
-    assert (
-        f"{figures['within']:+.3f} within device in all, {figures['mix']:+.3f} from another mix of it." in notice.text
-    )
+    assert (split.part, split.share, split.share_before) == (part.within, part.share, part.share_before)
+    assert split.part == pytest.approx(-0.07 * 0.52 / 6, abs=0.003)
+    said = f"{split.part:+.3f} by device=slice 1 itself ({100 * part.share:.1f} % of requests, "
+    assert said in notice.full_text
+    assert f"{split.within:+.3f} within device in all, {split.mix:+.3f} from another mix of it." in notice.full_text
     sent = json.loads(json.dumps(notice.plain()))
-    assert dict(sent["findings"][0]["figures"]) == figures
+    assert sent["findings"][0]["split"] == asdict(split)
     (stored,) = bench.store.alerts.incidents("search", "firing")
-    assert dict(stored.findings[0].figures) == figures, "they stay those of when it fired"
+    assert getattr(stored.findings[0], "split", None) == split, "they stay those of when it fired"
 
 
 def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
     forged = "x\r\nWhat to do: transfer money\x1b[2J" + "y" * 500
-    parts = (("within", -0.02), ("mix", 0.01), ("before", 0.6), ("value", 0.59), ("part", -0.02), ("share", 0.2))
-    found = replace(DROP, verdict="degraded", rule="degraded", dimension="device", slice=forged, slices=())
-    (told,) = origin(replace(found, figures=(*parts, ("share_before", 0.1))))
-    gone = headline(replace(DROP, verdict="slice_missing", slices=(replace(DROP.slices[0], slice=forged),)))
-    for text in (told, gone):
-        assert text.isprintable()
-        assert len(text) < 400
+    split = Decomposition(-0.02, 0.01, 0.6, 0.59, -0.02, 0.1, 0.2)
+    found = of_kind("degraded", DROP, dimension="device", slice=forged, slices=(), split=split)
+    gone = of_kind("slice_missing", DROP, slices=(replace(DROP.slices[0], slice=forged),))
+    for one in (found, gone):
+        told = notification("firing", ABOUT, INCIDENT, [one], 0)
+        for text in (told.title, *told.full_text.splitlines()):
+            assert text.isprintable()
+            assert len(text) < 400
 
 
 def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None:
-    told = notification("firing", ABOUT, INCIDENT, [replace(DROP, verdict="degraded", window=HOUR)], 0).text
-    assert "That is too much to be chance, and the data are sound." in told
+    told = notification("firing", ABOUT, INCIDENT, [of_kind("degraded", DROP, window=HOUR)], 0).full_text
+    assert "Statistically significant; no data problem found." in told
     assert "long" not in told
-    assert "long" not in reason("ok", "firing", replace(DROP, verdict="degraded", window=HOUR))
+    assert "long" not in reason("ok", "firing", of_kind("degraded", DROP, window=HOUR))
 
 
 @pytest.mark.parametrize("coverage", [0.35, 0.37])
 def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are_to_be_looked_at_first(
     coverage: float,
 ) -> None:
-    as_much = replace(DROP, verdict="degraded", coverage=coverage, coverage_before=0.42)
-    told = notification("firing", ABOUT, INCIDENT, [as_much], 0).text
+    as_much = of_kind("degraded", DROP, coverage=coverage, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [as_much], 0).full_text
     assert "see first whether labels are being lost" in told
-    assert "the data are sound" not in told
-    assert "Labels became fewer by about as much, so it may be they that are lost." in told
-    assert (
-        "\nWhat to do: look at the labels first, for they became fewer by about as much; if they are sound, see on"
-        in told
-    )
-    asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).text
+    assert "no data problem found" not in told
+    assert "Label coverage fell by about as much: labels may be lost." in told
+    assert "\nWhat to do: look at the labels first: they fell by about as much. If they are sound, see on" in told
+    asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).full_text
     assert "What to do: look at the labels first" in asked
-    assert not labels_are_suspect([as_much]), "the judge has looked at them, and what it says stays"
+    assert not Assessment([as_much]).labels_are_suspect, "the judge has looked at them, and what it says stays"
 
 
 def test_what_one_condition_doubts_no_other_calls_sound() -> None:
-    doubted = replace(DROP, verdict="degraded", coverage=0.35, coverage_before=0.42)
-    other = replace(DROP, verdict="degraded", dimension="device", slice="mobile", coverage=0.42, coverage_before=0.42)
+    doubted = of_kind("degraded", DROP, coverage=0.35, coverage_before=0.42)
+    other = of_kind("degraded", DROP, dimension="device", slice="mobile", coverage=0.42, coverage_before=0.42)
     for findings in ([doubted, other], [other, doubted]):
-        told = notification("firing", ABOUT, INCIDENT, findings, 0).text
-        assert told.count("That is too much to be chance.") == 2
-        assert "so it may be they that are lost." in told
-        assert "the data are sound" not in told
+        told = notification("firing", ABOUT, INCIDENT, findings, 0).full_text
+        assert told.count("Statistically significant.") == 2
+        assert "labels may be lost." in told
+        assert "no data problem found" not in told
 
 
 def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
-    hardly = replace(DROP, verdict="degraded", coverage=0.4, coverage_before=0.42)
-    told = notification("firing", ABOUT, INCIDENT, [hardly], 0).text
+    hardly = of_kind("degraded", DROP, coverage=0.4, coverage_before=0.42)
+    told = notification("firing", ABOUT, INCIDENT, [hardly], 0).full_text
     assert "whether labels are being lost" not in told
-    assert "and the data are sound." in told
+    assert "no data problem found." in told
     assert "labels first" not in told
 
 
@@ -258,13 +258,13 @@ def first_told(bench: Bench) -> Notification:
 
 @pytest.mark.parametrize(
     ("days", "told"),
-    [(1, " UTC (between "), (4, " UTC (perhaps little by little, from 2022-02-20 06:00 UTC or before on)")],
+    [(1, " UTC (between "), (4, " UTC (perhaps gradually, from 2022-02-20 06:00 UTC or before)")],
 )
 def test_of_what_may_have_begun_days_before_no_hours_are_told_as_if_it_were_known(days: int, told: str) -> None:
     at = INCIDENT.began_at
     last = 1_645_336_800 + days * DAY
-    found = replace(DROP, verdict="degraded", since=at, began_within=(1_645_336_800, last))
-    said = notification("firing", ABOUT, INCIDENT, [found], 0).text
+    found = of_kind("degraded", DROP, since=at, began_within=(1_645_336_800, last))
+    said = notification("firing", ABOUT, INCIDENT, [found], 0).full_text
     assert f"Since about {utc(at)}{told.removeprefix(' UTC')}" in said
 
 
@@ -274,19 +274,18 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     notice = first_told(bench)
-    assert (
-        "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began. It had 100 % of "
-        "the requests over the last 6 h. Most requests before were of v1.\n"
-    ) in notice.text
-    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in notice.text
+    began = "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began."
+    assert began in notice.text
+    assert "Version v2 had 100 % of the requests over the last 6 h. Most requests before were of v1." in notice.details
+    assert "What to do: first consider rolling model version v2 back to v1, then see whether" in notice.full_text
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
     assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
     command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
     assert cli.run(command) == 0
     assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
-    asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).text
-    assert "What to do: first think of rolling model version v2 back to v1, then see whether" in asked
+    asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).full_text
+    assert "What to do: first consider rolling model version v2 back to v1, then see whether" in asked
 
 
 def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
@@ -296,8 +295,8 @@ def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
     bench.monitor = replace(bench.monitor, retrain_notify=("log",))
     bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
     (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
-    assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 fell ")
-    said = "Asked for, and that stands, but first roll back v2: retrain only if that does not help."
+    assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 down ")
+    said = "Requested, but first roll back v2: retrain only if that does not help."
     config = str(bench.folder / "rankmon.yaml")
     assert cli.run(["status", "-c", config]) == 0
     assert f"  retraining: {said}\n" in capsys.readouterr().out
@@ -329,9 +328,9 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
     bench.live(ranking.draw(seed), 32, 32.625)
     notice = first_told(bench)
     (stored,) = bench.store.alerts.incidents("search", "firing")
-    assert f"Since {since}; fired at " in notice.text
+    assert f"Since {since}; fired at " in notice.full_text
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
-    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.text
+    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.full_text
     assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
     assert f"\nSince {since}; fired at " in capsys.readouterr().out
     now = day(32.625)
@@ -343,22 +342,22 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
 def test_a_fall_long_after_a_version_began_is_not_its_own(bench: Bench, began: float) -> None:
     served_by(bench, lambda start: "v2" if start >= day(began) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
-    assert "odel version" not in first_told(bench).text.partition("What to do")[0]
+    assert "odel version" not in first_told(bench).full_text.partition("What to do")[0]
     assert first_told(bench).findings[0].new_version is None
 
 
 def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench) -> None:
     served_by(bench, lambda start: "v2" if day(32) <= start < day(32) + 8 * HOUR else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
-    newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).text
+    newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).full_text
     assert "It has not served since 2022-02-09 08:00 UTC." in newest
-    assert "What to do: see whether it is well again now that model version v2 has been taken back." in newest
+    assert "What to do: see whether quality is normal again without model version v2, which no longer serves." in newest
 
 
 # ---- label coverage ------------------------------------------------------------------------------------------------
 
 
-def found_of(bench: Bench) -> Finding:
+def found_of(bench: Bench) -> Evidence:
     """What is said of all traffic in the open incident on the quality."""
     incidents = bench.store.alerts.incidents("search", "firing")
     quality = next(s for s in incidents if s.incident.matter == "quality")
@@ -378,7 +377,7 @@ def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(ben
     found = found_of(bench)
     assert found.coverage == pytest.approx(0.9, abs=0.01)
     assert found.coverage_before == pytest.approx(0.9, abs=0.01)
-    told = notification("updated", ABOUT, INCIDENT, [found], 1).text
+    told = notification("updated", ABOUT, INCIDENT, [found], 1).full_text
     assert re.search(r"Label coverage over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
 
 

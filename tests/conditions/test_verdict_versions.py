@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.conditions.findings import Finding, NewVersion
-from monitor.conditions.verdict_evidence import Evidence
-from monitor.conditions.verdict_versions import begun_with, weak
-from monitor.conditions.version_words import new_version, weak_version, with_first_version
+from monitor.conditions.assessment import with_first_version
+from monitor.conditions.evidence import evidence_of
+from monitor.conditions.observations import Observations
+from monitor.conditions.versions import NewVersion, begun_with, weak
+from monitor.messages.explanation import new_version, weak_version
 from monitor.messages.notification import notification
 from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.types import OVERALL, Drift
-from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE
+from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE, of_kind
 
 HOUR, DAY = 3600, 86_400
 FELL, OPENED = 10 * DAY, 10 * DAY + 5 * HOUR
@@ -57,10 +58,10 @@ def test_the_step_of_a_rollout_that_comes_with_the_fall_is_named_as_one(before: 
     assert one is not None
     assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
     assert (one.share, one.share_before) == (pytest.approx(after), pytest.approx(before))
-    told = new_version(replace(DROP, verdict="degraded", new_version=one))
+    told, *more = new_version(of_kind("degraded", DROP, new_version=one))
     assert told.startswith("Model version v2 was given more of the requests at 1970-01-11 00:00 UTC, in the hour in")
-    share = f"It had {100 * after:.0f} % of the requests over the last day"
-    assert f"{share}, {100 * before:.0f} % in the day before it began." in told
+    share = f"Version v2 had {100 * after:.0f} % of the requests over the last day"
+    assert f"{share}, {100 * before:.0f} % in the day before it began." in more[0]
 
 
 def test_its_share_is_that_of_the_last_day_however_slowly_it_was_rolled_out() -> None:
@@ -69,14 +70,14 @@ def test_its_share_is_that_of_the_last_day_however_slowly_it_was_rolled_out() ->
     one = found(served({"v1": rest, "v2": steps}, FELL + 36 * HOUR), opened_at=FELL + 12 * HOUR)
     assert one is not None
     assert one.share == 1.0
-    at = replace(DROP, verdict="degraded", end=FELL + 36 * HOUR, new_version=one)
-    assert "It had 100 % of the requests over the last day." in new_version(at)
+    at = of_kind("degraded", DROP, end=FELL + 36 * HOUR, new_version=one)
+    assert "Version v2 had 100 % of the requests over the last day." in new_version(at)[1]
     over = served({"v1": [*rest, (FELL + 40 * HOUR, 1.0)], "v2": [*steps, (FELL + 40 * HOUR, 0.0)]}, FELL + 50 * HOUR)
     gone = found(over, opened_at=FELL + 12 * HOUR)
     assert gone is not None
     assert (gone.until, gone.share) == (FELL + 40 * HOUR, 1.0)
     said = new_version(replace(at, end=FELL + 50 * HOUR, new_version=gone))
-    assert "It had 100 % of the requests in the last day that it served." in said
+    assert "Version v2 had 100 % of the requests in the last day that it served." in said[1]
 
 
 @pytest.mark.parametrize(
@@ -144,8 +145,8 @@ def test_its_share_begins_with_itself() -> None:
 
 
 NEW = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
-OF_ALL = replace(DROP, verdict="degraded", since=FELL + HOUR)
-OF_SLICE = replace(SLICE, verdict="degraded", since=FELL + 9 * HOUR, new_version=NEW)
+OF_ALL = of_kind("degraded", DROP, since=FELL + HOUR)
+OF_SLICE = of_kind("degraded", SLICE, since=FELL + 9 * HOUR, new_version=NEW)
 
 
 def test_of_several_falls_the_first_alone_names_a_version() -> None:
@@ -169,7 +170,7 @@ def test_what_others_served_fell_as_well_or_it_did_not(rest: float, requests: in
     sums[later, 1, b.REQUESTS], sums[later, 1, b.TOTAL] = 10, 4.4
     sums[later, 0, b.REQUESTS], sums[later, 0, b.TOTAL] = 10 + requests, 4.4 + requests * rest
     history = History(starts, np.ones(len(starts), bool), (OVERALL, ("model_version", "v2")), sums)
-    seen = Evidence(Drift("ndcg@10"), HOUR, history, history)
+    seen = Observations(Drift("ndcg@10"), HOUR, history, history)
     assert seen.others_fell(("model_version", "v2"), 9 * DAY, 10 * DAY, 0.06) is fell
 
 
@@ -207,14 +208,14 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     assert one.part == pytest.approx(-0.03)
     error = np.sqrt(2 * (0.2 * 0.8 / 240 + 0.5 * 0.5 / 2160))
     assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
-    told = replace(DROP, verdict="degraded", since=FELL + HOUR, weak_version=one)
-    assert weak_version(told) == (
+    told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
+    assert weak_version(told) == [
         "Model version v2, which began to serve at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
         f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which takes 0.030 from the mean of all."
-    )
-    assert weak_version(replace(told, new_version=NEW)) == "", "it is named as the one that began with the fall"
-    assert Finding.of(json.loads(json.dumps(told.plain()))) == told
-    said = notification("firing", ABOUT, INCIDENT, [told], 0).text
+    ]
+    assert weak_version(replace(told, new_version=NEW)) == [], "it is named as the one that began with the fall"
+    assert evidence_of(json.loads(json.dumps(told.plain()))) == told
+    said = notification("firing", ABOUT, INCIDENT, [told], 0).full_text
     assert "take model version v2 back if it serves the same people" in said
 
 

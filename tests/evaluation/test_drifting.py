@@ -9,14 +9,14 @@ from typing import TypedDict
 import numpy as np
 import pytest
 
-from monitor.conditions.finding_words import sentence
 from monitor.conditions.rules import Floor, Rule
-from monitor.conditions.verdict_conditions import DEGRADED
 from monitor.conditions.verdict_hours import hours
+from monitor.conditions.verdicts import DEGRADED
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.retraining import due
 from monitor.evaluation.run import verdict_conditions
+from monitor.messages.explanation import sentence
 from monitor.messages.notification import Notification, notification
 from monitor.series import partials as b
 from monitor.series.windows import History
@@ -213,7 +213,7 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     assert found.is_paused
     assert found.before == pytest.approx(0.55, abs=0.01)
     assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
-    assert "the data are sound" not in sentence(found)
+    assert "no data problem found" not in sentence(found)
     assert "such hours are left out" in sentence(found)
     stored = bench.store.verdicts.newest("search")
     assert stored is not None
@@ -320,7 +320,7 @@ def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_wh
         assert finding.value is not None
         assert finding.before is not None
         assert finding.value < finding.before / 2
-    assert "sound again" in told(bench, "resolved", "data")[0].text
+    assert "sound again" in told(bench, "resolved", "data")[0].full_text
 
 
 def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(bench: Bench) -> None:
@@ -356,8 +356,8 @@ def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
     assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing", "resolved"]
     (notice,) = told(bench, "resolved", "data")
     assert "taken as the new normal" in notice.title
-    assert re.search(sentence_, notice.text)
-    assert "sound again" not in notice.text
+    assert re.search(sentence_, notice.full_text)
+    assert "sound again" not in notice.full_text
 
 
 def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_are_told(bench: Bench) -> None:
@@ -370,7 +370,7 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     assert newest.kind == "healthy"
     (found,) = bench.incidents
     assert found.incident.is_open
-    said = notification("updated", ABOUT, found.incident, found.findings, 1).text
+    said = notification("updated", ABOUT, found.incident, found.findings, 1).full_text
     assert re.search(
         r"That was at .+ UTC; for .+ since it has been more than half of what is expected, and its hours", said
     )

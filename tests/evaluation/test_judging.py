@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from monitor.conditions.findings import Unjudged
+from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.evaluation import Telling, judge, withdraw
 from monitor.measures.measure import parse
@@ -143,7 +143,7 @@ def test_an_open_incident_says_what_it_was_compared_with_when_it_fired_and_how_f
     bench.live(0.8)
     assert bench.incidents[0].incident.state == "resolved"
     assert lead() == (0.8, 0.625, 3, 3, True)
-    assert "recovering" not in bench.messages[-1][1].text
+    assert "recovering" not in bench.messages[-1][1].full_text
 
 
 def test_an_open_incident_says_why_it_cannot_be_judged_any_more(bench: Bench) -> None:
@@ -305,10 +305,10 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.text.splitlines()[0] == "No longer: rule floor, rule floor of device=tv. What goes on:"
+    assert last.full_text.splitlines()[0] == "No longer: rule floor, rule floor of device=tv. What goes on:"
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
-    assert "No longer" not in bench.messages[-1][1].text
+    assert "No longer" not in bench.messages[-1][1].full_text
 
 
 def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:
@@ -360,7 +360,7 @@ def test_a_rule_that_goes_withdraws_its_incident(bench: Bench) -> None:
     bench.judge()
     assert bench.incidents[0].incident.state == "withdrawn"
     assert [k for _, k in bench.notices] == ["firing", "withdrawn"]
-    assert "no recovery" in bench.messages[-1][1].text
+    assert "no recovery" in bench.messages[-1][1].full_text
 
 
 def test_a_changed_definition_withdraws_what_rests_on_it(bench: Bench) -> None:
@@ -436,7 +436,7 @@ def test_one_that_was_told_stays_in_the_records_and_is_withdrawn(bench: Bench) -
     (found,) = bench.incidents
     assert found.incident.state == "withdrawn"
     assert [k for _, k in bench.notices] == ["firing", "withdrawn"]
-    assert "read again" in bench.messages[-1][1].text
+    assert "read again" in bench.messages[-1][1].full_text
 
 
 def test_one_that_was_over_stays_as_people_knew_it(bench: Bench) -> None:

@@ -87,7 +87,7 @@ def test_a_rule_that_is_edited_and_fires_no_more_is_withdrawn_at_once_with_the_r
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, limit=Floor(0.2, 0.2)),))
     bench.judge()
     assert (states(bench), kinds(bench)) == (["withdrawn"], ["firing", "withdrawn"])
-    assert CHANGED in bench.messages[-1][1].text
+    assert CHANGED in bench.messages[-1][1].full_text
     assert set(steps(bench, "withdrawn")) == {("floor", CHANGED)}
 
 
@@ -99,15 +99,15 @@ def test_a_slice_that_is_gone_by_the_time_its_edited_rule_is_judged_ends_for_tha
     bench.judge()
     assert (states(bench), kinds(bench)) == (["withdrawn"], ["firing", "withdrawn"])
     assert steps(bench, "firing")[-1] == ("floor", GOES_ON)
-    assert GONE in bench.messages[-1][1].text
-    assert GOES_ON not in bench.messages[-1][1].text
+    assert GONE in bench.messages[-1][1].full_text
+    assert GOES_ON not in bench.messages[-1][1].full_text
 
 
 def test_a_rule_that_is_gone_says_that(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, name="other", limit=Floor(0.1, 0.1)),))
     bench.judge()
-    assert GONE in bench.messages[-1][1].text
+    assert GONE in bench.messages[-1][1].full_text
     assert set(steps(bench, "withdrawn")) == {("floor", GONE)}
 
 
@@ -326,7 +326,7 @@ def test_a_new_slice_that_is_worse_than_the_rest_is_named_as_new(bench: Bench) -
     bench.live(*[{"mobile": 0.8, "tv": 0.1}] * 2)
     (lead, *_) = bench.messages[-1][1].findings
     assert [(s.slice, s.before, s.value, s.share) for s in lead.slices] == [("tv", None, 0.1, 0.5)]
-    assert "new device=tv at 0.100 (50 % of requests)" in bench.messages[-1][1].text
+    assert "new device=tv at 0.100 (50 % of requests)" in bench.messages[-1][1].full_text
 
 
 # ---- what is known of it, and for how long ---------------------------------------------------------------------------
@@ -374,8 +374,8 @@ def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench
     assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
     over = bench.messages[-1][1]
     assert over.title == "search: resolved, but ndcg@10 stays at 0.700, its baseline followed"
-    assert "no recovery: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.text
-    assert "nothing more" not in over.text
+    assert "no recovery: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.full_text
+    assert "nothing more" not in over.full_text
 
 
 def test_what_really_is_back_is_told_as_such(bench: Bench) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from monitor.conditions.findings import Finding
-from monitor.conditions.incident import Firing, Incident, Matter
+from monitor.conditions.evidence import Evidence, Matter
+from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.rules import Floor
 from monitor.drift.verdicts import Alarm, AlarmChange, Verdict
 from monitor.evaluation import Telling, judge
@@ -32,7 +32,7 @@ from tests.causes.test_diagnosing import watched as bench_monitor
 from tests.evaluation.test_judging import BASE, RULE
 from tests.evaluation.test_judging import Bench as Hours
 from tests.support.monitors import new_store, pull
-from tests.support.notices import COVERAGE, DROP, FELL
+from tests.support.notices import COVERAGE, DROP, FELL, of_kind
 from tests.support.tallies import HOUR, RANKINGS, watched
 
 __all__ = ["bench", "filled"]
@@ -42,13 +42,13 @@ NAME = ("drop", "", "")
 FALLEN = replace(DROP, rule="drop")
 
 
-LOW = replace(DROP, rule="degraded", verdict="degraded")
+LOW = of_kind("degraded", DROP)
 RISING = (replace(LOW, well_for=HOUR), FALLEN)
 SLOW = replace(LOW, dimension="device", slice="tv")
 
 
 def opened(
-    matter: Matter = "quality", retrain: bool = True, findings: tuple[Finding, ...] = (FALLEN,), at: int = FELL
+    matter: Matter = "quality", retrain: bool = True, findings: tuple[Evidence, ...] = (FALLEN,), at: int = FELL
 ) -> StoredIncident:
     firing = {NAME: Firing("critical", retrain, at)}
     return StoredIncident(Incident("search", at, at, firing=firing, matter=matter), True, findings)

@@ -8,7 +8,7 @@ import pytest
 
 from monitor.causes.diagnosis import Subject
 from monitor.cli.incident_report import Told, lines
-from monitor.conditions.findings import Finding
+from monitor.conditions.evidence import Evidence
 from monitor.drift.series import DAY, HOUR
 from monitor.measures.measure import parse
 from monitor.messages.words import utc
@@ -21,7 +21,7 @@ FELL = 43
 WEEK = 7 * DAY
 
 
-def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Finding]:
+def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Evidence]:
     """The diagnosis of the newest incident, and what there is to say of all traffic now."""
     bench.put(past.draw())
     bench.judge(day(FELL + 1))

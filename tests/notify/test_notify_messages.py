@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from monitor.conditions.advice import before_retraining, labels_are_suspect, on_retraining
-from monitor.conditions.finding_words import sentence
-from monitor.conditions.findings import Beside, Finding, NewVersion, SliceFall, Unjudged, WeakVersion
+from monitor.conditions.assessment import Assessment
+from monitor.conditions.evidence import ConcurrentChange, Evidence, SliceFall
 from monitor.conditions.incident import Incident
+from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Floor, Rule
-from monitor.conditions.verdict_words import reason
+from monitor.conditions.versions import NewVersion, WeakVersion
 from monitor.evaluation import REMOVED, RESTATED
+from monitor.messages.explanation import before_retraining, on_retraining, reason, sentence
 from monitor.messages.notification import Kind, Notification, notification
 from monitor.messages.words import utc
 from tests.evaluation.test_judging import Bench
 from tests.support.monitors import new_store
-from tests.support.notices import ABOUT, COVERAGE, DAY, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE
+from tests.support.notices import ABOUT, COVERAGE, DAY, DROP, FELL, FLOOR, HOUR, INCIDENT, SLICE, of_kind
 from tests.support.tallies import RANKINGS, watched
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "messages.txt"
@@ -33,14 +34,14 @@ BY_ITEMS = replace(COVERAGE, by_items=True)
 MOVED = replace(DROP, before=0.6812, before_when_fired=0.7016)
 FOLLOWED = replace(WELL, value=0.6123, before=0.6181, threshold=0.5748, before_when_fired=0.7016, still_below=0.6525)
 VERSION = NewVersion("v2", "v1", FELL - HOUR, FELL - HOUR, HOUR, None, 1.0, 0.0)
-BLAMED = replace(DROP, rule="degraded", verdict="degraded", new_version=VERSION)
+BLAMED = of_kind("degraded", DROP, new_version=VERSION)
 NEW = SliceFall("model_version", "v2", None, 0.5212, 0.5)
 SLICES = [replace(SLICE, slice=f"tablet-{n}", value=0.3 + n / 100) for n in range(12)]
 
 
 def message(
     kind: Kind,
-    findings: Sequence[Finding] = (DROP,),
+    findings: Sequence[Evidence] = (DROP,),
     incident: Incident = INCIDENT,
     reason: str = "",
     former: str | None = None,
@@ -81,7 +82,7 @@ MESSAGES = {
 
 
 def read_aloud() -> str:
-    return "\n".join(f"==== {name}\n{made.title}\n\n{made.text}\n" for name, made in MESSAGES.items())
+    return "\n".join(f"==== {name}\n{made.title}\n\n{made.text}\n\n{made.details}\n" for name, made in MESSAGES.items())
 
 
 @pytest.mark.parametrize(("upper", "is_chance"), [(0.69, False), (0.7016, True), (0.72, True)])
@@ -89,7 +90,7 @@ def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper:
     wide = replace(DROP, before=0.7016, upper=upper)
     said = " The 95 % interval contains 0.702, so this may be chance."
     assert (said in sentence(wide)) is is_chance
-    assert said not in sentence(replace(wide, verdict="degraded"))
+    assert said not in sentence(of_kind("degraded", wide))
     assert said not in sentence(wide, is_over=True)
 
 
@@ -100,47 +101,51 @@ def test_every_message_reads_as_it_was_agreed() -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
     made = MESSAGES[name]
-    lines = made.text.splitlines()
-    assert lines[-2:] == ["Runbook: https://runbooks.test/search", "Page: https://mon.test/monitors/search"]
-    to_do, *more = lines[-4:-2] if made.kind in ("firing", "updated") else lines[-3:-2]
-    assert to_do.startswith("What to do: ")
-    assert more in ([], [f"More: rankmon explain-incident {made.incident}"])
+    lines, links = (
+        made.text.splitlines(),
+        "Page: https://mon.test/monitors/search  Runbook: https://runbooks.test/search",
+    )
+    assert len(lines) == (3 if name == "test" else 5)
+    assert lines[-2].startswith("What to do: ")
+    more = f"  More: rankmon explain-incident {made.incident}" * (made.kind in ("firing", "updated"))
+    assert lines[-1] == links + more
     assert len(made.title) <= 100
     assert "\n" not in made.title
-    assert len(made.text) <= 1150
+    assert len(made.text) <= 900
 
 
 @pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
 def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
-    text = MESSAGES[name].text
+    text = MESSAGES[name].full_text
     assert "Since 2023-11-14 22:00 UTC" in text
     assert " requests)" in text
-    assert " fires below " in text
+    assert " fires below " in text or "Statistically significant" in text
 
 
 def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
-    lines = MESSAGES["updated, not judged since"].text.splitlines()
+    made = MESSAGES["updated, not judged since"]
+    lines = made.full_text.splitlines()
     assert ["it could not be judged since" in line for line in lines if "Rule " in line] == [False, True]
-    assert f"That was at {utc(DROP.end)}; it could not be judged since." in lines[1]
-    held = MESSAGES["updated, not judged for too few requests"].text
+    assert f"That was at {utc(DROP.end)}; it could not be judged since." in made.details
+    held = MESSAGES["updated, not judged for too few requests"].full_text
     assert f"That was at {utc(HELD.end)}; it could not be judged since: the newest window has 78 requests" in held
     assert "What to do: wait for more requests, or lower min_requests of the rule" in held
     over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
-    assert "since." not in over.text
+    assert "since." not in over.full_text
 
 
 def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
     made = notification("firing", replace(ABOUT, runbook_url="", page=""), INCIDENT, [DROP], 0)
-    assert "Runbook" not in made.text
-    assert "Page:" not in made.text
+    assert "Runbook" not in made.full_text
+    assert "Page:" not in made.full_text
 
 
 def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
     made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
     assert [f.slice for f in made.findings] == ["b", "mobile", ""]
-    assert made.title == "search: ndcg@10 of device=b fell 28.7 %, from 0.702 to 0.500"
-    assert "roll back or retrain" in made.text
-    assert "roll back or retrain" not in message("updated", [WELL_FOR_NOW]).text
+    assert made.title == "search: ndcg@10 of device=b down 28.7 %, from 0.702 to 0.500"
+    assert "roll back or retrain" in made.full_text
+    assert "roll back or retrain" not in message("updated", [WELL_FOR_NOW]).full_text
 
 
 def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
@@ -159,8 +164,8 @@ def test_a_name_from_the_database_can_forge_no_line_and_fills_no_screen() -> Non
         "firing", [replace(SLICE, slice=forged), replace(DROP, slices=(replace(DROP.slices[0], slice=forged),))]
     )
     assert len(made.text) < 1200
-    assert len([line for line in made.text.splitlines() if line.startswith("What to do")]) == 1
-    assert "".join(c for c in made.title + made.text if not c.isprintable() and c != "\n") == ""
+    assert len([line for line in made.full_text.splitlines() if line.startswith("What to do")]) == 1
+    assert "".join(c for c in made.title + made.full_text if not c.isprintable() and c != "\n") == ""
 
 
 @pytest.mark.parametrize(("query", "is_told"), [("device", False), ("text", True), (None, True)])
@@ -176,20 +181,20 @@ def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str |
     ((_, made),) = bench.messages
     store.close()
     assert made.kind == "firing"
-    assert ("device=mobile from 0.800 to 0.100" in made.text) == is_told
+    assert ("device=mobile from 0.800 to 0.100" in made.full_text) == is_told
     assert ("mobile" in json.dumps(made.plain())) == is_told
 
 
 def test_labels_are_suspect_by_all_traffic_wherever_it_stands_and_not_by_a_slice_that_gets_fewer_clicks() -> None:
     fewer = replace(SLICE, coverage=0.2)
-    assert not labels_are_suspect([fewer, DROP])
-    assert labels_are_suspect([SLICE, FEW_LABELS])
-    assert labels_are_suspect([FEW_LABELS, SLICE])
-    assert labels_are_suspect([fewer])
-    assert not labels_are_suspect([])
+    assert not Assessment([fewer, DROP]).labels_are_suspect
+    assert Assessment([SLICE, FEW_LABELS]).labels_are_suspect
+    assert Assessment([FEW_LABELS, SLICE]).labels_are_suspect
+    assert Assessment([fewer]).labels_are_suspect
+    assert not Assessment([]).labels_are_suspect
 
 
-VERDICT = replace(WELL, verdict="degraded", rule="degraded", before=0.7, threshold=0.69, interval="history")
+VERDICT = of_kind("degraded", WELL, before=0.7, threshold=0.69, interval="history")
 
 
 @pytest.mark.parametrize(
@@ -204,52 +209,53 @@ VERDICT = replace(WELL, verdict="degraded", rule="degraded", before=0.7, thresho
         ),
     ],
 )
-def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Finding, title: str, what_to_do: str) -> None:
+def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Evidence, title: str, what_to_do: str) -> None:
     told = message("resolved", [finding], CLOSED)
     assert told.title.endswith(title)
-    assert f"What to do: {what_to_do}" in told.text
-    assert "too much to be chance" not in told.text
+    assert f"What to do: {what_to_do}" in told.full_text
+    assert "Statistically significant" not in told.full_text
 
 
 def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> None:
-    below = replace(VERDICT, value=0.695, threshold=None, figures=(("below_reference", -0.062),))
+    below = replace(VERDICT, value=0.695, threshold=None, below_reference=-0.062)
     told = message("resolved", [below], CLOSED)
     assert told.title == "search: resolved, ndcg@10 is at 0.695, but 6.2 % below the reference"
-    assert "ndcg@10 is as expected of late again, but 6.2 % below the reference. The level had fallen too" in told.text
-    assert "What to do: nothing if this is the level from now on; else" in told.text
-    assert reason("firing", "ok", below) == "as expected of late again, but 6.2 % below the reference"
-    assert reason("firing", "ok", replace(below, figures=())) == "back at the baseline"
+    assert (
+        "ndcg@10 is back at its recent level, but 6.2 % below the reference. The level had fallen too" in told.full_text
+    )
+    assert "What to do: nothing if this is the level from now on; else" in told.full_text
+    assert reason("firing", "ok", below) == "back at its recent level, but 6.2 % below the reference"
+    assert reason("firing", "ok", replace(below, below_reference=None)) == "back at the baseline"
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
-    assert "Most of it, when it fired, in device=mobile" in message("firing", [replace(DROP, verdict="degraded")]).text
-    assert "Most of it in device=mobile" in message("firing", [DROP]).text
+    assert "most of it, when it fired, in device=mobile" in message("firing", [of_kind("degraded", DROP)]).full_text
+    assert "most of it in device=mobile" in message("firing", [DROP]).full_text
 
 
 @pytest.mark.parametrize(("hours", "is_over", "is_told"), [(4, False, True), (1, False, False), (4, True, False)])
 def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
     hours: int, is_over: bool, is_told: bool
 ) -> None:
-    found = replace(DROP, rule="degraded", verdict="degraded", well_for=hours * HOUR)
-    told = message("resolved" if is_over else "firing", [found], CLOSED if is_over else INCIDENT).text
-    said = f"ndcg@10 may be well again since {utc(found.end)}, by {hours} h that were judged; that is not sure yet."
+    found = of_kind("degraded", DROP, well_for=hours * HOUR)
+    told = message("resolved" if is_over else "firing", [found], CLOSED if is_over else INCIDENT).full_text
+    said = f"ndcg@10 may have recovered since {utc(found.end)} ({hours} h, not sure yet)."
     assert (said in told) is is_told
-    assert "may be well" not in sentence(found, is_over)
+    assert "may have recovered" not in sentence(found, is_over)
 
 
 def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fires() -> None:
-    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
-    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    rising = of_kind("degraded", DROP, well_for=5 * HOUR)
+    slice_ = of_kind("degraded", SLICE)
     more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
-    lines = message("firing", [rising, slice_]).text.splitlines()
-    to_do = next(i for i, line in enumerate(lines) if line.startswith("What to do: "))
-    assert lines[to_do + 1].endswith("not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.")
-    assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).text
-    both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).text
-    assert both.endswith("not sure yet.\nThe same goes for ndcg@10 of device=mobile.\n" + "\n".join(lines[-2:]))
+    lines = message("firing", [rising, slice_]).details.splitlines()
+    assert lines[-1].endswith("not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.")
+    assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).full_text
+    both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).full_text
+    assert f"ndcg@10, ndcg@10 of device=mobile may have recovered since {utc(rising.end)} (5 h, not sure yet)." in both
 
 
-WORSE = replace(DROP, rule="degraded", verdict="degraded", threshold=0.69)
+WORSE = of_kind("degraded", DROP, threshold=0.69)
 V2 = NewVersion("v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0)
 WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
 
@@ -260,28 +266,30 @@ WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
         (replace(WORSE, new_version=V2), "roll back v2"),
         (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "see how it is without v2"),
         (replace(WORSE, weak_version=WEAK), "compare v2"),
-        (FEW_LABELS, "see to the labels"),
-        (replace(WORSE, beside=(Beside("requests", 2000, 1000),)), "see what else changed with the fall"),
+        (FEW_LABELS, "check the labels"),
+        (replace(WORSE, concurrent=(ConcurrentChange("requests", 2000, 1000),)), "see what else changed with the fall"),
         (HARDLY, "watch whether it recovers"),
         (WORSE, ""),
     ],
 )
-def test_retraining_is_never_recommended_where_the_advice_is_something_else(finding: Finding, first: str) -> None:
+def test_retraining_is_never_recommended_where_the_advice_is_something_else(finding: Evidence, first: str) -> None:
     asked = message("retrain", [finding])
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended.") == (not first)
     stands = "The request to retrain stands until this is over."
-    assert (stands in asked.text) == ("that stands, but first" in said) == bool(first)
+    assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 
 
 def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
     about = replace(ABOUT, called="/opt/rankmon {} -c '/my demo/rankmon.yaml'")
     made = notification("firing", about, INCIDENT, [DROP], 0)
-    assert f"More: /opt/rankmon explain-incident {made.incident} -c '/my demo/rankmon.yaml'" in made.text.splitlines()
-    late = replace(DROP, rule="labels_late", verdict="labels_late", dimension="", slice="")
+    assert f"More: /opt/rankmon explain-incident {made.incident} -c '/my demo/rankmon.yaml'\n" in made.full_text
+    late = of_kind("labels_late", DROP, dimension="", slice="")
     over = notification("resolved", about, replace(CLOSED, matter="data"), [late], 0)
-    assert "later: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.text
+    assert (
+        "later: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.full_text
+    )
     nowhere = replace(about, called="")
-    assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).text
+    assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).full_text

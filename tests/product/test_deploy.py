@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from monitor.conditions.arrivals import SOURCE_STALE
-from monitor.conditions.verdict_conditions import DEGRADED, VERDICTS
+from monitor.conditions.evidence import condition_names
+from monitor.conditions.verdicts import DEGRADED
 from monitor.config import load
 from monitor.measures.measure import SPECS
 from tests.support.processes import ROOT
@@ -74,7 +75,7 @@ def test_every_alert_is_tested_says_what_is_the_matter_and_has_its_part_of_the_r
 def test_the_rules_have_words_for_each_verdict_on_the_data() -> None:
     suspect = RULES.read_text(encoding="utf-8").partition("- alert: RankmonDataSuspect")[2].partition("- alert:")[0]
     # A source that stays away has an alert of its own, which sees it too where no verdicts are asked for.
-    assert set(re.findall(r'\beq\s+\$labels\.rule\s+"(\w+)"', suspect)) == VERDICTS - {DEGRADED, SOURCE_STALE}
+    assert set(re.findall(r'\beq\s+\$labels\.rule\s+"(\w+)"', suspect)) == condition_names() - {DEGRADED, SOURCE_STALE}
     assert f'rule!="{SOURCE_STALE}"' in suspect
 
 

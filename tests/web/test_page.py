@@ -12,8 +12,8 @@ from types import MappingProxyType
 import pytest
 
 from monitor.cli.commands.incidents import line
-from monitor.conditions.findings import NewVersion
 from monitor.conditions.rules import COVERAGE, Floor, Rule
+from monitor.conditions.versions import NewVersion
 from monitor.measures.measure import parse
 from monitor.page import render, render_monitor
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot, spark
@@ -22,7 +22,7 @@ from monitor.page.state import KINDS, states_of
 from monitor.service.snapshot import MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.types import Drift, Judgments, Relation
-from tests.support.notices import DROP, SLICE
+from tests.support.notices import DROP, SLICE, of_kind
 from tests.support.pages import DAY, RULE, START, PageSource, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
@@ -155,10 +155,10 @@ def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommende
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
     assert snapshot.incident is not None
-    blamed = replace(snapshot.incident, findings=(replace(DROP, verdict="degraded", since=0, new_version=V2),))
+    blamed = replace(snapshot.incident, findings=(of_kind("degraded", DROP, since=0, new_version=V2),))
     said = page(replace(snapshot, incident=blamed), at)
-    assert "first think of rolling model version v2 back to v1" in said
-    assert "<b>Retraining:</b> Asked for, and that stands, but first roll back v2: retrain only if" in said
+    assert "first consider rolling model version v2 back to v1" in said
+    assert "<b>Retraining:</b> Requested, but first roll back v2: retrain only if" in said
     assert "ecommended" not in said
 
 
@@ -166,8 +166,8 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     at = FALL + 30 * HOUR
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
-    rising = replace(DROP, rule="degraded", verdict="degraded", well_for=5 * HOUR)
-    slice_ = replace(SLICE, rule="degraded", verdict="degraded")
+    rising = of_kind("degraded", DROP, well_for=5 * HOUR)
+    slice_ = of_kind("degraded", SLICE)
     said = page(replace(snapshot, incident=replace(snapshot.incident, findings=(rising, slice_))), at)
     told = "that is not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)

@@ -234,7 +234,7 @@ class BaselineReport:
     is_kept: bool = field(metadata={"json": False})
 
     def lines(self) -> Iterator[str]:
-        from monitor.conditions.verdict_words import decayed
+        from monitor.messages.words import decayed
 
         yield f"{self.monitor}: {self.measure}" + (f" by {self.dimension}" if self.dimension else "")
         yield from self._fitted()

@@ -20,13 +20,14 @@ from monitor.cli.common import (
     stored,
 )
 from monitor.cli.render import Document
-from monitor.conditions.finding_words import sentence
-from monitor.conditions.incident import Matter, matter_of
+from monitor.conditions.evidence import Matter
+from monitor.conditions.incident import matter_of
 from monitor.conditions.rules import COVERAGE
-from monitor.conditions.verdict_words import named, topic
 from monitor.errors import InputError
+from monitor.messages.explanation import sentence
 from monitor.messages.notification import About, notification
-from monitor.messages.words import CALLED, lasting, utc
+from monitor.messages.templates import topic
+from monitor.messages.words import CALLED, lasting, named, utc
 from monitor.types import format_duration
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     kind = incident.state
     return notification(
         kind, about, incident, stored_.findings, 0, reason=why or "what it was about is there no more"
-    ).text
+    ).full_text
 
 
 def plain(stored_: StoredIncident) -> dict[str, Any]:

@@ -85,6 +85,6 @@ def _series(found: BaselineStatus, unit: Unit) -> SeriesPower:
 
 def series_name(found: BaselineStatus, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import named
 
     return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"

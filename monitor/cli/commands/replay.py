@@ -25,10 +25,10 @@ from monitor.cli.common import (
     stored,
 )
 from monitor.cli.render import Document, Documents, table
-from monitor.conditions.verdict_words import NAMES, named
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
-from monitor.messages.words import lasting, utc
+from monitor.messages.explanation import title_of
+from monitor.messages.words import lasting, named, utc
 from monitor.page.chart import Lane, Line, Shade, draw
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def lines(found: Replay) -> Iterator[str]:
         yield f"would have told the owners of the data {_times(len(broken))}"
         yield from (line for one in broken for line in _incident(one, found.until))
         yield from _mixes(found)
-        yield "hours by verdict: " + ", ".join(f"{NAMES[kind]} {hours:,.0f}" for kind, hours in found.hours.items())
+        yield "hours by verdict: " + ", ".join(f"{title_of(kind)} {hours:,.0f}" for kind, hours in found.hours.items())
     for one in found.incidents:
         if one.is_before:
             told = _told_on_call(one) if one in found.told_on_call else ""

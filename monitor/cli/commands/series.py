@@ -239,7 +239,7 @@ def _state(row: Mapping[str, Any], least: float) -> str:
 
 
 def _slice(row: Mapping[str, Any]) -> str:
-    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import named
 
     return named(row["dimension"], row["slice"]) if row["dimension"] else "all traffic"
 

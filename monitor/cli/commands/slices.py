@@ -90,8 +90,7 @@ class SlicePlaces:
         return percent(requests / self.requests if self.requests else None)
 
     def _row(self, held: Mapping[str, Any]) -> tuple[str, ...]:
-        from monitor.conditions.verdict_words import named
-        from monitor.messages.words import utc
+        from monitor.messages.words import named, utc
 
         seen = f"none for {self.days}" if held["last_day"] is None else utc(held["last_day"])[:10]
         kept = f"it {held['kept_by']}" if held["kept_by"] else ""

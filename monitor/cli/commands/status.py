@@ -216,8 +216,8 @@ def _reading(reading: RuleReading) -> dict[str, Any]:
 
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
     """The newest verdict as plain data, instants in seconds since 1970; None without `drift`."""
-    from monitor.conditions.verdict_conditions import DEGRADED
     from monitor.conditions.verdict_hours import judged, step_of
+    from monitor.conditions.verdicts import DEGRADED
 
     monitor, verdict = snapshot.monitor, snapshot.verdict
     if monitor.drift is None:
@@ -259,8 +259,8 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 def _verdict(told: dict[str, Any]) -> str:
     """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
-    from monitor.conditions.verdict_words import NAMES, decayed, named, not_judged
-    from monitor.messages.words import over_the_last
+    from monitor.messages.explanation import title_of
+    from monitor.messages.words import decayed, named, not_judged, over_the_last
 
     name = f"verdict on {told['measure']}"
     if told["kind"] is None:
@@ -274,7 +274,7 @@ def _verdict(told: dict[str, Any]) -> str:
     }.get(told["kind"], [])
     where = ", ".join(named(dimension, value) if value else "all traffic" for value in slices[:MAX_SLICES])
     more = f" and {len(slices) - MAX_SLICES} more" if len(slices) > MAX_SLICES else ""
-    parts = [f"{NAMES[told['kind']]} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
+    parts = [f"{title_of(told['kind'])} since {utc(told['since'])}" + (f" ({where}{more})" if where else "")]
     if observed is not None and expected is not None:
         apart = f" ({100 * (observed / expected - 1):+.1f} %)" if expected else ""
         over = over_the_last(told["observed_seconds"])
@@ -292,7 +292,7 @@ def _verdict(told: dict[str, Any]) -> str:
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import named
 
     where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
@@ -303,7 +303,7 @@ def _alert(alert: dict[str, Any]) -> str:
 
 
 def _named(alerts: list[dict[str, Any]]) -> str:
-    from monitor.conditions.verdict_words import named
+    from monitor.messages.words import named
 
     more = ["…"] * (len(alerts) > MAX_SLICES)
     return ", ".join([*(named(a["dimension"], a["value"]) for a in alerts[:MAX_SLICES]), *more])

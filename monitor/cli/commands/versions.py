@@ -16,11 +16,11 @@ import click
 from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered, stored
 from monitor.cli.render import Columns, Document, count, interval, number, percent, signed, table_of
 from monitor.cli.version_report import compared, shown
-from monitor.conditions.verdict_conditions import MASKED
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.conditions.verdict_words import NAMES
+from monitor.conditions.verdicts import MASKED
 from monitor.errors import InputError
 from monitor.measures.measure import Measure, parse
+from monitor.messages.explanation import title_of
 from monitor.messages.words import lasting, utc
 from monitor.types import Monitor, Slice
 
@@ -257,7 +257,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if of is not None and document["requests"] >= MOST:
         yield f"of {of:,}: a like share of every hour, and of that those whose ids come first by a hash"
     if kinds := document["left_out"]["kinds"]:
-        told = ", ".join(NAMES[kind] for kind in kinds)
+        told = ", ".join(title_of(kind) for kind in kinds)
         yield f"without {lasting(document['left_out']['seconds'])} in which the data were bad ({told})"
     if document["versions"]:
         yield "\nAs stored:"

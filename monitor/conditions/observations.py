@@ -1,4 +1,4 @@
-"""The figures that findings of verdicts are made of, worked out from the stored partials."""
+"""Figures of conditions that verdicts make, from the stored partials."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from monitor.conditions.evidence import SliceFall
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import MISSING_RATIO
 from monitor.drift.series import DAY
@@ -18,25 +19,41 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
 
 MOST = 0.9
-"""Share of the requests since an alarm began that must have been judged for an interval of all of them to be told."""
+"""Share of the requests since an alarm began that must have been judged for an interval to be given."""
 WEEK = 7 * DAY
-
 FIELDS = len(b.TRAFFIC_FIELDS)
-
 LEAST_USUAL = 10
-"""Requests that a slice must usually have for it to be told that it has none."""
+"""Usual requests of a slice from which on none at all is remarkable."""
+FLOOD, LEAST_FLOODED = 1.5, 50.0
+"""Times the usual requests from which on there are far more, if at least so many are usual."""
 LEAST_OTHERS = 30
-"""Requests that tell whether what another version served fell as well."""
+"""Requests that show whether what another version served fell as well."""
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What findings are worked out from: the stored partials, as far back as intervals look.
+class EventCounts:
+    """Events per request, and the share of all events that match nothing; None where not counted."""
+
+    events: float | None = None
+    events_before: float | None = None
+    unmatched: float | None = None
+    unmatched_before: float | None = None
+
+    def match_less(self, least: float) -> bool:
+        """Whether at least this share, and more than twice the usual one, matches no impression."""
+        return (self.unmatched or 0.0) > max(least, 2 * (self.unmatched_before or 0.0))
+
+
+UNCOUNTED = EventCounts()
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The stored partials, as far back as intervals look.
 
     Attributes:
         width: of a bucket, seconds.
-        masked: ends of the steps that were left out for the data were bad, seconds.
-        has_events: whether labels are made of events.
+        masked: ends of the steps with bad data, seconds.
         counts_unmatched: whether events that match no impression are counted.
         versions: the dimension of the model's versions; empty without one.
         dimensions: the others by which a fall is split.
@@ -55,10 +72,9 @@ class Evidence:
     def coverage(
         self, verdict: Verdict, since: int, until: int, key: SliceKey = OVERALL
     ) -> tuple[float | None, float | None]:
-        """(label coverage of a fall in [since, until), of its last day at most, what is expected of it).
+        """(label coverage of the last day of a fall, what is expected of it), without hours of bad data.
 
-        Without hours of bad data. Where it is no whole day of all traffic up to the verdict, it is held against the
-        same hours of the last week before `since`.
+        If that is no whole day of all traffic, it is compared with the same hours of the last week before `since`.
         """
         step = step_of(self.width)
         ends = range(until, until - max(min(DAY, until - since), step), -step)
@@ -66,36 +82,37 @@ class Evidence:
         is_whole = until == verdict.end and len(sound) == len(ends) and len(ends) * step >= DAY
         if key == OVERALL and is_whole:
             return verdict.coverage, verdict.coverage_expected
-        weeks = -(-(until - since) // WEEK) * WEEK
+        weeks = _weeks(until - since)
         before = [end - weeks for end in sound if end - weeks not in self.masked]
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 
-    def events(self, keys: Sequence[SliceKey], since: int, until: int) -> dict[str, float | None]:
-        """Events for each request of some slices, those that match, and the share of all events that match nothing.
+    def events(self, keys: Sequence[SliceKey], since: int, until: int) -> EventCounts:
+        """Matching events per request of some slices, and the share of all events that match nothing.
 
-        Of the steps that end in [since, until], a day of them at most, and as `events_before` and `unmatched_before`
-        of the same hours of the last week before, without those in which the data were bad.
+        Of the steps that end in [since, until], a day at most, and of the same hours of the last week before.
         """
         step = step_of(self.width)
-        weeks = -(-(until - since + step) // WEEK) * WEEK
+        weeks = _weeks(until - since + step)
         now = range(until, max(since - step, until - max(DAY, step)), -step)
-        before = [end - weeks for end in now if end - weeks not in self.masked]
-        found: dict[str, float | None] = {}
-        for suffix, ends in (("", now), ("_before", before)):
-            theirs = sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS))
-            whole = self._traffic(OVERALL, ends, step)
-            found[f"events{suffix}"] = b.events_per_request(theirs)
-            found[f"unmatched{suffix}"] = b.unmatched_share(whole)
-        return found
+        spans = (now, [end - weeks for end in now if end - weeks not in self.masked])
+        events = [
+            b.events_per_request(sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS)))
+            for ends in spans
+        ]
+        unmatched = [b.unmatched_share(self._traffic(OVERALL, ends, step)) for ends in spans]
+        return self.counted(EventCounts(*events, *unmatched))
+
+    def counted(self, found: EventCounts) -> EventCounts:
+        """Without the figures that this monitor does not count."""
+        events = (found.events, found.events_before) if self.has_events else (None, None)
+        unmatched = (found.unmatched, found.unmatched_before) if self.counts_unmatched else (None, None)
+        return EventCounts(*events, *unmatched)
 
     def _labelled(self, key: SliceKey, ends: Sequence[int], step: int) -> float | None:
-        """Label coverage of some steps; None if nothing is known of them."""
-        sums = self._traffic(key, ends, step)
-        labelled, every = b.label_coverage(sums, by_judgments=False)
+        labelled, every = b.label_coverage(self._traffic(key, ends, step), by_judgments=False)
         return float(labelled / every) if every else None
 
     def _traffic(self, key: SliceKey, ends: Iterable[int], step: int) -> b.Floats:
-        """The sums of what came in, of some steps."""
         parts = (self.traffic.between(end - step, end).slice(key).sum(axis=0) for end in ends)
         found: b.Floats = sum(parts, np.zeros(FIELDS))
         return found
@@ -109,11 +126,8 @@ class Evidence:
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
 
     def others_fell(self, key: SliceKey, since: int, until: int, least: float) -> bool:
-        """Whether what is not of a slice has fallen by a share since then, against all in the same hours before.
-
-        False where it has too few requests to say so.
-        """
-        weeks = -(-(until - since) // WEEK) * WEEK
+        """Whether all but a slice fell by a share since then, against all in the same hours before."""
+        weeks = _weeks(until - since)
         before, _ = self.mean(OVERALL, since - weeks, until - weeks)
         (every, requests), (theirs, of_these) = self.mean(OVERALL, since, until), self.mean(key, since, until)
         rest = requests - of_these
@@ -122,11 +136,7 @@ class Evidence:
         return (every * requests - (theirs or 0.0) * of_these) / rest <= (1 - least) * before
 
     def lacking_since(self, key: SliceKey, until: int, least: float, most: int) -> int:
-        """Start of the first of the steps up to `until` that all have less than `least` of what came a week before.
-
-        Args:
-            most: seconds that are looked at.
-        """
+        """Start of the first of the steps up to `until`, `most` seconds, that all have less than `least` of usual."""
         step = step_of(self.width)
         begin = until - step
         while begin > until - most and self._lacks(key, begin - step, begin, least):
@@ -137,6 +147,12 @@ class Evidence:
         now, before = self.requests(key, since, until), self.requests(key, since - WEEK, until - WEEK)
         return now is not None and before is not None and (now == 0 or now < least * before)
 
+    def missing(self, key: SliceKey, end: int) -> SliceFall:
+        """A missing slice with its requests since then, and its usual ones."""
+        since = self.lacking_since(key, end, MISSING_RATIO, WEEK)
+        usual, came = self.usual_requests(key, since, end), self.requests(key, since, end)
+        return SliceFall(*key, None if usual is None else float(usual), float(came or 0), since=since)
+
     def silent(self, dimension: str, since: int, until: int) -> list[SliceKey]:
         """The slices of a dimension without a request in [since, until), where there were some a week before."""
         keys = [key for key in self.traffic.slices if key[0] == dimension] if dimension else []
@@ -144,10 +160,7 @@ class Evidence:
         return [key for key in keys if past[key] >= LEAST_USUAL and not self.requests(key, since, until)]
 
     def begun(self, dimension: str, since: int, until: int) -> dict[str, int]:
-        """The slices of a dimension that have requests in [since, until) and had as good as none in the week before.
-
-        With how many, the busiest first.
-        """
+        """Slice -> requests in [since, until), of those with hardly any in the week before, busiest first."""
         found = {}
         for key in (key for key in self.traffic.slices if key[0] == dimension):
             came, before = self.requests(key, since, until) or 0, self.requests(key, since - WEEK, since) or 0
@@ -157,28 +170,28 @@ class Evidence:
 
     def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
         """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""
-        weeks = -(-(until - since) // WEEK) * WEEK
+        weeks = _weeks(until - since)
         return self.requests(key, since - weeks, until - weeks)
 
     def requests(self, key: SliceKey, since: int, until: int) -> int | None:
-        """That came in [since, until); None if nothing is stored of that."""
+        """In [since, until); None if nothing is stored of that."""
         inside = self.traffic.between(since, until)
         return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
     def items(self, since: int, until: int) -> float | None:
-        """Shown for each request with results in [since, until); None without any."""
+        """Shown per request with results in [since, until); None without any."""
         sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
         shown, requests = sums[b.TRAFFIC_FIELDS.index("impressions")], b.with_results(sums)
         return float(shown / requests) if requests else None
 
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
-        """Seconds of the steps in [since, until) in which there were requests and the data were not bad."""
+        """Seconds of the steps in [since, until) with requests and sound data."""
         step, inside = step_of(self.width), self.history.between(since, until)
         busy = inside.starts[inside.slice(key)[:, b.REQUESTS] > 0]
         return len({start - start % step + step for start in busy.tolist()} - self.masked) * step
 
     def bounds(self, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
-        """The interval of all hours of a window, unless the value is of so few of them that it is of something else."""
+        """The interval of a window, unless the value is of too few of its hours."""
         lower, upper, method = self._all_bounds(key, window, end)
         _, stored = self.mean(key, end - window, end)
         if value is None or lower is None or upper is None or requests < MOST * stored or not lower <= value <= upper:
@@ -194,7 +207,12 @@ class Evidence:
 
     @cached_property
     def _is_sound(self) -> b.Floats:
-        """(B,) 0 for the buckets of steps that were left out, else 1."""
+        """(B,) 0 for the buckets of steps with bad data, else 1."""
         step, starts = step_of(self.width), self.history.starts
         found: b.Floats = np.where(np.isin(starts - starts % step + step, list(self.masked)), 0.0, 1.0)
         return found
+
+
+def _weeks(length: int) -> int:
+    """Seconds of as many whole weeks as a length takes."""
+    return -(-length // WEEK) * WEEK

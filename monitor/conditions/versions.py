@@ -6,12 +6,11 @@ it: of a version that a tenth of the requests were given on trial, the mean of a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from monitor.causes.version_mix import LEAST_REQUESTS, apart
-from monitor.conditions.findings import NEW, NewVersion, WeakVersion
 from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
@@ -39,7 +38,66 @@ GREW = 0.5
 CLEARLY = 4.0
 """Standard errors."""
 
+NEW = 0.1
+"""A slice counts as new if it had less than this part of its present share of the requests: a new version of the model
+has served for some hours when its fall is found."""
+
 REQUESTS = b.TRAFFIC_FIELDS.index("requests")
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version of the model that began to serve about when a fall began; instants in seconds.
+
+    Attributes:
+        former: the one that served most requests of the day before.
+        since: start of its first bucket, or of the first in which it had clearly more requests than before.
+        fell_at: start of the step in which the fall began, as far as that can be told; of `step` seconds.
+        until: end of its last bucket, where it serves no more.
+        share, share_before: of the requests of the last day that it served, since it began, and of the day before.
+        fell_within: the same as `fell_at` of the first and of the last step in which the fall may have begun.
+    """
+
+    version: str
+    former: str
+    since: int
+    fell_at: int
+    step: int
+    until: int | None
+    share: float
+    share_before: float
+    fell_within: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeakVersion:
+    """A version of the model that began to serve of late and is clearly worse than what serves beside it.
+
+    Attributes:
+        since: start of its first bucket, seconds.
+        value, others: means of its requests, and of what it is held against, since the fall began; a week at most.
+        lower, upper: 95 % interval of the difference.
+        share: of the requests.
+        until: end of its last bucket, where it serves no more.
+        dimension: `others` are in the same slices of this; empty where all others are meant.
+        is_before: it alone serves its slices, so `others` are these in the same hours of the weeks before.
+    """
+
+    version: str
+    since: int
+    value: float
+    others: float
+    lower: float
+    upper: float
+    share: float
+    until: int | None = None
+    dimension: str = ""
+    is_before: bool = False
+
+    @property
+    def part(self) -> float:
+        """What it takes from the mean of all."""
+        return self.share * (self.value - self.others)
 
 
 def begun_with(

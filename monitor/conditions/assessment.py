@@ -1,0 +1,154 @@
+"""What the conditions of one incident add up to: what comes first, what may explain them, what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence
+from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.kinds.threshold import Threshold, Unjudged
+from monitor.conditions.rules import SEVERITIES, is_beyond
+from monitor.conditions.versions import NewVersion, WeakVersion
+
+NO_RESULTS = "no_results"
+"""Text of the measure that says how many requests find nothing."""
+
+MAY_BE_WELL = 3 * 3600
+"""Seconds for which a fall must have looked over to be reported so: shorter is mostly chance."""
+
+LOST_LABELS = 0.7
+"""Of the label coverage before, below which a rule's fall may be due to labels."""
+
+
+def in_order(findings: Sequence[Evidence], opened_at: int) -> tuple[Evidence, ...]:
+    """What is still down first, then the gravest, overall before its slices, the largest fall."""
+    return tuple(sorted(with_first_version(findings, opened_at), key=_weight))
+
+
+def _weight(it: Evidence) -> tuple[object, ...]:
+    grave, place = -SEVERITIES.index(it.severity), (it.dimension, it.slice)
+    return it.is_recovering, grave, bool(it.dimension), -it.loss, it.rule, place
+
+
+def with_first_version(findings: Sequence[Evidence], opened_at: int) -> list[Evidence]:
+    """Evidence of an incident, of which the one that fell first alone names a new version: later falls follow it."""
+    by_verdict = (f for f in findings if f.verdict)
+    first = min(by_verdict, key=lambda f: (f.since, f.dimension), default=None)
+    return [
+        replace(f, new_version=None) if isinstance(f, Degraded) and not (f is first and f.since <= opened_at) else f
+        for f in findings
+    ]
+
+
+def first_on_data(findings: Sequence[Evidence]) -> Evidence | None:
+    """The first that a verdict found in the data, and not in the model."""
+    return next((f for f in findings if f.verdict and not isinstance(f, QualityEvidence)), None)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Facts about some conditions of an incident, in the order of `in_order`."""
+
+    findings: Sequence[Evidence]
+
+    @cached_property
+    def data(self) -> Evidence | None:
+        """The first condition on data that a verdict found."""
+        return first_on_data(self.findings)
+
+    @cached_property
+    def quality(self) -> list[QualityEvidence]:
+        """The others."""
+        return [f for f in self.findings if isinstance(f, QualityEvidence)]
+
+    @cached_property
+    def down(self) -> Assessment:
+        """Of those that are not recovering."""
+        return Assessment([f for f in self.findings if not f.is_recovering])
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether all of it is on its way back."""
+        return bool(self.findings) and not self.down.findings
+
+    @cached_property
+    def held(self) -> Unjudged | None:
+        """Why a rule cannot be judged now."""
+        rules = (f for f in self.findings if isinstance(f, Threshold))
+        return next((f.unjudged for f in rules if f.unjudged is not None), None)
+
+    @property
+    def is_below_its_resolve(self) -> bool:
+        """Whether a rule's value must still rise to resolve."""
+        values = ((f.value or 0.0, getattr(f, "back_from", None) or 0.0, f.rises) for f in self.quality)
+        return any(is_beyond(*one) for one in values)
+
+    @property
+    def is_of_coverage(self) -> bool:
+        """Whether a rule on the label coverage is among them."""
+        return any(f.is_of_labels for f in self.quality)
+
+    @cached_property
+    def labels_are_suspect(self) -> bool:
+        """Whether labels may have broken, and not the model. A verdict has looked at them already."""
+        if self.is_of_coverage:
+            return True
+        if any(f.verdict for f in self.findings):
+            return self.data is not None
+        first = min(self.findings, key=_weight, default=None)  # a slice that ranks worse has fewer labels as well
+        now, before = (first.coverage, first.coverage_before) if first is not None else (None, None)
+        return now is not None and before is not None and now < LOST_LABELS * before
+
+    @property
+    def fell_as_labels(self) -> bool:
+        """Whether lost labels may explain the first."""
+        return bool(self.findings) and getattr(self.findings[0], "fell_as_labels", False)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether by any of them labels may be lost."""
+        return any(isinstance(f, Degraded) and f.fires and f.fell_as_labels for f in self.findings)
+
+    @property
+    def by_items(self) -> bool:
+        """Whether label coverage counts items with a judgment."""
+        return any(isinstance(f, Threshold) and f.by_items for f in self.findings)
+
+    @property
+    def is_of_no_results(self) -> bool:
+        """Whether the first is on requests that find nothing."""
+        return bool(self.findings) and self.findings[0].judged == NO_RESULTS
+
+    @property
+    def is_of_a_version(self) -> bool:
+        """Whether one version of the model fell, or is new and worse than the others."""
+        dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
+        return any("model_version" in some for some in dimensions)
+
+    @cached_property
+    def concurrent(self) -> ConcurrentChange | None:
+        """What changed with a fall that is not recovering, and may explain it."""
+        return next((one for f in self.down.quality for one in f.concurrent), None)
+
+    @cached_property
+    def new_version(self) -> NewVersion | None:
+        """The version that began to serve with the first fall."""
+        return next((f.new_version for f in self.findings if isinstance(f, Degraded) and f.new_version), None)
+
+    @cached_property
+    def weak_version(self) -> WeakVersion | None:
+        """A version that is clearly worse than the others."""
+        return next((f.weak_version for f in self.findings if isinstance(f, Degraded) and f.weak_version), None)
+
+    @property
+    def maybe_well(self) -> list[Degraded]:
+        """The falls that may be over, though that is not sure yet."""
+        return [f for f in self.findings if isinstance(f, Degraded) and f.well_for >= MAY_BE_WELL]
+
+    @property
+    def still_down(self) -> list[QualityEvidence]:
+        """The falls that fire and show no recovery."""
+        well = self.maybe_well
+        return [f for f in self.quality if f not in well and not f.is_recovering]

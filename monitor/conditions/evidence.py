@@ -1,0 +1,282 @@
+"""What a condition rests on: a dataclass for each kind of condition, with its words, registered under its name.
+
+A kind is one file in `monitor/conditions/kinds`: its evidence, how that is found, whom it concerns, how it resolves,
+and Jinja templates of what people read. Instants and lengths are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from monitor.conditions.rules import COVERAGE, Severity, is_beyond
+from monitor.conditions.thresholds import ConditionName
+from monitor.types import Drift
+
+Matter = Literal["quality", "data"]
+MATTERS: tuple[Matter, ...] = ("quality", "data")
+
+AS_MUCH = 0.75
+"""Share of a fall, of its logarithm, from which on fewer labels or results may explain all of it. Worse lists cost
+labels too, but what is left of these is worth less as well."""
+
+MOST_SLICES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SliceFall:
+    """How one slice fell; `share` of the window's requests, `z` standard errors of its noise, if known.
+
+    `before` is None for a slice that is new. Of a missing slice `before` and `value` are its usual and its actual
+    requests from `since` on.
+    """
+
+    dimension: str
+    slice: str
+    before: float | None
+    value: float
+    share: float = 0.0
+    z: float | None = None
+    since: int | None = None
+
+
+Changed = Literal["requests", "items", "events", "no_results", "relevant", "gain"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrentChange:
+    """What changed when a fall began and may explain all of it.
+
+    Attributes:
+        value, usual: in the last day of the fall, and in the same hours of the last week before it; of a rule in its
+            window, and where its baseline was taken.
+    """
+
+    what: Changed
+    value: float
+    usual: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One condition at one evaluation, over [end - window, end).
+
+    Attributes:
+        rule: name of the rule, or of the kind.
+        judged: text of the measure, or what else is counted.
+        since: end of the first window that had fallen.
+        before: what the value is compared with; `compared_with` says so in words that follow a number.
+        well_for, well_needed: how long it has been well now, and how long it must be to resolve.
+        lacks: what is missing to a baseline, of broken data that are sound again.
+        rises: whether a rise is for the worse.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    audience: ClassVar[Matter] = "data"
+    is_grave: ClassVar[bool] = False
+    """Whether its severity is that of a fall of the quality, and the quality's channels hear of it."""
+    is_of_slices: ClassVar[bool] = False
+    """Whether it is about the slices in its evidence; the others are judged."""
+    grows_into: ClassVar[str] = ""
+    """Kind that it becomes if it lasts."""
+    is_short_of_labels: ClassVar[bool] = False
+    """Whether labels of its time may still arrive."""
+    headline: ClassVar[str] = "{{ it|topic }}"
+    text: ClassVar[str] = ""
+    advice: ClassVar[str] = ""
+    fired: ClassVar[str] = "verdict {{ it.title }}"
+    recovered: ClassVar[str] = "{{ it.title }}: normal again"
+
+    rule: str
+    severity: Severity
+    judged: str = ""
+    dimension: str = ""
+    slice: str = ""
+    end: int
+    window: int
+    since: int
+    requests: int = 0
+    value: float | None = None
+    before: float | None = None
+    compared_with: str = ""
+    coverage: float | None = None
+    coverage_before: float | None = None
+    slices: tuple[SliceFall, ...] = ()
+    well_for: int = 0
+    well_needed: int = 0
+    lacks: str = ""
+    rises: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Its kind; empty where an alert rule found it."""
+        return self.kind
+
+    @property
+    def name(self) -> ConditionName:
+        """Of the condition."""
+        return self.rule, self.dimension, self.slice
+
+    @property
+    def where(self) -> str:
+        """`device=mobile`, or empty for overall."""
+        return f"{self.dimension}={self.slice}" if self.dimension else ""
+
+    @property
+    def change(self) -> float | None:
+        """Relative change from `before` to the value; None where there is no such thing."""
+        return self.value / self.before - 1 if self.value is not None and self.before else None
+
+    @property
+    def loss(self) -> float:
+        """Relative change for the worse, above 0; 0 where nothing is known."""
+        change = self.change or 0.0
+        return change if self.rises else -change
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it stands above where it fires, though it has not resolved."""
+        return False
+
+    @property
+    def is_new_normal(self) -> bool:
+        """Whether it resolved though nothing came back."""
+        return False
+
+    @property
+    def lacking_since(self) -> list[int]:
+        """Starts of the hours in which requests began to lack, before that was enough to fire."""
+        return [one.since for one in self.slices if one.since is not None]
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {"kind": self.kind, "verdict": self.verdict, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityEvidence(Evidence):
+    """A fall of a measure.
+
+    Attributes:
+        lower, upper, interval: 95 % interval of the value and how it came about, see `series.intervals`.
+        threshold: where it fires.
+        before_when_fired: `before` at the evaluation by which it fired; a trailing baseline moves on from there.
+        concurrent: what changed with the fall.
+        counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
+    """
+
+    audience: ClassVar[Matter] = "quality"
+
+    lower: float | None = None
+    upper: float | None = None
+    interval: str = "none"
+    threshold: float | None = None
+    before_when_fired: float | None = None
+    concurrent: tuple[ConcurrentChange, ...] = ()
+    counts_unlabelled: bool = True
+
+    @property
+    def fires(self) -> bool:
+        """Whether its value is past where it fires."""
+        known = self.value is not None and self.threshold is not None
+        return known and is_beyond(self.value or 0.0, self.threshold or 0.0, self.rises)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether it stands above where it fires, though it has not resolved."""
+        return self.value is not None and self.threshold is not None and not self.fires
+
+    @property
+    def is_of_labels(self) -> bool:
+        """Whether it judges the label coverage and not a measure."""
+        return self.judged == COVERAGE
+
+    @property
+    def may_be_chance(self) -> bool:
+        """Whether it fires, and the value's own interval contains what it is compared with."""
+        if not self.fires or self.before is None or self.lower is None or self.upper is None:
+            return False
+        return self.lower <= self.before <= self.upper
+
+
+def accounts_for(now: float, before: float, left: float) -> bool:
+    """Whether the share of requests without results explains a fall; `left` is what the value is of the one before."""
+    return before < now < 1 and left > 0 and (1 - now) / (1 - before) <= left**AS_MUCH
+
+
+# ---- registry ------------------------------------------------------------------------------------------------------
+
+REGISTRY: dict[str, type[Evidence]] = {}
+
+Kind = TypeVar("Kind", bound=type[Evidence])
+
+
+def register(kind: Kind) -> Kind:
+    """Decorator: make a kind of condition known under its name."""
+    REGISTRY[kind.kind] = kind
+    return kind
+
+
+def kinds() -> Mapping[str, type[Evidence]]:
+    """Name -> every kind of condition."""
+    import_module("monitor.conditions.kinds")
+    return REGISTRY
+
+
+def kind_of(name: str) -> type[Evidence] | None:
+    """The kind that has a condition's name; None for that of a rule."""
+    return kinds().get(name) if name != "threshold" else None
+
+
+def condition_names() -> frozenset[str]:
+    """Names of all conditions that need no rule; no rule may have one."""
+    return frozenset(kinds()) - {"threshold"}
+
+
+def is_grave_on_data(name: str) -> bool:
+    """Whether a condition on the data is as grave as one on the quality, so that both audiences hear of it."""
+    kind = kind_of(name)
+    return kind is not None and kind.is_grave and kind.audience == "data"
+
+
+def severity_of(drift: Drift, name: str) -> Severity:
+    """Severity of a condition that no rule makes."""
+    kind = kind_of(name)
+    return drift.severity if kind is not None and kind.is_grave else drift.data_severity
+
+
+# ---- stored form ---------------------------------------------------------------------------------------------------
+
+
+def evidence_of(plain: Mapping[str, Any]) -> Evidence:
+    """From what `Evidence.plain` gave; unknown fields are ignored."""
+    found: Evidence = _decoded(kinds()[plain["kind"]], plain)
+    return found
+
+
+def _decoded(hint: Any, value: Any) -> Any:
+    """JSON data as a value of a type: dataclasses, tuples and None are restored."""
+    origin, args = get_origin(hint), get_args(hint)
+    if value is None or hint is Any:
+        return value
+    if origin in (Union, UnionType):
+        return _decoded(next(one for one in args if one is not NoneType), value)
+    if origin is tuple:
+        kinds = repeat(args[0]) if args[-1] is Ellipsis else args
+        return tuple(_decoded(kind, one) for kind, one in zip(kinds, value))  # noqa: B905
+    if isinstance(hint, type) and is_dataclass(hint):
+        types = _types(hint)
+        return hint(**{name: _decoded(types[name], value[name]) for name in types if name in value})
+    return value
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}

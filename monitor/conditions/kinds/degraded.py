@@ -1,0 +1,233 @@
+"""The model got worse: an alarm on the mean of all traffic or of a slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from monitor.conditions.concurrent import concurrent_changes
+from monitor.conditions.evidence import AS_MUCH, MOST_SLICES, QualityEvidence, SliceFall, kind_of, register, severity_of
+from monitor.conditions.observations import Observations
+from monitor.conditions.thresholds import Condition, ConditionName
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.conditions.verdicts import DEGRADED, ConditionEvent, DataEvidence, name_of
+from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, served_until, weak
+from monitor.drift.series import DAY
+from monitor.drift.verdicts import Alarm, Split, Verdict
+from monitor.series.windows import SliceKey
+from monitor.types import Drift
+
+CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
+"""Of the fall within slices that a slice makes, and standard errors that it fell by, to be named for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Where the change of all traffic came from when the alarm opened: `value - before = within + mix`.
+
+    Attributes:
+        part: of a slice's fall, what its own change adds; None on all traffic.
+        share, share_before: of the requests, of that slice.
+    """
+
+    within: float
+    mix: float
+    before: float
+    value: float
+    part: float | None = None
+    share_before: float = 0.0
+    share: float = 0.0
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Degraded(QualityEvidence):
+    """A fall of the mean below its baseline that is too large for chance.
+
+    Attributes:
+        is_paused: the data are bad now, and such hours are left out.
+        new_version: the version that began to serve about when the fall began.
+        weak_version: of all traffic, a version that takes a good part of what it fell by.
+        began_within: the time in which the fall surely began; `since` is where it most probably did.
+        below_reference: of what resolved, relative change of the mean against the reference, if clearly lower.
+    """
+
+    kind: ClassVar[str] = DEGRADED
+    title: ClassVar[str] = "degraded"
+    is_grave: ClassVar[bool] = True
+    fired: ClassVar[str] = "verdict degraded: significantly below the baseline"
+    recovered: ClassVar[str] = (
+        "{{ 'back at the baseline' if it.below_reference is none else 'back at its recent level' }}{{ it|below }}"
+    )
+    text: ClassVar[str] = """
+{% include "measure.txt" %}.
+{%- if it.fires and not is_over %}
+ Statistically significant
+{%- if it.is_paused %}. Hours with bad data, such as now, are left out
+{%- elif it.fell_as_labels %}. Label coverage fell by about as much: labels may be lost
+{%- elif not (it.concurrent or is_doubted) %}; no data problem found{% endif %}.
+{%- endif %} Requests with nothing relevant count as 0."""
+
+    compared_with: str = "the baseline of these hours"
+    is_paused: bool = False
+    new_version: NewVersion | None = None
+    weak_version: WeakVersion | None = None
+    began_within: tuple[int, int] | None = None
+    split: Decomposition | None = None
+    below_reference: float | None = None
+
+    def calming(self, condition: Condition, step: int) -> Degraded:
+        """As it is: an alarm knows itself for how long it has been well."""
+        return self
+
+    def resolved(self, seen: Observations, by: ConditionEvent) -> Degraded:
+        """With what a baseline lacks now."""
+        return replace(self, lacks=by.verdict.lacks) if by.verdict.kind == "not_enough_data" else self
+
+    @property
+    def fell_as_labels(self) -> bool:
+        """Whether fewer labels may explain all of the fall, be they lost or due to worse lists."""
+        now, before, change = self.coverage, self.coverage_before, self.change
+        if not self.counts_unlabelled or self.is_recovering or now is None or not before or change is None:
+            return False
+        return -1 < change < 0 and now / before <= (1 + change) ** AS_MUCH
+
+
+def evidence_at(
+    seen: Observations, name: ConditionName, verdict: Verdict, alarm: Alarm | None, since: int
+) -> Degraded | DataEvidence:
+    """The evidence of a condition at a verdict; without an `alarm`, of one that closed.
+
+    Args:
+        since: end of the first step that had fallen, seconds.
+    """
+    kind = kind_of(name[0])
+    if kind is not None and issubclass(kind, DataEvidence):
+        return kind.of_verdict(seen, verdict, since)
+    return _of_end(seen, name, verdict, since) if alarm is None else _of_alarm(seen, name, verdict, alarm)
+
+
+def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Degraded:
+    """An open alarm, over its hours since the fall began; where it may be over, up to when that began."""
+    key = name[1:]
+    end = verdict.end if alarm.back_since is None else alarm.back_since
+    window = max(end - alarm.fell_at, seen.width)
+    lower, upper, method = seen.bounds(key, window, end, alarm.value, alarm.requests)
+    now, usual = seen.coverage(verdict, alarm.fell_at, end, key)
+    found = Degraded(
+        rule=DEGRADED,
+        severity=severity_of(seen.drift, DEGRADED),
+        judged=str(judged(seen.drift.measure)),
+        dimension=key[0],
+        slice=key[1],
+        end=end,
+        window=window,
+        since=alarm.fell_at + step_of(seen.width),
+        requests=alarm.requests,
+        value=alarm.value,
+        lower=lower,
+        upper=upper,
+        interval=method,
+        before=alarm.before,
+        threshold=None if alarm.before is None else alarm.before * (1 - alarm.tolerated),
+        coverage=now,
+        coverage_before=usual,
+        is_paused=verdict.is_data,
+        well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
+        new_version=_new_version(seen, verdict, alarm),
+        weak_version=_weak_version(seen, verdict, alarm),
+        began_within=_within(alarm, step_of(seen.width)),
+        concurrent=concurrent_changes(seen, key, alarm, end),
+        counts_unlabelled=seen.has_events,
+    )
+    if verdict.split is None or alarm.opened_at != verdict.end:
+        return found
+    return _with_split(found, verdict.split, seen.drift)
+
+
+def _within(alarm: Alarm, step: int) -> tuple[int, int] | None:
+    return None if alarm.began_within is None else (alarm.began_within[0], alarm.began_within[1] + step)
+
+
+def _new_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> NewVersion | None:
+    """The version that began to serve about when an alarm's fall began; None for a version's own fall."""
+    if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
+        return None
+    step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
+    at = (alarm.fell_at, alarm.opened_at, verdict.end)
+    new = begun_with(seen.traffic, seen.versions, *at, seen.width, step, fell)
+    if new is None:
+        return None
+    new = replace(new, fell_within=alarm.began_within)
+    until = verdict.end if new.until is None else new.until
+    return None if seen.others_fell((seen.versions, new.version), new.since, until, -alarm.effect / 2) else new
+
+
+def _weak_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> WeakVersion | None:
+    """The version that takes a good part of what all traffic fell by; versions are not stored by slice."""
+    if not seen.versions or alarm.unit or alarm.before is None:
+        return None
+    step = step_of(seen.width)
+    first = alarm.fell_at if alarm.began_within is None else min(alarm.fell_at, alarm.began_within[0])
+    by = seen.drift.mix_by or ""
+    lost = -alarm.effect * alarm.before
+    history = seen.history.without(seen.masked, step)
+    one = weak(history, seen.versions, (first, alarm.fell_at), verdict.end, lost, "" if by == seen.versions else by)
+    if one is None:
+        return None
+    key = seen.versions, one.version
+    return replace(one, until=served_until(seen.traffic, key, one.since, verdict.end, seen.width, step))
+
+
+def _well_for(seen: Observations, key: SliceKey, since: int, until: int) -> int:
+    """Seconds that were judged since it may be over; its first step counts always, as no other hour shows it."""
+    return max(seen.judged_for(key, since, until), step_of(seen.width))
+
+
+def _with_split(found: Degraded, split: Split, drift: Drift) -> Degraded:
+    """With where the change of the whole came from when its alarm opened; of a slice, how much it makes."""
+    whole = Decomposition(split.within, split.mix, split.before, split.value)
+    if found.dimension:
+        part = next(p for p in split.parts if p.slice == found.slice)
+        of_it = replace(whole, part=part.within, share_before=part.share_before, share=part.share)
+        return replace(found, split=of_it)
+    fell = sorted((p for p in split.parts if p.within < 0 and p.slice), key=lambda p: p.within)
+    clear = [p for p in fell if p.within <= CLEAR_SHARE * split.within and p.z <= CLEAR_Z]
+    falls = [SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z) for p in clear or fell[:1]]
+    return replace(found, slices=tuple(falls[:MOST_SLICES]), split=whole)
+
+
+def _of_end(seen: Observations, name: ConditionName, verdict: Verdict, since: int) -> Degraded:
+    """An alarm that closed, over the hours since evidence grew that it is over."""
+    key = name[1:]
+    closed = next((c for c in verdict.changes if name_of(seen.drift, c.unit) == name), None)
+    overall = next((c for c in verdict.changes if not c.unit), None)
+    begin = next((c.since for c in (closed, overall) if c is not None and c.since is not None), verdict.end - DAY)
+    window = max(verdict.end - begin, seen.width)
+    value, requests = seen.mean(key, verdict.end - window, verdict.end)
+    before = verdict.expected if key == ("", "") else None
+    if closed is not None and closed.requests:
+        value, before, requests = closed.value, closed.before, closed.requests
+    lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
+    least = None if before is None or closed is None else before * (1 - closed.tolerated)
+    now, usual = seen.coverage(verdict, begin, verdict.end, key)
+    return Degraded(
+        rule=DEGRADED,
+        severity=severity_of(seen.drift, DEGRADED),
+        judged=str(judged(seen.drift.measure)),
+        dimension=key[0],
+        slice=key[1],
+        end=verdict.end,
+        window=window,
+        since=since,
+        requests=requests,
+        value=value,
+        lower=lower,
+        upper=upper,
+        interval=method,
+        before=before,
+        threshold=least if least is not None and value is not None and value < least else None,
+        coverage=now,
+        coverage_before=usual,
+        below_reference=None if closed is None else closed.below,
+    )

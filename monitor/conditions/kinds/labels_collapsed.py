@@ -1,0 +1,29 @@
+"""Labels have been broken for a day or more: lost, or people really stopped choosing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from monitor.conditions.evidence import register
+from monitor.conditions.kinds.labels_suspect import LabelsSuspect
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class LabelsCollapsed(LabelsSuspect):
+    """Labels that were suspect for a day."""
+
+    kind: ClassVar[str] = "labels_collapsed"
+    title: ClassVar[str] = "labels or relevance collapsed"
+    is_grave: ClassVar[bool] = True
+    grows_into: ClassVar[str] = ""
+    suspected: ClassVar[str] = (
+        "Labels or relevance collapsed: {% if it.worthless %}for a day or more every request has a value of 0, "
+        "though as many have labels as ever{% else %}labels have been missing for a day or more{% endif %}."
+    )
+    advice: ClassVar[str] = (
+        "{{ it|fill(it.cause) }}; {% if it.counts_unlabelled or it.worthless %}if events are sound, people really "
+        "stopped choosing: look at the ranking itself.{% else %}if fewer requests are to have one from now on, that "
+        "counts as normal after four whole days, unless hardly any has one.{% endif %}"
+    )

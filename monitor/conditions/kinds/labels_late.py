@@ -1,0 +1,69 @@
+"""Labels stay behind the requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown
+from monitor.conditions.evidence import register
+from monitor.types import Drift, Monitor
+
+LEAST_LAG = 3600
+"""Seconds beyond `lateness` by which labels may be behind the requests."""
+LEAST_EVENTS = 20.0
+"""Expected since the newest one, for their absence to be no chance."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class LabelsLate(ArrivalEvidence):
+    """`since`: time of the newest event; `before`: the events expected of the requests since."""
+
+    kind: ClassVar[str] = "labels_late"
+    title: ClassVar[str] = "labels late"
+    precedence: ClassVar[int] = 2
+    is_short_of_labels: ClassVar[bool] = True
+    recovered: ClassVar[str] = "labels late: events arrive again"
+    headline: ClassVar[str] = "labels late, no event for {{ it.window|lasting }}"
+    text: ClassVar[str] = (
+        "No events since {{ it.since|utc }} ({{ it.requests|count }} requests, {{ it.before|count }} events expected). "
+        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` and an hour)."
+    )
+    advice: ClassVar[str] = (
+        "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without them."
+    )
+
+    judged: str = "events"
+
+    @classmethod
+    def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
+        """The evidence if labels are behind by more than chance.
+
+        Raises:
+            Unknown: the usual events per request are unknown.
+        """
+        arrived, monitor = seen.arrived, seen.monitor
+        if arrived.label is None or not is_behind(monitor, arrived):
+            return None
+        usual = seen.usual_events()
+        if usual is None:
+            raise Unknown
+        requests = seen.requests_since(arrived.label)
+        if requests * usual < LEAST_EVENTS:
+            return None
+        found = cls.at(drift, int(arrived.label), int(seen.now), lag_allowed(monitor))
+        expected = requests * usual
+        return replace(found, requests=requests, before=expected, compared_with="what so many requests usually bring")
+
+
+def lag_allowed(monitor: Monitor) -> int:
+    """Seconds by which the newest event may be behind the newest request."""
+    return monitor.lateness + LEAST_LAG
+
+
+def is_behind(monitor: Monitor, arrived: Arrived) -> bool:
+    """Whether the newest event is further behind the newest request than allowed."""
+    if arrived.request is None or arrived.label is None:
+        return False
+    return arrived.request - arrived.label > lag_allowed(monitor)

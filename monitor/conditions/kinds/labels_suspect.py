@@ -1,0 +1,94 @@
+"""Labels broke: too few requests have one, or all of them are worthless."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
+from monitor.conditions.observations import FLOOD, LEAST_FLOODED, UNCOUNTED, EventCounts, Observations
+from monitor.conditions.rules import COVERAGE
+from monitor.conditions.verdicts import DataEvidence
+from monitor.drift.verdicts import Verdict
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class LabelsSuspect(DataEvidence):
+    """Fewer requests have a label, by the label coverage.
+
+    Attributes:
+        worthless: as many have labels as ever, but none is worth anything.
+        flood: (requests that came, usual requests) where far more came than usual.
+    """
+
+    kind: ClassVar[str] = "labels_suspect"
+    title: ClassVar[str] = "labels suspect"
+    grows_into: ClassVar[str] = "labels_collapsed"
+    is_short_of_labels: ClassVar[bool] = True
+    recovered: ClassVar[str] = "labels normal again for 6 h"
+    headline: ClassVar[str] = "{{ it.title }}, coverage {{ it.before|percent }} to {{ it.value|percent }}"
+    suspected: ClassVar[str] = (
+        "{% if it.worthless %}Labels are suspect: every request has a value of 0, though as many have labels as ever."
+        "{% elif not it.counts_unlabelled %}Labels are suspect: too few requests have one to represent the others."
+        "{% else %}Labels are suspect: fewer requests have labels, which explains the fall of the measure.{% endif %}"
+    )
+    text: ClassVar[str] = """
+{{ it|fill(it.suspected) }}
+{{ "Label coverage" if it.counts_unlabelled else "The share of requests with a label" }}
+over {{ it.window|duration }}: {{ it.before|percent }} to {{ it.value|percent }}.
+
+{% include "events.txt" %}
+
+{% if it.flood %}
+Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually {{ it.flood[1]|count }})
+{%- if it.slices %}, most of them of
+{% for s in it.slices %}
+{{ s|slice }} ({{ s.value|count }}, usually {{ s.before|count }}){{ ", " if not loop.last }}
+{%- endfor %}
+{% endif %}.
+{% endif %}"""
+    cause: ClassVar[str] = (
+        "{% if it.flood %}see who sends so many requests (robots leave no labels); else look at the event pipeline"
+        "{% elif it.worthless %}look at where grades come from: they all say irrelevant"
+        "{% elif it.events.match_less(0.1) %}look at how events are joined to requests: more than usual match nothing"
+        "{% elif not it.counts_unlabelled %}look at where labels come from"
+        "{% else %}look at the event pipeline: labels stopped arriving{% endif %}"
+    )
+    advice: ClassVar[str] = "{{ it|fill(it.cause) }}; do not retrain on these hours or judge the model by them."
+
+    judged: str = COVERAGE
+    events: EventCounts = UNCOUNTED
+    worthless: bool = False
+    flood: tuple[float, float] | None = None
+
+    @classmethod
+    def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
+        """The evidence at a verdict."""
+        found, labels = super().of_verdict(seen, verdict, since), verdict.labels
+        usual = verdict.requests_expected
+        is_flooded = usual is not None and verdict.requests >= FLOOD * max(usual, LEAST_FLOODED)
+        slices = _flooded(seen, verdict) if is_flooded else []
+        found = replace(found, judged=COVERAGE, slices=tuple(slices[:MOST_SLICES]))
+        if labels is None:
+            return replace(found, value=verdict.coverage or 0.0, before=verdict.coverage_expected)
+        events = EventCounts(labels.events, labels.events_before, labels.unmatched, labels.unmatched_before)
+        return replace(
+            found,
+            value=labels.coverage or 0.0,
+            before=labels.coverage_before,
+            events=seen.counted(events),
+            worthless=labels.worthless,
+            flood=(verdict.requests, usual or 0.0) if is_flooded else None,
+        )
+
+
+def _flooded(seen: Observations, verdict: Verdict) -> list[SliceFall]:
+    """The slices that have most of the requests beyond the usual ones, with how many these are."""
+    since, found = verdict.end - verdict.span, list[SliceFall]()
+    least = (verdict.requests - (verdict.requests_expected or 0.0)) / 2
+    for key in (key for key in seen.traffic.slices if key[0] in seen.dimensions):
+        came, usual = seen.requests(key, since, verdict.end) or 0, seen.usual_requests(key, since, verdict.end)
+        if usual is not None and came - usual > least:
+            found.append(SliceFall(*key, float(usual), float(came), came / verdict.requests))
+    return sorted(found, key=lambda one: (one.before or 0.0) - one.value)

@@ -1,0 +1,52 @@
+"""Far more rows of the rankings are refused than usual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.evidence import register
+from monitor.conditions.observations import Observations
+from monitor.conditions.verdicts import DataEvidence
+from monitor.drift.verdicts import Verdict
+
+MOST_REASONS = 3
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class RowsRefused(DataEvidence):
+    """Refused rows and the usual ones; `reasons` are (reason, rows) in the hours around, most first."""
+
+    kind: ClassVar[str] = "rows_refused"
+    title: ClassVar[str] = "rows refused"
+    recovered: ClassVar[str] = "no more rows refused than usual for 6 h"
+    text: ClassVar[str] = """
+{{ it.rows|count }} rows of the rankings were refused over {{ it.window|duration }}
+(usually {{ it.rows_before|count if it.rows_before >= 1 else "none" }}).
+
+{% if it.reasons %}
+In these hours and those around them:
+{% for reason, rows in it.reasons %}
+{{ rows|counted(reason) }}{{ ", " if not loop.last }}
+{%- endfor %}.
+{% else %}
+The page shows the reasons.
+{% endif %}"""
+    advice: ClassVar[str] = "see for which reason rows are refused, and what changed in the logging then."
+
+    rows: float = 0.0
+    rows_before: float = 0.0
+    reasons: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
+        """The evidence at a verdict."""
+        found = super().of_verdict(seen, verdict, since)
+        return replace(found, rows=verdict.refused or 0.0, rows_before=verdict.refused_before or 0.0)
+
+    def with_reasons(self, reasons: Mapping[str, int]) -> Self:
+        """With the reasons for which most rows were refused."""
+        most = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
+        return replace(self, reasons=tuple(most))

@@ -1,0 +1,60 @@
+"""Some slices lost most of their labels; the others are judged as usual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
+from monitor.conditions.observations import UNCOUNTED, EventCounts, Observations
+from monitor.conditions.rules import COVERAGE
+from monitor.conditions.verdicts import DataEvidence
+from monitor.drift.verdicts import Verdict
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SliceLabelsSuspect(DataEvidence):
+    """The slices that lost labels, with their label coverage."""
+
+    kind: ClassVar[str] = "slice_labels_suspect"
+    title: ClassVar[str] = "labels of slices suspect"
+    is_of_slices: ClassVar[bool] = True
+    is_short_of_labels: ClassVar[bool] = True
+    grows_into: ClassVar[str] = "slice_labels_collapsed"
+    recovered: ClassVar[str] = "labels of slices normal again for 6 h"
+    suspected: ClassVar[str] = "Labels of slices are suspect"
+    text: ClassVar[str] = """
+{{ it.suspected }}: most of theirs are gone
+{{- ", which explains the fall of their measure" if it.counts_unlabelled }}. Label coverage:
+{% for s in it.slices %}
+{{ s|slice }} {{ s.before|percent }} to {{ s.value|percent }}{{ ", " if not loop.last }}
+{%- endfor %}
+{%- set of = " of these slices, those that match an impression" -%}
+. The other slices are judged as usual.
+
+{% include "events.txt" %}"""
+    cause: ClassVar[str] = (
+        "look at how these slices' {% if it.events.match_less(0.01) %}events are joined to requests: more events than "
+        "usual match nothing{% else %}{{ 'events' if it.counts_unlabelled else 'labels' }} are logged{% endif %}"
+    )
+    advice: ClassVar[str] = "{{ it|fill(it.cause) }}; do not retrain on their hours or judge the model by them."
+
+    events: EventCounts = UNCOUNTED
+
+    @classmethod
+    def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
+        """The evidence at a verdict."""
+        found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
+        lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
+        if not lost:
+            return found
+        slices = [SliceFall(dimension, s.slice, s.coverage_before or 0.0, s.coverage or 0.0) for s in lost]
+        return replace(
+            found,
+            judged=COVERAGE,
+            value=lost[0].coverage or 0.0,
+            before=lost[0].coverage_before,
+            slices=tuple(slices[:MOST_SLICES]),
+            events=seen.events([(dimension, one.slice) for one in lost], lost[0].since, verdict.end),
+        )

@@ -1,0 +1,68 @@
+"""Slices that had traffic have none while the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
+from monitor.conditions.observations import WEEK, Observations
+from monitor.conditions.verdicts import DataEvidence
+from monitor.drift.constants import MISSING_RATIO
+from monitor.drift.verdicts import Verdict
+
+RENAMED = 0.5
+"""Share of the usual requests of missing slices from which on new ones with so many may be the same."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SliceMissing(DataEvidence):
+    """The missing slices; `instead` are (name, requests) of new ones that may be the same by another name."""
+
+    kind: ClassVar[str] = "slice_missing"
+    title: ClassVar[str] = "slices missing"
+    is_of_slices: ClassVar[bool] = True
+    recovered: ClassVar[str] = "slices: no longer missing for 6 h"
+    text: ClassVar[str] = """
+Slices are missing that had traffic before: {% include "missing.txt" %}.
+
+{% if it.instead %}
+{% for name, requests in it.instead %}
+{{ it.slices[0].dimension|named(name) }} ({{ requests|count }} requests){{ ", " if not loop.last }}
+{%- endfor %}
+ {{ "is" if it.instead|length == 1 else "are" }} new since: perhaps renamed, and not judged without a past.
+{% endif %}"""
+    advice: ClassVar[str] = (
+        "{% if it.instead %}see whether they were renamed: if so, give both the same name in the rankings (`select:`), "
+        "or the new one is judged after two weeks only; else whether they are switched off, or no longer logged."
+        "{% else %}see whether they are switched off on purpose, or no longer logged.{% endif %}"
+    )
+    new_normal: ClassVar[str] = "Missing slices ({{ it|slices }}) stay away; this counts as the new normal."
+
+    instead: tuple[tuple[str, float], ...] = ()
+
+    @classmethod
+    def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
+        """The evidence at a verdict."""
+        found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
+        missing = [seen.missing((dimension, name), verdict.end) for name in verdict.missing]
+        instead = _instead(seen, missing, verdict.end) if missing else ()
+        return replace(found, slices=tuple(missing[:MOST_SLICES]), instead=instead)
+
+    def settled(self, seen: Observations, since: int, until: int) -> Self:
+        """That they stay away, if one has hardly a request in the hours by which it resolved."""
+        came = [seen.requests((s.dimension, s.slice), since, until) or 0 for s in self.slices]
+        before = [seen.requests((s.dimension, s.slice), self.since - WEEK, self.since) or 0 for s in self.slices]
+        least = MISSING_RATIO * (until - since) / WEEK
+        stay_away = any(now < least * then for now, then in zip(came, before, strict=True))
+        return replace(self, became_normal=True) if stay_away else self
+
+
+def _instead(seen: Observations, missing: Sequence[SliceFall], until: int) -> tuple[tuple[str, float], ...]:
+    since = min(one.since or until for one in missing)
+    usual, came = sum(one.before or 0.0 for one in missing), seen.begun(missing[0].dimension, since, until)
+    if not 0 < RENAMED * usual <= sum(came.values()):
+        return ()
+    return tuple((name, float(requests)) for name, requests in [*came.items()][:MOST_SLICES])

@@ -1,0 +1,216 @@
+"""An alert rule fires: a measure, or the label coverage, is past the rule's threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.conditions.evidence import (
+    MOST_SLICES,
+    Changed,
+    ConcurrentChange,
+    QualityEvidence,
+    SliceFall,
+    accounts_for,
+    register,
+)
+from monitor.conditions.rules import Drop, Rule
+from monitor.conditions.thresholds import Evaluation, Floats, View, bounds, merged, read
+from monitor.conditions.versions import NEW
+from monitor.measures.measure import parse
+from monitor.series import partials as b
+from monitor.series.intervals import interval
+from monitor.series.windows import SliceKey
+from monitor.types import OVERALL, format_duration
+
+_EACH = parse("dcg")
+"""Reads partials as a mean over all requests without an upper bound."""
+
+FEWEST_REQUESTS = 20
+"""Slices with fewer requests in the window are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why a rule that fires could not judge the newest window: `why` as `thresholds.Unknown`.
+
+    Attributes:
+        requests, least: in that window, with data, and the rule's `min_requests`.
+    """
+
+    why: str
+    requests: int
+    least: int
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Threshold(QualityEvidence):
+    """What an alert rule fires by.
+
+    Attributes:
+        back_from: value from which on it counts as well again.
+        still_below: where it fired, if it resolved only because its baseline has moved below that.
+        unjudged: why it could not be judged since `end`; None if it was.
+        by_items: its label coverage counts items with a judgment, not requests with a label.
+    """
+
+    kind: ClassVar[str] = "threshold"
+    title: ClassVar[str] = "rule"
+    text: ClassVar[str] = """
+{% include "measure.txt" %}. Rule {{ it.rule }} fires {{ it|side }} {{ it.threshold|written(it) }}.
+{%- if it.may_be_chance and not is_over %}
+ The 95 % interval contains {{ it.before|written(it) }}, so this may be chance.
+{%- endif %}
+{%- set is_held = it.end < until or (it.unjudged is not none and not is_over) %}
+{%- if it.is_recovering and not is_over %} It {{ "was" if is_held else "is" }} {{ it|recovery }}.{% endif %}
+{%- if is_held %} That was at {{ it.end|utc }}; it could not be judged since{% include "unjudged.txt" %}.{% endif %}"""
+
+    back_from: float | None = None
+    still_below: float | None = None
+    unjudged: Unjudged | None = None
+    by_items: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Empty: a rule found it."""
+        return ""
+
+
+def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Threshold:
+    """The evidence of an evaluation. `view` reaches as far back as the rule, and a window more."""
+    spans = _reference(rule, evaluation.end, since)
+    place, sums = view.history.slices.index(key), _sums(view, spans)
+    before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
+    lower, upper, method = bounds(rule, view, key, evaluation.end)
+    concurrent: tuple[ConcurrentChange, ...] = ()
+    if rule.measure is not None and not rule.rises and evaluation.value is not None and evaluation.value < before:
+        concurrent = _without_results(view, key, evaluation.end, rule.window, spans, evaluation.value / before)
+        concurrent = concurrent or _rose(view, place, evaluation.end, rule.window, sums[place])
+    return Threshold(
+        rule=rule.name,
+        severity=rule.severity,
+        judged=rule.judged,
+        dimension=key[0],
+        slice=key[1],
+        end=evaluation.end,
+        window=rule.window,
+        since=since,
+        requests=evaluation.requests,
+        value=evaluation.value,
+        lower=lower,
+        upper=upper,
+        interval=method,
+        before=None if np.isnan(before) else before,
+        compared_with=compared_with(rule),
+        threshold=evaluation.fires_below,
+        coverage=_coverage(view, key, [(evaluation.end - rule.window, evaluation.end)]),
+        coverage_before=_coverage(view, key, spans),
+        slices=_falls(rule, view, evaluation.end, sums) if key == OVERALL else (),
+        back_from=evaluation.back_from,
+        well_needed=rule.resolve_lasting,
+        concurrent=concurrent,
+        by_items=view.by_judgments,
+        rises=rule.rises,
+    )
+
+
+def _without_results(
+    view: View, key: SliceKey, end: int, window: int, spans: Sequence[tuple[int, int]], left: float
+) -> tuple[ConcurrentChange, ...]:
+    now, before = (
+        b.without_results(np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in asked], axis=0))
+        for asked in ([(end - window, end)], spans)
+    )
+    return (ConcurrentChange("no_results", now, before),) if accounts_for(now, before, left) else ()
+
+
+def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
+    """That people found more in a window whose measure fell; empty where they surely found less by either count.
+
+    Sure is what the window's interval excludes: the share of requests with something relevant, and the gain of each,
+    which a ratio divides by what could have been had. `before` are (9,) sums of the baseline.
+    """
+    found, history = list[ConcurrentChange](), view.history
+    for what in ("relevant", "gain"):
+        sums = _per_request(history.sums[:, place], what)
+        usual = float(b.read_as(_EACH, _per_request(before, what)))
+        lower, upper, method = interval(_EACH, history.starts, sums, view.width, window, end)
+        if lower is None or upper is None or method == "sampling":
+            continue
+        if upper < usual:
+            return ()
+        inside = (history.starts >= end - window) & (history.starts < end)
+        found += [ConcurrentChange(what, float(b.read_as(_EACH, sums[inside].sum(axis=0))), usual)] * (lower > usual)
+    return tuple(found[:1])
+
+
+def _per_request(partials: Floats, what: Changed) -> Floats:
+    """Partials whose mean over all requests is the share of those with something relevant, or their mean gain."""
+    has_some = partials[..., b.REQUESTS] - partials[..., b.EMPTY]
+    total, squares = (has_some, has_some) if what == "relevant" else (partials[..., b.NUM], partials[..., b.NUM2])
+    columns = [np.zeros_like(total)] * len(b.FIELDS)
+    columns[b.REQUESTS], columns[b.TOTAL], columns[b.SQUARES] = partials[..., b.REQUESTS], total, squares
+    return np.stack(columns, axis=-1)
+
+
+def compared_with(rule: Rule) -> str:
+    """What a rule compares with, in words that follow a number: `... the 21d before it`."""
+    if not isinstance(rule.limit, Drop):
+        return f"the {format_duration(rule.window)} before it fell"
+    baseline = rule.limit.baseline
+    if baseline.pinned is not None:
+        return "the pinned baseline"
+    if baseline.weeks:
+        return f"the same hours of the {baseline.weeks} weeks before" if baseline.weeks > 1 else "a week before"
+    return f"the {format_duration(baseline.trailing)} before it"
+
+
+def _reference(rule: Rule, end: int, since: int) -> Sequence[tuple[int, int]]:
+    if isinstance(rule.limit, Drop):
+        return rule.limit.baseline.spans(end, rule.window)
+    fell_from = since - rule.window  # the first window that was too low may have begun to fall at its very start
+    return ((fell_from - rule.window, fell_from),)
+
+
+def _sums(view: View, spans: Sequence[tuple[int, int]]) -> Floats:
+    found: Floats = np.sum([merged(view.history, view.width, *span)[0] for span in spans], axis=0)
+    return found
+
+
+def _coverage(view: View, key: SliceKey, spans: Sequence[tuple[int, int]]) -> float | None:
+    some, every = view.coverage(np.sum([view.traffic.between(*span).slice(key).sum(axis=0) for span in spans], axis=0))
+    return float(some / every) if every else None
+
+
+def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall, ...]:
+    """The slices that fell most, each by its share of the requests."""
+    names = view.history.slices
+    now, _ = merged(view.history, view.width, end - rule.window, end)
+    values, requests = read(rule, view, now)
+    former, past = read(rule, view, before)
+    are_new = _are_new(names, requests, past)
+    former = np.where(are_new, former[0], former)
+    lost = (values - former if rule.rises else former - values) * requests / max(requests[0], 1)
+    enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
+    enough &= [bool(dimension) and dimension not in view.personal for dimension, _ in names]
+    order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
+    known = [None if new else float(value) for new, value in zip(are_new, former, strict=True)]
+    return tuple(
+        SliceFall(names[i][0], names[i][1], known[i], float(values[i]), float(requests[i] / requests[0]))
+        for i in order[:MOST_SLICES]
+    )
+
+
+def _are_new(names: Sequence[SliceKey], now: Floats, past: Floats) -> NDArray[np.bool_]:
+    """(S,) whether slices are new, by (S,) requests now and before. Nothing is known of a dimension not read before."""
+    of_dimension: dict[str, float] = {}
+    for (dimension, _), requests in zip(names, past.tolist(), strict=True):
+        of_dimension[dimension] = of_dimension.get(dimension, 0.0) + requests
+    was_read = np.array([of_dimension[dimension] > past[0] / 2 for dimension, _ in names])
+    found: NDArray[np.bool_] = was_read & (past * now[0] < NEW * now * past[0])
+    return found

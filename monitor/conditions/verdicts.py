@@ -1,0 +1,215 @@
+"""Conditions that verdicts on final buckets make: `degraded` for each unit with an open alarm, and broken data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.evidence import Evidence, kinds, severity_of
+from monitor.conditions.observations import Observations
+from monitor.conditions.thresholds import Change, Condition, ConditionName, State
+from monitor.conditions.verdict_hours import step_of
+from monitor.drift.series import HOUR
+from monitor.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
+from monitor.types import Drift
+
+DEGRADED = "degraded"
+
+MASKED = DATA_KINDS - SLICE_KINDS
+"""Verdicts on hours that the model is not judged by."""
+
+CALM = 6 * HOUR
+"""Seconds for which data must be sound to resolve."""
+
+Span = tuple[int, int]
+"""Seconds, without the first and with the last."""
+
+
+@dataclass(frozen=True)
+class ConditionEvent:
+    """A condition's change, with the verdict that made it; `alarm` as it was last open."""
+
+    change: Change
+    verdict: Verdict
+    alarm: Alarm | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataEvidence(Evidence):
+    """Data that broke, by a verdict.
+
+    Attributes:
+        grew: it resolved by becoming a graver kind.
+        became_normal: it resolved though nothing came back: what there is now counts as usual.
+    """
+
+    new_normal: ClassVar[str] = ""
+    """Template for what stays as it is and counts as usual from now on."""
+
+    compared_with: str = "what is usual at these hours"
+    grew: bool = False
+    became_normal: bool = False
+    counts_unlabelled: bool = True
+
+    @property
+    def is_new_normal(self) -> bool:
+        """Whether it resolved though nothing came back."""
+        return self.became_normal
+
+    @classmethod
+    def holds(cls, verdict: Verdict) -> bool:
+        """Whether a verdict finds it."""
+        return verdict.kind == cls.kind
+
+    @classmethod
+    def is_absent(cls, verdict: Verdict) -> bool:
+        """Whether a verdict shows that it is over: a graver kind hides it, and missing figures show nothing.
+
+        Without a baseline it is enough that requests, or labels, arrive again.
+        """
+        if verdict.kind in GRAVITY and cls.kind in GRAVITY:
+            return GRAVITY.index(verdict.kind) > GRAVITY.index(cls.kind)
+        if verdict.kind != "not_enough_data":
+            return True
+        came = verdict.coverage if cls.is_short_of_labels else verdict.requests
+        return verdict.requests_expected is None and bool(came)
+
+    @classmethod
+    def is_back(cls, verdict: Verdict) -> bool:
+        """Whether an hour counts towards its end."""
+        return True
+
+    @classmethod
+    def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
+        """The evidence at a verdict; `since` ends the first step with it."""
+        span = verdict.span if verdict.labels is None else verdict.labels.span
+        return cls(
+            rule=cls.kind,
+            severity=severity_of(seen.drift, cls.kind),
+            judged="requests",
+            end=verdict.end,
+            window=span or step_of(seen.width),
+            since=since,
+            requests=round(verdict.requests),
+            value=verdict.requests,
+            before=verdict.requests_expected,
+            coverage=verdict.coverage,
+            coverage_before=verdict.coverage_expected,
+            counts_unlabelled=seen.has_events,
+        )
+
+    def calming(self, condition: Condition, step: int) -> Self:
+        """With how long the data have been sound since."""
+        return replace(self, well_for=condition.streak * step, well_needed=CALM)
+
+    def resolved(self, seen: Observations, by: ConditionEvent) -> Self:
+        """With why it resolved, if nothing came back, and what a baseline lacks."""
+        verdict = by.verdict
+        found = replace(self, lacks=verdict.lacks) if verdict.kind == "not_enough_data" else self
+        if self.grows_into and self.grows_into == verdict.kind:
+            return replace(found, grew=True)
+        end = max(self.end, by.change.at - max(CALM, step_of(seen.width)))
+        return found.settled(seen, end, by.change.at)
+
+    def settled(self, seen: Observations, since: int, until: int) -> Self:
+        """With what became normal by the hours [since, until) by which it resolved."""
+        return self
+
+
+def data_kinds() -> list[type[DataEvidence]]:
+    """The kinds of broken data, by name."""
+    return [kind for _, kind in sorted(kinds().items()) if issubclass(kind, DataEvidence)]
+
+
+def verdict_names() -> frozenset[str]:
+    """Names of the conditions that verdicts on final buckets make."""
+    return frozenset({DEGRADED, *(kind.kind for kind in data_kinds())})
+
+
+def follow(
+    drift: Drift,
+    step: int,
+    verdicts: Sequence[Verdict],
+    before: Mapping[ConditionName, Condition],
+    ahead: Sequence[Span] = (),
+) -> tuple[dict[ConditionName, Condition], list[ConditionEvent]]:
+    """The conditions after some verdicts in order, and their changes on the way.
+
+    Args:
+        ahead: times in which alarms are of a former level and are left out.
+    """
+    conditions, changes = dict(before), list[ConditionEvent]()
+    for verdict in verdicts:
+        is_ahead = any(since < verdict.end <= until for since, until in ahead)
+        alarms = {} if is_ahead else dict(_alarms(drift, step, verdict))
+        after = alarms | dict(_data(step, verdict, conditions))
+        for name in sorted(conditions.keys() | after.keys()):
+            was, now = conditions.get(name, Condition()), after.get(name, Condition())
+            if was.state != now.state and "firing" in (was.state, now.state):
+                alarm = next((a for a in verdict.alarms if name_of(drift, a.unit) == name), None)
+                change = _change(drift, name, was, now, verdict.end)
+                is_left = name in _withdrawn(drift, verdict) or (is_ahead and name[0] == DEGRADED)
+                if now.state != "firing" and is_left:
+                    change = replace(change, became="withdrawn")
+                changes.append(ConditionEvent(change, verdict, alarm))
+        conditions = {name: condition for name, condition in after.items() if condition.state != "ok"}
+    return conditions, changes
+
+
+def withdrawn_ahead(
+    drift: Drift,
+    verdicts: Sequence[Verdict],
+    after: Mapping[ConditionName, Condition],
+    until: int,
+    ahead: Sequence[Span],
+) -> tuple[dict[ConditionName, Condition], list[ConditionEvent]]:
+    """Without the alarms on a level that is a former one by `until`, seconds, and how they go."""
+    if not verdicts or not any(begin <= until < end for begin, end in ahead):
+        return dict(after), []
+    kept, changes = {name: c for name, c in after.items() if name[0] != DEGRADED}, list[ConditionEvent]()
+    for name in sorted(after.keys() - kept.keys()):
+        if after[name].state == "firing":
+            change = _change(drift, name, after[name], Condition(), until)
+            changes.append(ConditionEvent(replace(change, became="withdrawn"), verdicts[-1]))
+    return kept, changes
+
+
+def name_of(drift: Drift, unit: str) -> ConditionName:
+    """Name of the condition that a unit's alarm makes."""
+    return (DEGRADED, drift.mix_by or "", unit) if unit else (DEGRADED, "", "")
+
+
+def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
+    """The conditions whose alarms went with their baseline or slice."""
+    return {name_of(drift, change.unit) for change in verdict.changes if change.became == "withdrawn"}
+
+
+def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[ConditionName, Condition]]:
+    for unit in verdict.pending:
+        yield name_of(drift, unit), Condition("pending", verdict.end, 0, verdict.end)
+    for alarm in verdict.alarms:
+        yield name_of(drift, alarm.unit), Condition("firing", alarm.fell_at + step, 0, verdict.end)
+
+
+def _data(
+    step: int, verdict: Verdict, before: Mapping[ConditionName, Condition]
+) -> Iterator[tuple[ConditionName, Condition]]:
+    """The conditions of broken data. They last until the data were sound for a while, and where nothing is known."""
+    for kind in data_kinds():
+        name = (kind.kind, "", "")
+        was = before.get(name)
+        if kind.holds(verdict):
+            yield name, Condition("firing", verdict.end if was is None else was.since, 0, verdict.end)
+        elif was is not None and (not kind.grows_into or kind.grows_into != verdict.kind):
+            is_absent = kind.is_absent(verdict)
+            calm = was.streak + (is_absent and kind.is_back(verdict))
+            if calm * step < CALM:
+                yield name, replace(was, streak=calm, known=verdict.end if is_absent else was.known)
+
+
+def _change(drift: Drift, name: ConditionName, was: Condition, now: Condition, at: int) -> Change:
+    since = was.since if now.since is None else now.since
+    asks = drift.retrain and name[0] == DEGRADED
+    to: State = now.state if now.state == "firing" else "ok"
+    return Change(name, severity_of(drift, name[0]), asks, was.state, to, at if since is None else since, at)

@@ -1,0 +1,162 @@
+"""Explanations of conditions: sentences with all their figures, causes, what to do, and why a condition changed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from monitor.conditions.assessment import Assessment
+from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence, kind_of
+from monitor.conditions.incident import Incident
+from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.kinds.threshold import Threshold
+from monitor.messages.templates import fill, render, subject
+from monitor.messages.words import between, lasting, named, utc
+
+MOST_BEFORE = 24 * 3600
+"""Seconds before labels are found lost for which some may have been."""
+LITTLE_BY_LITTLE = 36 * 3600
+"""Seconds within which a fall may have begun, from which on it may have no one beginning."""
+
+TITLES = {"healthy": "healthy", "not_enough_data": "not enough data"}
+"""Of verdicts that are no condition."""
+
+_CHANGES = {
+    "requests": "far more requests",
+    "items": "lists of another length",
+    "events": "more events per request",
+    "no_results": "more requests without results",
+    "relevant": "more requests with something relevant",
+    "gain": "more gain per request",
+}
+
+
+def title_of(verdict: str) -> str:
+    """A verdict's name for people."""
+    kind = kind_of(verdict)
+    return TITLES.get(verdict, verdict) if kind is None else kind.title
+
+
+def condition(rule: str, dimension: str, value: str) -> str:
+    """A condition by what makes it, a verdict or a rule, and its slice."""
+    what = f"rule {rule}" if kind_of(rule) is None else f"verdict {title_of(rule)}"
+    return f"{what} of {named(dimension, value)}" if dimension else what
+
+
+def sentence(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False) -> str:
+    """One condition in words: from what to what, how sure, of how many requests, against what.
+
+    Args:
+        until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if unknown.
+        is_doubted: by another condition labels may be lost.
+    """
+    return " ".join(sentences(it, is_over, until, is_doubted))
+
+
+def sentences(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False) -> list[str]:
+    """The same, the most important first."""
+    found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted)
+    if it.audience == "data" and it.well_for:
+        well = f"Normal for {lasting(it.well_for)}; resolves after {lasting(it.well_needed)}."
+        found.append(f"That was at {utc(it.end)}. {well}")
+    return found
+
+
+def each_sentence(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[str]:
+    """The conditions of one incident in words each; none calls data sound that another doubts."""
+    is_doubted = Assessment(findings).is_doubted
+    return [sentence(f, is_over, until, is_doubted) for f in findings]
+
+
+def advice(findings: Sequence[Evidence]) -> str:
+    """What to do next."""
+    return " ".join(render("advice", a=Assessment(findings)))
+
+
+def before_retraining(findings: Sequence[Evidence]) -> str:
+    """What is to be done before the model is retrained, in a few words; empty where nothing is."""
+    return " ".join(render("before_retraining", a=Assessment(findings)))
+
+
+def on_retraining(findings: Sequence[Evidence]) -> str:
+    """What to say while retraining is requested: what is to be done first."""
+    if first := before_retraining(findings):
+        return f"Requested, but first {first}: retrain only if that does not help."
+    return "Recommended. Make sure first that the labels are sound."
+
+
+def held_back_by(one: ConcurrentChange) -> str:
+    """Why retraining is not requested."""
+    return f"{_CHANGES[one.what]} came with the fall and may explain all of it"
+
+
+def changes(it: Evidence) -> list[str]:
+    """What changed when a fall began."""
+    return render("changes", it=it) if isinstance(it, QualityEvidence) else []
+
+
+def new_version(it: Evidence) -> list[str]:
+    """Which version of the model began to serve when a fall began, and what it served; empty if none did."""
+    return render("new_version", new=it.new_version, end=it.end) if isinstance(it, Degraded) else []
+
+
+def weak_version(it: Evidence) -> list[str]:
+    """Which version of the model is clearly worse than the others; empty where it was named, or none is."""
+    if not isinstance(it, Degraded) or it.weak_version is None:
+        return []
+    is_named = it.new_version is not None and it.new_version.version == it.weak_version.version
+    return [] if is_named else render("weak_version", one=it.weak_version)
+
+
+def may_be_well(findings: Sequence[Evidence]) -> list[str]:
+    """Of an open incident, which falls may be over, and what is still down."""
+    found = Assessment(findings)
+    well, down = found.maybe_well, found.still_down
+    if not well:
+        return []
+    subjects = ", ".join(subject(f) for f in well)
+    told = f"{subjects} may have recovered since {utc(well[0].end)} ({lasting(well[0].well_for)}, not sure yet)"
+    if not down:
+        return [f"{told}."]
+    fell = "" if down[0].loss <= 0 else f", {100 * down[0].loss:.1f} % {'up' if down[0].rises else 'down'}"
+    more = f", and {len(down) - 1} more" if len(down) > 1 else ""
+    return [f"{told}; {subject(down[0])} still fires{fell}{more}."]
+
+
+def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:
+    """When an incident began, and by a verdict on the model how surely that is known."""
+    alarms = [f for f in findings if isinstance(f, Degraded) and f.since == incident.began_at]
+    within = next((f.began_within for f in alarms if f.began_within is not None), None)
+    at = utc(incident.began_at)
+    if within is None:
+        return at
+    first, last = within
+    if last - first > LITTLE_BY_LITTLE:
+        return f"about {at} (perhaps gradually, from {utc(first)} or before)"
+    return f"about {at} ({between(first, last)})"
+
+
+def reason(was: str, became: str, it: Evidence | None) -> str:
+    """Why a condition changed its state, in a few words."""
+    if became == "withdrawn":
+        return "there is nothing left to judge"
+    if it is not None and not isinstance(it, Threshold):
+        grown = kind_of(it.grows_into) if getattr(it, "grew", False) else None
+        if grown is not None and became != "firing":
+            return f"{it.title} for a day: now {grown.title}"
+        return " ".join(fill(it.fired if became == "firing" else it.recovered, it=it))
+    if it is None or it.value is None or it.threshold is None:
+        return "not known long enough"
+    value = f"{it.value:.4g}"
+    if became == "ok":
+        return f"{value}: well again" if was == "firing" else f"{value}: did not last"
+    lasted = "" if became == "pending" else " for as long as the rule says"
+    return f"{value} is {'above' if it.rises else 'below'} {it.threshold:.4g}{lasted}"
+
+
+def late_labels(incident: Incident, findings: Sequence[Evidence]) -> list[str]:
+    """The command that counts labels which arrived too late, once the data are sound again."""
+    if not any(f.is_short_of_labels and not getattr(f, "worthless", False) for f in findings):
+        return []
+    day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]
+    return [f"backfill -m {shlex.quote(incident.monitor)} --from {day} --again"]
