@@ -156,7 +156,7 @@ def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
     )
     said = notification("firing", ABOUT, INCIDENT, [gone], 0).full_text
     assert "It has not served since 1970-02-06 18:00 UTC." in said
-    assert "see whether it is well again now that model version v2 has been taken back." in said
+    assert "see whether quality is normal again without model version v2, which no longer serves." in said
     assert "take model version v2 back" not in said
 
 

@@ -257,7 +257,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
         capsys.readouterr()
         assert bench.run("incidents", "show", opened.incident.id) == 0
         assert re.search(
-            r"Withdrawn, which is no recovery: its baseline was begun anew at .* by ada: v3", capsys.readouterr().out
+            r"Withdrawn, not recovered: its baseline was begun anew at .* by ada: v3", capsys.readouterr().out
         )
         put(bench.store, bench.monitor, of(day(20), day(21)))
     bench.judge(day(34))

@@ -293,11 +293,11 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert (first.severity, grown.severity) == ("warning", "critical")
     assert "ago or more: most of theirs are gone, which explains the fall of their measure." in grown.full_text
     assert re.search(
-        r"\. Events per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\. ",
+        r"\nEvents per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\.\n",
         grown.full_text,
     )
     assert re.search(
-        r" Events that match no impression within the attribution: 4\.7 %, 4\.8 % before\.\n", grown.full_text
+        r"\nEvents that match no impression within the attribution: 4\.7 %, 4\.8 % before\.", grown.full_text
     )
     over = bench.notices[-1][1]
     assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1: normal again"
@@ -384,7 +384,7 @@ def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
     told = [(notice.kind, notice.full_text) for target, notice in bench.notices if target == "data"]
     assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
     assert "slice 1" not in told[1][1]
-    assert "device=slice 5 from" in told[2][1]
+    assert "device=slice 5 " in told[2][1]
     assert "device=slice 1" in told[2][1]
     (found,) = next(s.findings for s in bench.incidents if s.incident.matter == "data")
     assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
@@ -414,7 +414,7 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     bench.judge(day(31))
     bench.live(past, 31 * 24)
     over = [notice.full_text for target, notice in bench.notices if target == "data"][-1]
-    (since,) = re.findall(r"loaded only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
+    (since,) = re.findall(r"arrived only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
     assert "The data are sound again." in over
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
 

@@ -281,7 +281,7 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
     assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
-    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
+    command = ["explain-incident", "--full", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
     assert cli.run(command) == 0
     assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
     asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).full_text
@@ -331,7 +331,7 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
     assert f"Since {since}; fired at " in notice.full_text
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
     assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.full_text
-    assert cli.run(["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
+    assert cli.run(["explain-incident", "--full", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
     assert f"\nSince {since}; fired at " in capsys.readouterr().out
     now = day(32.625)
     assert f"since {since}, for " in render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))

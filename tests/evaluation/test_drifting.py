@@ -58,7 +58,7 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     fired = [(target, kind) for target, kind, _ in bench.said if kind in ("firing", "retrain")]
     assert ("team", "firing") in fired
     titles = [notice.title for target, notice in bench.notices if target == "team"]
-    assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 fell 1\d\.\d %, ", titles[0])
+    assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 down 1\d\.\d %, ", titles[0])
     told = r"search: ndcg\(empty=zero\)@10 fell \d\.\d %, .+; device=slice 1 by 1\d\.\d %$"
     assert any(re.match(told, title) for title in titles[1:])
     assert not any(target == "data" for target, _ in fired)
@@ -337,12 +337,12 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
     [
         (
             {"rate": 0.0, "slices": [1]},
-            r"Missing slices \(device=slice 1\) stay away; that is taken as the new normal\.",
+            r"Missing slices \(device=slice 1\) stay away; this counts as the new normal\.",
         ),
         (
             {"rate": 0.35},
-            r"Traffic stays at 35 %, taken over 4 d, of what it was in the same hours before it fell, and this is what "
-            r"is expected from now on\.",
+            r"Traffic stays at 35 % of what it was in the same hours before it fell \(over 4 d\); this is the "
+            r"expectation from now on\.",
         ),
     ],
 )
@@ -355,7 +355,7 @@ def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
     bench.live(past, 31 * 24, step=12)
     assert [kind for target, kind, _ in bench.said if target == "data"] == ["firing", "resolved"]
     (notice,) = told(bench, "resolved", "data")
-    assert "taken as the new normal" in notice.title
+    assert "now the new normal" in notice.title
     assert re.search(sentence_, notice.full_text)
     assert "sound again" not in notice.full_text
 

@@ -305,7 +305,7 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.full_text.splitlines()[0] == "No longer: rule floor, rule floor of device=tv. What goes on:"
+    assert last.text.startswith("No longer: rule floor, rule floor of device=tv. Still: ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
     assert "No longer" not in bench.messages[-1][1].full_text
@@ -360,7 +360,7 @@ def test_a_rule_that_goes_withdraws_its_incident(bench: Bench) -> None:
     bench.judge()
     assert bench.incidents[0].incident.state == "withdrawn"
     assert [k for _, k in bench.notices] == ["firing", "withdrawn"]
-    assert "no recovery" in bench.messages[-1][1].full_text
+    assert "not recovered" in bench.messages[-1][1].full_text
 
 
 def test_a_changed_definition_withdraws_what_rests_on_it(bench: Bench) -> None:

@@ -814,7 +814,7 @@ def test_the_log_takes_everything(post: Post, caplog: pytest.LogCaptureFixture) 
     post.put("log", FIRING, RESOLVED)
     eventually(lambda: post.store.outbox.queues() == {})
     assert [r.levelname for r in caplog.records if r.name == "monitor.incidents"] == ["WARNING", "INFO"]
-    assert "firing [critical, incident a] search: ndcg@10 fell 12.7 %" in caplog.text
+    assert "firing [critical, incident a] search: ndcg@10 down 12.7 %" in caplog.text
 
 
 def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
@@ -824,4 +824,4 @@ def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
     caplog.set_level(logging.INFO)
     post.put("inbox", FIRING)
     post.sender(webhook(receiver))
-    eventually(lambda: "firing of incident a for inbox: delivered; search: ndcg@10 fell 12.7 %" in caplog.text)
+    eventually(lambda: "firing of incident a for inbox: delivered; search: ndcg@10 down 12.7 %" in caplog.text)

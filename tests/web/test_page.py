@@ -96,7 +96,7 @@ def test_firing_says_all_that_on_call_needs(store: Store) -> None:
     incident = snapshot.incident.incident
     assert words(snapshot, at)[0] == ("critical", "Firing since 2022-01-18 14:00 UTC")
     said = page(snapshot, at)
-    assert re.search(r"<h3>ndcg@10 fell 1\d\.\d %, from 0\.\d+ to 0\.700</h3>", said)
+    assert re.search(r"<h3>ndcg@10 down 1\d\.\d %, from 0\.\d+ to 0\.700</h3>", said)
     for text in (
         f'id="incident-{incident.id}"',
         "not acknowledged",
@@ -169,7 +169,7 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     rising = of_kind("degraded", DROP, well_for=5 * HOUR)
     slice_ = of_kind("degraded", SLICE)
     said = page(replace(snapshot, incident=replace(snapshot.incident, findings=(rising, slice_))), at)
-    told = "that is not sure yet, and ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
+    told = "not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)
 
 
