@@ -1,12 +1,16 @@
 """Findings, incidents and notifications made by hand, and an outbox to put them into."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from monitor.conditions.evidence import Evidence, SliceFall, kinds
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.kinds.threshold import Threshold
-from monitor.messages.notification import About
+from monitor.messages.notification import About, Kind, Notification, notification
+from monitor.store import Store
+from monitor.store.alerts import enqueue
+from monitor.store.schema import incidents
 
 HOUR, DAY = 3600, 86_400
 FELL = 1_700_000_000 // HOUR * HOUR
@@ -72,3 +76,26 @@ def of_kind(kind: str, known: Evidence, **changes: Any) -> Any:
     made = kinds()[kind]
     names = {f.name for f in fields(made)} & {f.name for f in fields(known)} - {"rule"}
     return made(**{name: getattr(known, name) for name in names} | {"rule": kind} | changes)
+
+
+def notice(kind: Kind = "firing", incident: str = "a", number: int = 0, **changes: Any) -> Notification:
+    """A notification of an incident that is just called `a`."""
+    made = notification(kind, ABOUT, INCIDENT, [DROP], number)
+    return replace(made, incident=incident, key=f"{incident} {number} {kind}", **changes)
+
+
+def put(store: Store, target: str, notices: Sequence[Notification], now: float = 0.0) -> None:
+    """Into the outbox, in this order."""
+    with store.writing() as connection:
+        enqueue(connection, store.dialect, [(target, n) for n in notices], now)
+
+
+def incident(store: Store, id_: str, state: str = "firing") -> None:
+    """An incident as it is stored; one that is there takes another state."""
+    row = {
+        "id": id_, "monitor": "search", "state": state, "severity": "critical", "retrain": False, "began_at": FELL,
+        "opened_at": FELL + 3 * HOUR, "closed_at": None, "told": True, "summary": '{"firing": [], "findings": []}',
+    }  # fmt: skip
+    with store.writing() as connection:
+        connection.execute(incidents.delete().where(incidents.c.id == id_))
+        connection.execute(incidents.insert().values(row))
