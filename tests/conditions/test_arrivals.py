@@ -65,7 +65,7 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
     assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
     text = bench.notices[-1][1].full_text
-    assert "The quality is not judged yet, which lacks a first reference: 5 of 14 days to begin with." in text
+    assert "The quality is not judged yet: it lacks a first reference: 5 of 14 days to begin with." in text
     assert "judged again" not in text
 
 
@@ -143,7 +143,7 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     bench.judge(END + 60, arrived=replace(arrived, audited=Misread(END - day, END - day + HOUR, what)))
     assert told(bench) == [("data", "search: source misread")]
     text = bench.notices[0][1].full_text
-    assert "read the bucket of 2022-01-27 00:00 UTC again in two ways" in text
+    assert "read the bucket of 2022-01-27 00:00 UTC in two ways" in text
     assert f"they disagree: {what}. Stored values may be wrong." in text
     assert "`rankmon verify`" in text
     assert bench.incidents[0].incident.matter == "data"
