@@ -1,9 +1,8 @@
-"""What a fall came from: the fallen window beside the same hours of the weeks before, or else of the days before.
+"""Where a fall comes from, by stored partials: the fallen window against the same hours of the weeks or days before.
 
-This is worked out from stored partials: the drop split into worse-within-slices and another mix of them, the slices by
-what they add to it and by how sure their own fall is, the model versions side by side, the labels. Where a verdict
-found the fall, its split and its slices stand in place of these: they are against what it expected of the same hours.
-What single requests say of it, which only the source has, is in `losses`.
+The drop is split into worse-within-slices and another mix of them; slices, model versions and labels are compared.
+Where a verdict found the fall, its split stands instead: it is against what was expected of the same hours. What single
+requests say, which only the source has, is in `losses`.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ class Subject:
     Attributes:
         finding: what opened the incident; None where that is not known any more.
         key: the slice that fell; overall is ("", "").
-        window: the fallen window.
-        before: what it is compared with, the latest first.
+        window, before: the fallen window, and what it is compared with, the latest first.
         left_out: what it would be compared with, had all been well then.
     """
 
@@ -79,9 +77,7 @@ class Subject:
     def without(self, unsound: Collection[int], step: int) -> Subject:
         """Compared with times alone in which all was well; if there are none, with the one in which most was.
 
-        Args:
-            unsound: ends of the steps in which the data were bad or an alarm was open, seconds.
-            step: seconds.
+        `unsound` are the ends of the steps in which the data were bad or an alarm was open, seconds.
         """
         spoilt = {span: sum(span[0] < end < span[1] + step for end in unsound) for span in self.before}
         least = min(spoilt.values(), default=0)
@@ -92,7 +88,7 @@ class Subject:
 def subject(monitor: Monitor, findings: Iterable[Evidence], opened_at: int, first: int = 0) -> Subject:
     """What to look at, from what is known of an incident's opening: the gravest, all traffic before its slices.
 
-    Where all that fell was the label coverage, the monitor's first measure is looked at beside it.
+    Where all that fell was the label coverage, the monitor's first measure is looked at.
 
     Args:
         first: from when on anything is stored, seconds.
@@ -142,9 +138,7 @@ class VerdictSplit:
 def moved(then: Mapping[str, Any], now: Evidence | None) -> dict[str, Any] | None:
     """What has become of a condition's figures since it was diagnosed, as JSON data; None if they are the same.
 
-    Args:
-        then: the finding of the diagnosis, as JSON data.
-        now: that by which it began to fire as it is known now; None if, as the data were read again, it did not.
+    `now` is None if, as the data were read again, it did not fire.
     """
     was, fields = evidence_of(dict(then)), ("value", "before", "requests", "window", "end")
     pairs = [(getattr(was, name), None if now is None else getattr(now, name)) for name in fields]
@@ -181,11 +175,7 @@ def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class StoredPartials:
-    """The partials of the window and of what it is compared with, of the measure and of the traffic.
-
-    Attributes:
-        unlabelled: slices that had lost their labels, so that what fell is not of them.
-    """
+    """The partials of the measure and the traffic; what fell is not of `unlabelled` slices, whose labels were lost."""
 
     subject: Subject
     history: History
@@ -255,13 +245,11 @@ def split_by(stored: StoredPartials, dimension: str) -> Split | None:
 
 
 def _summed(parts: Sequence[History], keys: Sequence[SliceKey]) -> Floats:
-    found: Floats = np.stack([sum((p.slice(k).sum(axis=0) for p in parts), np.zeros(len(b.FIELDS))) for k in keys])
-    return found
+    return np.stack([sum((p.slice(k).sum(axis=0) for p in parts), np.zeros(len(b.FIELDS))) for k in keys])
 
 
 def _ratio(over: Floats, under: Floats) -> Floats:
-    found: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
-    return found
+    return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
 
 
 def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> float:
@@ -291,11 +279,7 @@ def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> fl
 
 
 def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[dict[str, Any]]:
-    """Every slice of every split, the one that takes most from the whole by its own change first.
-
-    Args:
-        by_verdict: the dimension whose split is the verdict's.
-    """
+    """Every slice of every split, largest loss first; the split of dimension `by_verdict` is the verdict's."""
     found = [
         {"dimension": dimension, "against": BASELINE if dimension == by_verdict else BEFORE, **asdict(part)}
         for dimension, one in splits.items()
@@ -305,11 +289,7 @@ def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[d
 
 
 def _with_new(found: Iterable[Mapping[str, Any]], stored: StoredPartials) -> list[dict[str, Any]]:
-    """The same slices, of which those that had no request in the weeks before are new and have no past of their own.
-
-    `new_since` is the start of their first bucket, seconds, and `others` the value of all others of their dimension in
-    the window; both are None of a slice that is not new.
-    """
+    """The same with `new_since`, the start of a new slice's first bucket, and the value of all `others`; else None."""
     return [
         {**part, **(_as_new(part, stored) if _is_new(part) else {"new_since": None, "others": None})} for part in found
     ]
@@ -366,7 +346,6 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
 
 
 def _labelled(stored: StoredPartials, part: History) -> Floats:
-    """The sums of what fell, without the slices that had lost their labels."""
     found: Floats = part.slice(stored.subject.key).sum(axis=0)
     return found - sum((part.slice(key).sum(axis=0) for key in stored.unlabelled), np.zeros(len(found)))
 
@@ -410,11 +389,7 @@ def _known(value: float) -> float | None:
 
 
 def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSplit | None) -> dict[str, Any]:
-    """All that the store knows of a fall, as JSON data; see README, "Explaining an incident".
-
-    Args:
-        of_verdict: what the verdict rests on that found it, by the monitor's `mix_by`.
-    """
+    """All that the store knows of a fall, as JSON data; `of_verdict` is the split of the verdict that found it."""
     fell, finding = stored.subject, stored.subject.finding
     splits = {s.dimension: found for s in dimensions(monitor) if (found := split_by(stored, s.dimension)) is not None}
     mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
@@ -449,11 +424,9 @@ def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSpl
 
 
 def _uncounted(monitor: Monitor) -> list[str]:
-    """Figures of the coverage that say nothing of this monitor, for what they count it does not have."""
     names = ["events"] * (not monitor.has_events) + ["unmatched"] * (not monitor.counts_unmatched)
     return [name + suffix for name in names for suffix in ("", "_before")]
 
 
 def _plain(one: Split) -> dict[str, Any]:
-    """The parts of a split are named with the slices; here those that matter most."""
     return {**asdict(one), "parts": [asdict(part) for part in one.parts[:MOST_SLICES]]}

@@ -56,14 +56,11 @@ def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, A
 def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[str] | None) -> dict[str, Any]:
     """The same where requests have no query, as JSON data: `requests`, `why` there are none, and the share `left_out`.
 
-    One request is harder than another, and nothing tells which. So those of a slice that did not fall lost nothing, and
-    of one with nothing relevant it is not known whether it ever was otherwise.
-
-    Args:
-        fallen: the slices that fell; None: all are of one.
+    One request is harder than another, and nothing tells which. So only those of the slices that fell (None: all are of
+    one) can have lost, and of one with nothing relevant it is not known whether it ever was otherwise.
     """
     if fallen is not None:
-        now, before = (s.where(np.fromiter((p in fallen for p in s.places), bool, len(s))) for s in (now, before))
+        now, before = now.in_places(fallen), before.in_places(fallen)
     left_out = [float(s.is_bare.mean()) if len(s) else None for s in (now, before)]
     now, before = now.where(~now.is_bare), before.where(~before.is_bare)
     means, past = _means(now, _by_place(now)), _means(before, _by_place(before))
@@ -73,16 +70,11 @@ def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[
         why = "no slice fell surely, and without queries nothing tells who lost"
     elif means and past and not fell:
         why = "requests with something relevant are ranked no worse than before; more of them have nothing relevant"
-    chosen = now.where(np.fromiter((p in fell for p in now.places), bool, len(now)))
-    return {"requests": lost_requests(chosen, before), "why": why, "left_out": left_out}
+    return {"requests": lost_requests(now.in_places(fell), before), "why": why, "left_out": left_out}
 
 
 def by_version(now: RequestSample, before: RequestSample, width: int) -> list[dict[str, Any]]:
-    """Each version's requests, in the window and before, as JSON data, the busiest first.
-
-    Args:
-        width: of a bucket, seconds.
-    """
+    """Each version's requests, in the window and before, as JSON data, the busiest first."""
     found = []
     for version in names(now + before)[:MOST]:
         one, past = mean(now, version, width), mean(before, version, width)
@@ -110,11 +102,7 @@ def _means(sample: RequestSample, rows: Mapping[str, NDArray[np.int64]]) -> dict
 
 
 def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> dict[str, Any] | None:
-    """The queries that lost most, by what their own change adds to the change of the whole; None without queries.
-
-    Args:
-        with_text: give their texts too, not only the ids.
-    """
+    """The queries that lost most, by what their own change adds to the change of the whole; None without queries."""
     if all(query is None for query in now.queries):
         return None
     rows, past = by_query(now), by_query(before)
@@ -181,10 +169,8 @@ def losses(
     Args:
         width: of a bucket, seconds.
         with_text: give the texts of queries too, not only their ids.
-        served: version -> [since, until) seconds by stored buckets. The samples are of some hours only, whose ends are
-            not those of a version.
-        fallen: as `lost_by_slice` takes it.
-        dimension: that of the samples' places.
+        served: version -> [since, until) seconds by stored buckets: the samples are of some hours only.
+        fallen, dimension: as for `lost_by_slice`, and that of the samples' places.
     """
     sample = now if len(names(now)) > 1 else now + before
     first = {version: since for version, (since, _) in served.items()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from monitor.types import MIXED, NONE, Slice
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+K = TypeVar("K")
 
 MOST_PIECES = 48
 PIECE = 5_000
@@ -51,7 +53,7 @@ class RequestSample:
         versions: of the model that ranked each.
         read: requests with a value that were read, kept or not.
         empty: version -> (requests that were read, kept or not; those of them with nothing relevant).
-        bare: (n,) whether a request has nothing relevant; None: that is not known.
+        bare: (n,) whether a request has nothing relevant; None: not known.
     """
 
     ids: tuple[str, ...]
@@ -71,8 +73,7 @@ class RequestSample:
     @property
     def values(self) -> Floats:
         """(n,)"""
-        found: Floats = self.over / self.under
-        return found
+        return self.over / self.under
 
     @property
     def is_bare(self) -> Bools:
@@ -87,50 +88,36 @@ class RequestSample:
     def where(self, wanted: Bools) -> RequestSample:
         """Some of the requests."""
         at = np.flatnonzero(wanted)
-        places = at.tolist()
-        return RequestSample(
-            tuple(self.ids[i] for i in places),
-            self.served[at],
-            self.over[at],
-            self.under[at],
-            tuple(self.queries[i] for i in places),
-            tuple(self.places[i] for i in places),
-            tuple(self.versions[i] for i in places),
-            self.read,
-            self.empty,
-            None if self.bare is None else self.bare[at],
-        )
+        rows = at.tolist()
+        some: dict[str, Any] = {name: tuple(map(getattr(self, name).__getitem__, rows)) for name in _TEXTS}
+        some |= {name: getattr(self, name)[at] for name in _ARRAYS}
+        return replace(self, **some, bare=None if self.bare is None else self.bare[at])
 
     def of_version(self, version: str) -> RequestSample:
         """Those that one version ranked."""
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
+    def in_places(self, places: Collection[str]) -> RequestSample:
+        """Those of some slices."""
+        return self.where(np.fromiter((p in places for p in self.places), bool, len(self)))
+
     def of_place(self, place: str) -> RequestSample:
         """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
-        found = self.where(np.fromiter((p == place for p in self.places), bool, len(self)))
+        found = self.in_places({place})
         return replace(found, read=len(found), empty={})
 
     def without_places(self, places: Collection[str]) -> RequestSample:
         """Those of other slices, which count as all that were read; it is not known how many of them were empty."""
         if not places:
             return self
-        found = self.where(np.fromiter((p not in places for p in self.places), bool, len(self)))
+        found = self.in_places(set(self.places) - set(places))
         return replace(found, read=len(found), empty={})
 
     def __add__(self, other: RequestSample) -> RequestSample:
         """Both together; their requests must be disjoint."""
-        return RequestSample(
-            self.ids + other.ids,
-            np.concatenate([self.served, other.served]),
-            np.concatenate([self.over, other.over]),
-            np.concatenate([self.under, other.under]),
-            self.queries + other.queries,
-            self.places + other.places,
-            self.versions + other.versions,
-            self.read + other.read,
-            _both(self.empty, other.empty),
-            np.concatenate([self.is_bare, other.is_bare]),
-        )
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in (*_TEXTS, "read")}
+        both |= {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in (*_ARRAYS, "is_bare")}
+        return RequestSample(bare=both.pop("is_bare"), empty=_both(self.empty, other.empty), **both)
 
     def at_most(self, most: int) -> RequestSample:
         """So many of them, the same ones however they are asked for."""
@@ -150,6 +137,7 @@ def _both(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int
     return found
 
 
+_TEXTS, _ARRAYS = ("ids", "queries", "places", "versions"), ("served", "over", "under")
 NO_REQUESTS = RequestSample((), np.empty(0, np.int64), np.empty(0), np.empty(0), (), (), (), 0)
 
 
@@ -229,7 +217,6 @@ def sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
 
 
 def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, tuple[int, int]]:
-    """Version -> (requests, those of them with nothing relevant)."""
     read, without = Counter[str](), Counter[str]()
     for i in np.flatnonzero(sampled_).tolist():
         read[versions[i]] += 1
@@ -270,11 +257,7 @@ def text(value: object) -> str:
 def pieces(since: int, until: int, width: int, requests: int | None, most: int) -> Iterator[tuple[int, int]]:
     """[since, until) of what is read of a period, one after the other: all of it, or a like share of every part of it.
 
-    Args:
-        since, until: seconds; whole buckets.
-        width: of a bucket, seconds.
-        requests: how many there are; None: nobody knows.
-        most: that are wanted.
+    Of the period's `requests` (None: unknown) `most` are wanted; times are seconds, of whole buckets.
 
     >>> list(pieces(0, 7200, 3600, 20, 20)), [b - a for a, b in pieces(0, 7200, 3600, 40_000, 20_000)]
     ([(0, 7200)], [1800, 1800])
@@ -294,17 +277,17 @@ def pieces(since: int, until: int, width: int, requests: int | None, most: int) 
 
 def by_query(sample: RequestSample) -> Mapping[str, Ints]:
     """Query -> numbers of its requests; those without one are left out."""
-    found: dict[str, list[int]] = {}
-    for i, query in enumerate(sample.queries):
-        if query is not None:
-            found.setdefault(query, []).append(i)
-    return {query: np.array(rows, dtype=np.int64) for query, rows in found.items()}
+    return _rows_of((i, q) for i, q in enumerate(sample.queries) if q is not None)
 
 
 def by_query_and_place(sample: RequestSample) -> Mapping[tuple[str, str], Ints]:
     """(query, slice) -> numbers of its requests; those without a query are left out."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for i, (query, place) in enumerate(zip(sample.queries, sample.places, strict=True)):
-        if query is not None:
-            found.setdefault((query, place), []).append(i)
+    both = enumerate(zip(sample.queries, sample.places, strict=True))
+    return _rows_of((i, (query, place)) for i, (query, place) in both if query is not None)
+
+
+def _rows_of(keys: Iterable[tuple[int, K]]) -> dict[K, Ints]:
+    found: dict[K, list[int]] = {}
+    for i, key in keys:
+        found.setdefault(key, []).append(i)
     return {key: np.array(rows, dtype=np.int64) for key, rows in found.items()}

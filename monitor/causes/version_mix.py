@@ -6,7 +6,7 @@ slice's requests that was the version's is fitted to the hours, and taken where 
 one share of all does.
 
 With the share p of each slice, and the sums T and numbers n of slice and version, `(T_v - sum p T) / (sum p n (1 - p))`
-is then what a request of the version is worth beside one that the others served in the same slice: the difference that
+is then what a request of the version is worth against one that the others served in the same slice: the difference that
 Mantel and Haenszel (1959) weight by n_v n_o / (n_v + n_o). With one share of all it is the difference of the means.
 Where the version is all that serves its slices there is no such, and they are held against the weeks before it.
 """
@@ -43,13 +43,10 @@ IN_WAVES = 2.0
 
 @dataclass(frozen=True)
 class VersionEffect:
-    """What a version's requests are worth beside others.
+    """What a version's requests are worth: their mean, its difference from that of others, and its standard error.
 
-    Attributes:
-        value: their mean.
-        difference, error: from what it is held against, and the standard error of that.
-        dimension: by whose slices it is; empty where all requests are taken for alike.
-        is_before: it is held against the same slices in the weeks before, for it alone serves them.
+    By the slices of a dimension, empty where all requests are taken for alike; `is_before`: against the weeks before,
+    for it alone serves its slices.
     """
 
     value: float
@@ -60,13 +57,9 @@ class VersionEffect:
 
 
 def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
-    """What a version's requests in a span are worth beside others; None where there are too few to tell.
+    """What a version's requests in [since, until) are worth against others; None where there are too few to tell.
 
-    Args:
-        history: of what is judged, back to some weeks before.
-        by: dimension of the slices; empty without one.
-        span: [since, until) seconds.
-        began: when neither the version served nor anything had fallen, seconds.
+    By the slices of a dimension, if any; when it `began`, neither the version served nor anything had fallen, seconds.
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)
@@ -81,7 +74,7 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
     doubtful = float((shares * (1 - shares) * slices[:, :, b.REQUESTS].sum(axis=0)).sum())
     of_it, sums = theirs.sum(axis=0), slices.sum(axis=0)
     if doubtful >= max(LEAST_REQUESTS, ALONE * of_it[b.REQUESTS]):
-        return _beside(of_it, sums, (shares, unsure), name)
+        return _against_others(of_it, sums, (shares, unsure), name)
     before = _before(history, window, keys, span[1], began) if name else None
     return None if before is None else _since(of_it, sums[:, b.REQUESTS] * shares, before, name)
 
@@ -89,9 +82,7 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
 def shares_of(theirs: b.Floats, slices: b.Floats) -> tuple[b.Floats, b.Floats]:
     """(S,) the share of each slice's requests that a version served, and (S, S) the covariance of their errors.
 
-    Args:
-        theirs: (H,) its requests in each hour.
-        slices: (H, S) those of each slice.
+    By (H,) its requests and (H, S) those of each slice in each hour.
 
     >>> mobile, desktop = np.array([9, 4, 7, 8, 3, 9, 5, 6.0]), np.array([5, 5, 6, 4, 7, 5, 6, 5.0])
     >>> both = np.stack([mobile, desktop], axis=1)
@@ -140,8 +131,8 @@ def _while_it_served(window: History, key: SliceKey) -> History:
     return window.between(int(window.starts[first]), int(window.starts[last]) + 1)
 
 
-def _beside(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> VersionEffect:
-    """A version beside the others in the slices that both serve, by (F,) and (S, F) sums, and a fit of the shares."""
+def _against_others(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> VersionEffect:
+    """A version against the others in the slices that both serve, by (F,) and (S, F) sums, and a fit of the shares."""
     shares, unsure = fit
     every, value = sums[:, b.REQUESTS], _mean(of_it)
     theirs, others = shares * every, (1 - shares) * every
@@ -181,5 +172,4 @@ def _mean(sums: b.Floats) -> float:
 
 
 def _variance(sums: b.Floats) -> float:
-    """That of a request."""
     return max(float(sums[b.SQUARES] / max(sums[b.REQUESTS], 1.0)) - _mean(sums) ** 2, 0.0)

@@ -43,8 +43,7 @@ SAME = 1e-12
 
 
 TOGETHER = 0.5
-"""Share of the requests of one of two versions that must have come while the other served too for them to be compared
-as of one time."""
+"""Share of the requests of either version while the other served, for them to be compared as of one time."""
 
 ALL_THE_TIME = 0.9
 """The same share of both, from which on all of their requests are compared: now and then one is alone by chance."""
@@ -65,9 +64,7 @@ lies between two of its requests, whichever is longer."""
 class VersionMean:
     """One version's requests; `value` over all of them, with its 95 % interval from hour to hour.
 
-    Attributes:
-        since, until: when it served first and last in the whole period, seconds; None without a request.
-        read, empty: requests in the whole period, and those of them with nothing relevant; None where not counted.
+    It served from `since` to `until`, seconds; `empty` of the `read` requests had nothing relevant. None: not known.
     """
 
     version: str
@@ -95,17 +92,14 @@ class VersionComparison:
     """The second version against the first.
 
     Attributes:
-        by: what is counted as better or worse: a query that both got in one slice, by its means; or a request of the
-            second version, against the median request of the first in its slice.
-        difference, lower, upper: second minus first within the slices that both served, with 95 % interval; None where
-            there is too little to tell. The difference is None where they have no slice in common.
-        shared: queries that both got in one slice, for each of the slices; None where requests have no query.
-        queries: of these, how many are better; None without any.
+        by: what is better or worse: a query that both got in one slice, by its means; or a request of the second
+            version, against the median request of the first in its slice.
+        difference, lower, upper: second minus first within common slices, with 95 % interval; None: too little data.
+        shared, queries: queries that both got in one slice, for each of the slices, and how many of them are better.
         at_one_time: they served together; else what the time brought is in the difference too.
-        together: share of the requests of each that came while the other served.
+        together, common: share of the requests of each that came while the other served, and in common slices.
         resolution: seconds to which it is known when each served.
         dimension: whose slices they are compared within; None where requests have none, or all are of one.
-        common: share of the requests of each in the slices that both served.
     """
 
     first: VersionMean
@@ -130,33 +124,23 @@ class VersionComparison:
         return asdict(self)
 
     def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> VersionComparison:
-        """The same, with when the versions served from elsewhere: some hours of a time do not tell when one began.
-
-        Args:
-            times: version -> [since, until) seconds; of others it is not known.
-        """
-        both = (replace(m, since=since, until=until) for m in (self.first, self.second)
-                for since, until in [times.get(m.version, (None, None))])  # fmt: skip
-        first, second = both
+        """The same with when the versions served, [since, until) seconds, by what else is known of that."""
+        known = (times.get(m.version, (None, None)) for m in (self.first, self.second))
+        (since, until), (since2, until2) = known
+        first, second = replace(self.first, since=since, until=until), replace(self.second, since=since2, until=until2)
         return replace(self, first=first, second=second, resolution=resolution)
 
 
 def names(sample: RequestSample) -> list[str]:
     """The versions in a sample, the one with the most requests first."""
-    found: dict[str, int] = {}
-    for version in sample.versions:
-        found[version] = found.get(version, 0) + 1
+    found = Counter(sample.versions)
     return sorted(found, key=lambda version: (-found[version], version))
 
 
 def in_order(sample: RequestSample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
-    """The versions by when they first served: what is older comes first.
+    """The versions, the older first, by the bucket in which they first served, and by name, v9 before v10.
 
-    Of two that are first seen in one bucket nothing but chance tells which came first; they go by name, v9 before v10.
-
-    Args:
-        width: of a bucket, seconds.
-        first: version -> start of the first stored bucket in which it served; of others that of the sample's.
+    `first` has the start of the first stored bucket of versions, seconds; of others the sample's first is taken.
     """
 
     def began(version: str) -> int:
@@ -167,7 +151,6 @@ def in_order(sample: RequestSample, versions: Sequence[str], width: int, first: 
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """What sorts names with their numbers as numbers."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -189,14 +172,9 @@ def mean(sample: RequestSample, version: str, width: int) -> VersionMean:
 def compare(
     sample: RequestSample, first: str, second: str, width: int, dimension: str | None = None
 ) -> VersionComparison:
-    """The second version against the first, both of which have requests in the sample.
+    """The second version against the first, within the sample's places, which are of `dimension`.
 
-    Args:
-        width: of a bucket, seconds.
-        dimension: that of the sample's places, within which they are compared.
-
-    Raises:
-        ValueError: one of them has none.
+    Raises ValueError if one of them has no request. `width` is that of a bucket, seconds.
     """
     one, other = sample.of_version(first), sample.of_version(second)
     for version, part in ((first, one), (second, other)):
@@ -207,9 +185,9 @@ def compare(
     where = dimension if len({*one.places, *other.places}) > 1 else None
     if not both:
         return VersionComparison(*whole, "request", None, None, None, 0, 0, 0, dimension=where, common=(0.0, 0.0))
-    inside = tuple(np.fromiter((p in both for p in part.places), bool, len(part)) for part in (one, other))
-    common = float(inside[0].mean()), float(inside[1].mean())
-    one, other = one.where(inside[0]), other.where(inside[1])
+    inside = one.in_places(both), other.in_places(both)
+    common = len(inside[0]) / len(one), len(inside[1]) / len(other)
+    one, other = inside
     near = _near(one, other), _near(other, one)
     together = float(near[0].mean()), float(near[1].mean())
     is_one_time = max(together) >= TOGETHER
@@ -231,15 +209,11 @@ def _of_both(one: RequestSample, other: RequestSample) -> set[str]:
 def _at_one_time(one: RequestSample, other: RequestSample) -> tuple[RequestSample, RequestSample] | None:
     """The requests of two versions that came while both served, of the slices that both have some of; None: no such."""
     both = set(one.places) & set(other.places)
-    first, second = (s.where(np.fromiter((p in both for p in s.places), bool, len(s))) for s in (one, other))
-    return (first, second) if both else None
+    return (one.in_places(both), other.in_places(both)) if both else None
 
 
 def by_place(sample: RequestSample, first: str, second: str, width: int) -> list[dict[str, Any]]:
-    """The second version against the first in each of the busiest slices that both served, the largest fall first.
-
-    As JSON data: each is a comparison, with its `slice`.
-    """
+    """The comparison, as JSON data, in each of the busiest slices that both served, the largest fall first."""
     found = []
     for place, _ in Counter(sample.places).most_common(MOST_PLACES):
         part = sample.of_place(place)
@@ -251,7 +225,6 @@ def by_place(sample: RequestSample, first: str, second: str, width: int) -> list
 def _found(
     means: tuple[VersionMean, VersionMean], one: RequestSample, other: RequestSample, width: int
 ) -> VersionComparison:
-    """The comparison of some requests."""
     has_queries = any(query is not None for query in (*one.queries, *other.queries))
     shared = _pairs(one, other) if has_queries else []
     queries = SignCounts(*_signs(np.array([apart for apart, _ in shared]))) if shared else None
@@ -261,7 +234,6 @@ def _found(
 
 
 def _of_part(whole: VersionMean, part: RequestSample, width: int) -> VersionMean:
-    """The figures of some of a version's requests, with when it served in all."""
     if len(part) == whole.requests:
         return whole
     some = mean(part, whole.version, width)
@@ -274,8 +246,7 @@ def _near(one: RequestSample, other: RequestSample) -> NDArray[np.bool_]:
     reach = max(NEAR, SPACINGS * float(np.median(np.diff(times)))) if len(times) > 1 else NEAR
     after = np.searchsorted(times, one.served)
     gaps = [np.abs(times[np.clip(at, 0, len(times) - 1)] - one.served) for at in (after - 1, after)]
-    found: NDArray[np.bool_] = np.minimum(*gaps) <= reach
-    return found
+    return np.minimum(*gaps) <= reach
 
 
 # ---- by query ----------------------------------------------------------------------------------------------------
@@ -305,9 +276,8 @@ def _paired(first: VersionMean, second: VersionMean, pairs: Sequence[tuple[float
 def _between(off: Floats, share: Floats) -> float:
     """Half the 95 % interval of a weighted mean, from how far each query is off it.
 
-    A query that most requests are of has drawn the mean to itself, and so is hardly off it; its square is divided by
-    what it left to the others (HC2, MacKinnon and White 1985), and there are fewer degrees of freedom than queries
-    (Bell and McCaffrey 2002).
+    A query with most of the requests is hardly off the mean; its square is divided by what it left to the others
+    (HC2, MacKinnon and White 1985), with fewer degrees of freedom than queries (Bell and McCaffrey 2002).
 
     >>> even, head = np.full(5, 0.2), np.array([0.8, 0.05, 0.05, 0.05, 0.05])
     >>> [round(_between(np.array([0.01, 0.05, -0.05, 0.05, -0.05]), share), 3) for share in (even, head)]

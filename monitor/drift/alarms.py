@@ -75,8 +75,7 @@ class AlarmStates:
     @cached_property
     def open(self) -> Bools:
         """(U,) whether an alarm is open."""
-        found: Bools = self.opened_at != 0
-        return found
+        return self.opened_at != 0
 
     @cached_property
     def is_any_open(self) -> bool:
@@ -86,8 +85,7 @@ class AlarmStates:
     @cached_property
     def score(self) -> Floats:
         """(U,) evidence of a fall, slow or sudden, to be held against the threshold."""
-        found: Floats = score(self.evidence) + c.FALL_WEIGHT * np.exp(self.sudden)
-        return found
+        return score(self.evidence) + c.FALL_WEIGHT * np.exp(self.sudden)
 
     @property
     def told(self) -> Floats:
@@ -98,8 +96,7 @@ class AlarmStates:
     def effect(self) -> Floats:
         """(U,) relative change since the evidence began to grow."""
         total, expected = self.fallen[:, TOTAL], self.fallen[:, EXPECTED]
-        found: Floats = np.divide(total, expected, out=np.ones(len(self.run)), where=expected > 0) - 1
-        return found
+        return np.divide(total, expected, out=np.ones(len(self.run)), where=expected > 0) - 1
 
 
 @frozen
@@ -132,8 +129,7 @@ class StepEvidence:
     def spread(self) -> Floats:
         """(T, U) variance of the relative deviation, its autocorrelation taken in."""
         whole = self.whole
-        found: Floats = whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + self.noise.long_run
-        return found
+        return whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + self.noise.long_run
 
     @cached_property
     def fell(self) -> Bools:
@@ -147,7 +143,7 @@ class StepEvidence:
     def away(self) -> Bools:
         """(T, S) slices without a request in the last hours, where there should be some."""
         of_slices = self.short[:, :, 1:]
-        return checks.slices_away(of_slices[checks.REQUESTS], of_slices[checks.EXPECTED_REQUESTS])
+        return (of_slices[checks.REQUESTS] == 0) & (of_slices[checks.EXPECTED_REQUESTS] >= c.AWAY_EXPECTED)
 
 
 def see(
@@ -203,11 +199,11 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: Threshold) -
     if not all_of(has):
         evidence[~has] = was.evidence[~has]
     run = was.run + seen.middle[row]
-    anew, begins, new = run <= 0, was.run <= 0, sums
+    starts, begins, new = run <= 0, was.run <= 0, sums
     if was.is_any_open:
-        anew, begins, new = anew & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
+        starts, begins, new = starts & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
     since, fallen = was.since.copy(), was.fallen + new
-    since[begins], since[anew], fallen[anew] = end - seen.length, end, 0.0
+    since[begins], since[starts], fallen[starts] = end - seen.length, end, 0.0
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
     now = AlarmStates(
@@ -233,7 +229,6 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: Threshold) -
 
 
 def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:
-    """With alarms of (U,) units that open at `end`; how the ones before them closed is nothing of theirs."""
     opened_at, back_since = np.where(fires, end, now.opened_at), np.where(fires, 0, now.back_since)
     return replace(now, opened_at=opened_at, back_since=back_since, risen=now.risen * ~fires[:, None])
 
@@ -274,7 +269,6 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
 
 
 def _followed(was: FallFilter, seen: StepEvidence, row: int, has: Bools) -> FallFilter:
-    """The course after one more step: what has too few labels is forgotten, and not followed."""
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
     if not all_of(labelled):
         known, has = known.without(~labelled), has & labelled
@@ -282,7 +276,6 @@ def _followed(was: FallFilter, seen: StepEvidence, row: int, has: Bools) -> Fall
 
 
 def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:
-    """Whether (S,) slices that are left out make at least half of what all have fallen short of since it began."""
     if not some(left_out):
         return False
     short = was.fallen[:, EXPECTED] - was.fallen[:, TOTAL]
@@ -324,8 +317,7 @@ def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
     steps = np.maximum((until - now.since) / seen.length, 1.0)
     relative = whole.variance[row] / np.maximum(whole.level[row], 1e-9) ** 2
     error = np.sqrt(relative / np.maximum(now.fallen[:, REQUESTS], 1.0) + noise.long_run / steps)
-    found: Floats = np.maximum(-now.effect - c.STANDARD_ERRORS * error, np.maximum(2 * noise.tolerated, c.LEAST_CHANGE))
-    return found
+    return np.maximum(-now.effect - c.STANDARD_ERRORS * error, np.maximum(2 * noise.tolerated, c.LEAST_CHANGE))
 
 
 def unfit(was: AlarmStates, end: int) -> AlarmStates:
@@ -353,7 +345,6 @@ def forgotten(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
 
 
 def _either(which: Bools, one: AlarmStates, other: AlarmStates, course: FallFilter) -> AlarmStates:
-    """One of two states for each unit."""
     both = ((name, getattr(one, name), getattr(other, name)) for name in one._of_arrays())
     arrays = {name: np.where(which if a.ndim == 1 else which[:, None], a, b) for name, a, b in both}
     return AlarmStates(**arrays, course=course)

@@ -87,8 +87,7 @@ class Reference:
     @property
     def served(self) -> NDArray[Any]:
         """(T, S) requests that came, in the measure or not."""
-        found: NDArray[Any] = self.requests + self.unlabelled
-        return found
+        return self.requests + self.unlabelled
 
     def days(self, until: int) -> int:
         """UTC days before `until`, seconds, with good steps that had requests."""
@@ -123,14 +122,13 @@ class Reference:
         busy = seen > 0
         share = np.median(found_some[busy] / seen[busy]) if busy.any() else 0.0
         error = np.sqrt(size * share * (1 - share) + (c.LABELS_SPREAD * share * size) ** 2 + 1e-9)
-        found: Floats = self.good * (some >= size * share - np.maximum(c.SURE_Z * error, c.LABELS_LACKING))
-        return found
+        return self.good * (some >= size * share - np.maximum(c.SURE_Z * error, c.LABELS_LACKING))
 
 
 def counted(settings: DriftSettings, reference: Reference) -> Floats:
     """(T, S) 1 for what counts of a slice in a reference: usable steps since its labels began.
 
-    But none of a day on which the slice or all of them stood out: a fall that was seen by nobody, or a holiday.
+    But none of a day on which the slice or all of them stood out: an unnoticed fall, or a holiday.
     """
     reference = reference.precise()
     slot, variance = seasonality.slots(reference.starts, settings.step), _variance(reference)
@@ -147,7 +145,6 @@ def counted(settings: DriftSettings, reference: Reference) -> Floats:
 
 
 def _outlying(days: Ints, sums: Floats) -> Bools:
-    """(T, S) the steps of days that stand out, by (3, T, S) sums of values, their expectation and sampling variance."""
     _, first, number = np.unique(days, return_index=True, return_inverse=True)
     total, expected, chance = units(np.add.reduceat(sums, first, axis=1))
     has = (expected > 0) & (np.sqrt(chance) <= c.OUTLYING_CHANCE * expected)
@@ -158,8 +155,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
     error = np.maximum(c.MAD * np.nanmedian(off, axis=0), np.sqrt(chance) / scale)
     stands_out = has & (off > c.SURE_Z * error) & (off > c.OUTLYING_CHANGE)
     stands_out &= stands_out.sum(axis=0) <= c.OUTLYING_SHARE * has.sum(axis=0)
-    found: Bools = (stands_out[:, :1] | stands_out[:, 1:])[number]
-    return found
+    return (stands_out[:, :1] | stands_out[:, 1:])[number]
 
 
 def _begun(size: Floats, total: Floats) -> Bools:
@@ -192,9 +188,7 @@ def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
 
 
 def _share(which: Ints, count: int, size: Floats, labelled: Floats) -> Floats:
-    """(count,) labels over requests of each group."""
-    found: Floats = np.bincount(which, labelled, count) / np.maximum(np.bincount(which, size, count), 1e-9)
-    return found
+    return np.bincount(which, labelled, count) / np.maximum(np.bincount(which, size, count), 1e-9)
 
 
 # ---- baseline ------------------------------------------------------------------------------------------------------
@@ -236,10 +230,7 @@ class DriftBaseline:
     def tables(self) -> Floats:
         """(3, P, S) for the slots of a week: expected mean, label coverage, requests."""
         shares = np.clip(self.coverage.table(self.step) * np.repeat(self.weekdays, DAY // self.step)[:, None], 0, 1)
-        found: Floats = np.stack(
-            [self.quality.table(self.step), shares, seasonality.volume_table(self.volume, self.step)]
-        )
-        return found
+        return np.stack([self.quality.table(self.step), shares, seasonality.volume_table(self.volume, self.step)])
 
     def at(self, starts: Ints) -> Floats:
         """(3, T, S) the `tables` at T steps of one day."""
@@ -312,12 +303,7 @@ class DriftBaseline:
         return replace(self, noise=found)
 
     def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> DriftBaseline:
-        """These slices with a level of their own, from now on judged; (S,) each.
-
-        Args:
-            level, variance: of a request's value.
-            requests: that these rest on.
-        """
+        """These slices with a level of their own, judged from now on: (S,) mean and variance of so many requests."""
         quality = replace(
             self.quality,
             level=np.where(which, level, self.quality.level),
@@ -388,21 +374,17 @@ def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple
 
 
 def _by_weekday(starts: Ints, expected: Floats, labelled: Floats) -> Floats:
-    """(7,) labels over those expected, (T, S), of each weekday from Thursday on: on some there may be none at all."""
     weekday = starts // DAY % 7
     seen, usual = (np.bincount(weekday, sums.sum(axis=1), 7) for sums in (labelled, expected))
-    found: Floats = np.divide(seen, usual, out=np.ones(7), where=usual >= c.LEAST_WORTH)
-    return found
+    return np.divide(seen, usual, out=np.ones(7), where=usual >= c.LEAST_WORTH)
 
 
 def _variance(reference: Reference) -> Floats:
     size = np.maximum((reference.requests * reference.begun).sum(axis=0), 1)
-    found: Floats = np.maximum(reference.squares / size - (reference.total.sum(axis=0) / size) ** 2, c.LEAST_VARIANCE)
-    return found
+    return np.maximum(reference.squares / size - (reference.total.sum(axis=0) / size) ** 2, c.LEAST_VARIANCE)
 
 
 def _coverage_noise(size: Floats, labelled: Floats, share: Floats) -> float:
-    """Relative standard deviation of a step's coverage beyond sampling, over all slices."""
     whole, expected = size.sum(axis=1), (size * share).sum(axis=1)
     chance = (size * share * (1 - share)).sum(axis=1)
     off = (labelled.sum(axis=1) - expected) / np.maximum(expected, 1e-9)

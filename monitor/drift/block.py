@@ -71,8 +71,7 @@ class DataChecks:
         return [bool(flag) for flag in told]
 
     def _suspect(self, most: float, most_unseen: float) -> list[bool]:
-        found: list[bool] = checks.labels_suspect(self.spans, self.dispersion, most, most_unseen).tolist()
-        return found
+        return checks.labels_suspect(self.spans, self.dispersion, most, most_unseen).tolist()
 
 
 def _checked(
@@ -87,7 +86,6 @@ def _checked(
     lost_until: Ints,
     most_lost: list[bool],
 ) -> DataChecks:
-    """What steps say of the data, by (8, R + T, S) `kept` sums, and (8, T, U) those of three hours."""
     count, few, many = short.shape[1], settings.few, settings.day
     spans = whole[:, -count:], short[:, :, 0], checks.rolling(whole, many, count)
     refused, shown = checks.rolling(crowd[checks.REFUSED :], few, count)
@@ -108,13 +106,10 @@ def _checked(
 
 
 def _in_day(crowd: Floats, many: int, count: int) -> Floats:
-    """(T,) items shown in the day that ends with each of the last steps."""
-    found: Floats = checks.rolling(crowd[checks.SHOWN :], many, count)[0]
-    return found
+    return checks.rolling(crowd[checks.SHOWN :], many, count)[0]
 
 
 def _usual(levels: Levels, which: int) -> float:
-    """Events, unmatched, refused or shown items for each request, as remembered."""
     crowd = levels.memory.crowd
     return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0
 
@@ -132,11 +127,12 @@ def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
     Thin ones show it in a day, of which the last hours have next to none either.
     """
     both = [checks.REQUESTS, checks.EXPECTED_REQUESTS]
-    few = checks.slices_short(*short[both])
+    requests, expected = short[both]
+    few = requests < c.MISSING_RATIO * expected
     if not some(few):
         return few
     day = checks.rolling(kept[both], settings.day, short.shape[1])
-    return checks.slices_missing(*short[both]) | (few & checks.slices_missing(*day))
+    return checks.slices_missing(requests, expected) | (few & checks.slices_missing(*day))
 
 
 def _unlabelled(
@@ -157,7 +153,6 @@ def _unlabelled(
 
 
 def _left_out(state: DriftState, flagged: Bools, ends: list[int], lasting: int) -> tuple[Ints, Floats]:
-    """`lost_until` and `sound` of a block, whose labels are lost where (T, S) `flagged`, and for `lasting` seconds."""
     was = state.trouble.lost_until
     if not (some(flagged) or some_of(was)):
         return np.zeros(flagged.shape, np.int64), np.concatenate([state.recent.sound, ~flagged])
@@ -238,14 +233,9 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 
 
 def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
-    """T effects of the mix, by what came and what usually comes of the measure, and what each is worth as expected.
+    """T effects of the mix, by (T, S) requests in the measure that came and that usually come, and their worth.
 
-    Args:
-        whole: (8, T) sums of the steps that say so, where all requests are in the measure; None where those are that
-            have a label.
-        labelled: (T, S) requests that are expected to have one.
-        usual, usual_worth: (T, S) requests in the measure that usually come, and what they sum up to as expected.
-        mean: (T, S) that is expected of a request.
+    Those that came are in the (8, T) sums of the `whole`; None where only those with a label are in the measure.
     """
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
@@ -290,10 +280,9 @@ class FaultTracker:
         self._never = np.zeros(len(state.slices), np.int64)
 
     def step(self, row: int, fallen: Bools | None) -> Kind | None:
-        """The gravest fault in a step, if any. While a new level is learnt, only labels may have one.
+        """The gravest fault in a step, if any; only of labels while a new level is learnt.
 
-        Args:
-            fallen: (U,) units on which an alarm is open before it; None if there are none.
+        An alarm is open on (U,) `fallen` units; None if there is none.
         """
         was, checked, end = self.now, self._block.checked, self._block.ends[row]
         settled, until_later = self._settled, end + self._settings.lasting
@@ -328,17 +317,13 @@ class FaultTracker:
         return self._gravest(end)
 
     def hold(self, row: int, since: int) -> Kind | None:
-        """The gravest fault in the step that was followed last, whose labels are suspect since they explain a fall.
-
-        `since` is the end of the fall's first step.
-        """
+        """The gravest fault in the last step, whose labels explain a fall since the step that ended at `since`."""
         now, end = self.now, self._block.ends[row]
         until = end + self._settings.lasting
         self.now = replace(now, suspect_since=now.suspect_since or since, suspect_until=until, held=True)
         return self._gravest(end)
 
     def _still_lacks(self, row: int) -> bool:
-        """Whether labels that were suspect for a fall that they explain are so still."""
         return self.now.held and checks.labels_still_lack(self._block.checked.spans[1][:, row])
 
     def _gravest(self, end: int) -> Kind | None:
@@ -357,7 +342,6 @@ class FaultTracker:
         return "slice_missing" if self.missing() else None
 
     def _has_short_lists(self, row: int) -> bool:
-        """Whether lists are shorter than usual: since they became so, or have been for a while."""
         checked = self._block.checked
         return checked.short_lists[row] and (checked.lists_fell[row] or self._block.ends[row] <= self.now.short_until)
 
@@ -379,7 +363,6 @@ class FaultTracker:
         return bool(is_zero or sums[checks.LABELLED] < c.LABELS_RATIO * sums[checks.EXPECTED_LABELLED])
 
     def _last_day(self, row: int, since: int) -> slice:
-        """Columns of the window: the steps since the one that ended at `since`, of a day at most."""
         steps = min((self._block.ends[row] - since) // self._settings.step + 1, self._settings.day)
         end = self._settings.day + row + 1
         return slice(end - steps, end)
@@ -443,6 +426,5 @@ class FaultTracker:
 
 
 def _coverage(sums: Floats) -> tuple[float | None, float | None]:
-    """Shares of the requests that have a label, and that are expected to."""
     served = sums[checks.SERVED]
     return ratio(sums[checks.LABELLED], served), ratio(sums[checks.EXPECTED_LABELLED], served)

@@ -38,7 +38,7 @@ STANDARD_ERRORS = 2.0  # 95 % of a normal distribution
 SURE_Z = 5.0  # one in 3.5 million by a normal distribution; test_baseline: noise_is_nothing_that_stands_out
 NEARLY_ALL = 0.9  # test_labels_in_no_measure: fewer_labels_for_good_are_what_is_usual
 NEXT_TO_NONE = 0.1  # a fault and no level; test_judge: of_next_to_no_traffic_it_is_told_for_longer
-TOLD_UNTIL = 0.6  # hysteresis: what is told stays so down to this share; test_judge: a_decay_that_is_mended
+TOLD_UNTIL = 0.6  # hysteresis: a told change stays told down to this share; test_judge: a_decay_that_is_mended
 LIKELIER_LOG = 2.0  # odds of 7; test_fall_began: the_smaller_a_fall_is_beside_its_noise
 
 # ---- reference ----
@@ -106,7 +106,7 @@ LEAST_BET = 1e-3  # keeps kappa finite (Fan, Grama and Liu, 2015, lemma 4.1)
 FALL_STARTS = 24  # an hour apart: the last day; test_sudden_falls: what_was_long_ago_says_nothing_of_now
 FALL_CLIP = 2.5  # standard errors of one step (Huber, 1981); test_sudden_falls: two_hours_alone_are_none_however_deep
 FALL_TYPICAL = 0.1  # standard deviation of falls beyond what is tolerated; scorer: drop10 to drop35
-FALL_WEIGHT = 0.55  # beside the e-process, measured for the budget with RESERVE; scorer: none
+FALL_WEIGHT = 0.55  # relative to the e-process, measured for the budget with RESERVE; scorer: none
 
 # ---- alarms ----
 CLOSING_LOG = 7.0  # 6 closed slices in one lasting fall of three; test_judge: luck_had_open_early_does_not_close
@@ -157,5 +157,5 @@ REFUSED_SPREAD = 0.5  # refused rows come in bursts; test_slices: a_few_refused_
 LISTS_RATIO = 0.6  # test_judge: lists_that_change_by_less_or_grow_are_none
 LISTS_MIX = 0.2  # test_judge: lists_that_are_shorter_as_other_slices_come_are_usual
 LISTS_BEFORE = 10  # requests; test_judge: lists_that_are_shorter_every_night_are_usual
-MIX_DEVIATIONS = 5.5  # scorer: mixshift told, none in none; test_judge: a_shift_of_the_mix_is_told_and_pages_nobody
+MIX_DEVIATIONS = 5.5  # scorer: mixshift; test_judge: a_shift_of_the_mix_is_told_and_pages_nobody
 DECAY = 0.05  # test_judge: a_decay_that_is_too_slow_for_an_alarm_is_told_once_it_is_large

@@ -35,10 +35,8 @@ def rolling(values: Floats, length: int, steps: int) -> Floats:
 
 
 def _last(values: Floats, length: int) -> Floats:
-    """The sum of the last `length` rows: all at once where they are many, which for a few takes longer."""
     if length > FEW:
-        found: Floats = np.add.accumulate(values[:, -length:], axis=1)[:, -1]
-        return found
+        return np.add.accumulate(values[:, -length:], axis=1)[:, -1]
     found = values[:, -length]
     for row in range(1 - length, 0):
         found = found + values[:, row]
@@ -54,12 +52,9 @@ class Dispersion:
 
 
 def are_well(spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
-    """Whether no check could find anything in T steps, by plain numbers in a fraction of the time.
+    """Whether no check could find anything in T steps, by plain sums of a step, of three hours, of a day: it is fast.
 
-    Args:
-        spans: T times 8 sums of a step, of three hours, of a day.
-        shown: (T,) items in a step, and in three hours; `usual` items for each request.
-        refused: (T,) rows that were refused in three hours.
+    (T,) each: items `shown` in a step, and in three hours; rows that were refused in these.
     """
     least, (step, short, day) = c.LISTS_RATIO * usual, spans
     rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
@@ -132,8 +127,7 @@ def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
     explain, explain_all = (of_labels < share * of_mean for share in (c.LABELS_EXPLAIN, c.LABELS_EXPLAIN_ALL))
     beyond_doubt = (ratio < c.LABELS_GONE) | (sums[LABELLED] - expected < 2 * c.LABELS_Z * error)
     few = ((size >= c.FEW) & beyond_doubt) | ((size >= c.ENOUGH_REQUESTS) & explain_all)
-    found: Bools = fell & (mean < 1) & explain & ((size >= c.LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
-    return found
+    return fell & (mean < 1) & explain & ((size >= c.LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
 
 
 def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
@@ -168,9 +162,7 @@ def _of_labels(sums: Floats, spread: Dispersion) -> tuple[Floats, Floats, Floats
 
 
 def _has_unseen(sums: Floats) -> Bools:
-    """Whether there are requests that are in no measure, for they have no label."""
-    found: Bools = sums[SERVED] > sums[JUDGED]
-    return found
+    return sums[SERVED] > sums[JUDGED]
 
 
 def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
@@ -209,12 +201,10 @@ def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
 
 
 def slices_unlabelled(spans: Sequence[Floats], spread: Dispersion, usual: Floats) -> Bools:
-    """(T, S) whether a slice has lost most of its labels, of which the others have not lost as many.
+    """(T, S) whether a slice has lost most of its labels, of which `usual` is the share that would be nothing unusual.
 
-    Args:
-        spans: (8, T, S) sums of a step, of three hours, and of longer times up to a day for thin slices, which count
-            only as long as labels are missing in the last three hours too.
-        usual: (T, S) share of the expected labels that would be nothing unusual.
+    By (8, T, S) sums of a step, of three hours, and of longer times up to a day for thin slices, which count only as
+    long as labels are missing in the last three hours too.
     """
     step, short, *longer = spans
     found = _lost(step, usual, spread) | _lost(short, usual, spread)
@@ -229,8 +219,7 @@ def labels_of_others(sums: Floats) -> Floats:
     labelled, expected = (
         sums[field].sum(axis=1, keepdims=True) - sums[field] for field in (LABELLED, EXPECTED_LABELLED)
     )
-    found: Floats = np.clip(labelled / np.maximum(expected, 1e-9), c.LEAST_OF_OTHERS, 1.0)
-    return found
+    return np.clip(labelled / np.maximum(expected, 1e-9), c.LEAST_OF_OTHERS, 1.0)
 
 
 def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
@@ -243,10 +232,7 @@ def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
 
 
 def _explain(sums: Floats) -> Bools:
-    """Whether missing labels explain the fall of the mean: those that are left are worth about what they were.
-
-    Where requests without a label are in no measure, there is none to explain.
-    """
+    """Whether missing labels explain the fall of the mean, or none is to be explained: they are in no measure."""
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     mean = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9)
     found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** c.LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
@@ -261,11 +247,8 @@ def slices_left_out(
     It stays so until most labels are seen again, its day has no request, or its day shows that labels do not explain
     its fall, unless an alarm is open on it.
 
-    Args:
-        flagged, usual: (T, S) of, and as for, `slices_unlabelled`.
-        was, was_most: (S,) and whether, of the step before.
-        is_open: (S,) whether an alarm is open on it.
-        short, day: (8, T, S) sums of three hours and of a day.
+    By (T, S) results of `slices_unlabelled`, those before, (S,) open alarms, the `usual` share of the labels, and
+    (8, T, S) sums of three hours and of a day.
     """
     still = (short[LABELLED] <= c.SLICE_SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
     may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= c.SLICE_CLEARLY_FEWER * day[EXPECTED_LABELLED])
@@ -286,10 +269,8 @@ def traffic_low(
 
     It must be low by an hour earlier and later too: people go by clocks that are put forward and back, not by UTC.
 
-    Args:
-        short, day: (8, T) sums of three hours or of a day; the latter are for thin traffic.
-        shifted: gives the (2, T) share of the expected requests of both that would be expected if clocks had been
-            changed; asked for only where there are few.
+    By (8, T) sums of three hours, and of a day for thin traffic. `shifted` gives the (2, T) share of the requests of
+    both that would be expected if clocks had been changed.
     """
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
@@ -302,8 +283,7 @@ def traffic_low(
 
     def fell(of_both: Bools) -> Bools:
         of_hours, of_day = of_both
-        found: Bools = np.where(is_thick, of_hours, of_day & is_enough)
-        return found
+        return np.where(is_thick, of_hours, of_day & is_enough)
 
     again = (
         few & (lacking < c.TRAFFIC_AGAIN_Z) & (_lacking(requests, expected * shifted(), spread) < c.TRAFFIC_CLOCKS_Z)
@@ -313,31 +293,16 @@ def traffic_low(
 
 
 def _lacking(requests: Floats, expected: Floats, spread: Dispersion) -> Floats:
-    """By how many standard deviations there are more requests than expected."""
-    found: Floats = (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
-    return found
-
-
-def slices_short(requests: Floats, expected: Floats) -> Bools:
-    """(T, S) whether a slice has as good as no requests, be it by chance, in sums of a few hours."""
-    found: Bools = requests < c.MISSING_RATIO * expected
-    return found
-
-
-def slices_away(requests: Floats, expected: Floats) -> Bools:
-    """(T, S) whether a slice has no request where some are expected, by sums of some hours."""
-    found: Bools = (requests == 0) & (expected >= c.AWAY_EXPECTED)
-    return found
+    return (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
 
 
 def slices_missing(requests: Floats, expected: Floats) -> Bools:
-    """(T, S) whether a slice has lost as good as all requests while the others go on, by sums of some hours."""
+    """(T, S) whether a slice has lost nearly all requests while the others go on, by sums of some hours."""
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
     present = size / np.maximum(whole, 1e-9)
     usual = expected * np.minimum(present, 1.0)
     gone = requests - usual < -c.SURE_Z * np.sqrt(usual + (c.MISSING_SPREAD * usual) ** 2)
-    found: Bools = (usual >= c.ENOUGH_REQUESTS) & (requests < c.MISSING_RATIO * usual) & gone
-    return found
+    return (usual >= c.ENOUGH_REQUESTS) & (requests < c.MISSING_RATIO * usual) & gone
 
 
 def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
@@ -348,18 +313,14 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
     many &= refused > c.REFUSED_SHARE * short[REQUESTS]
     expected = usual * short[REQUESTS]
     error = np.sqrt(np.maximum(expected, 1.0) + (c.REFUSED_SPREAD * expected) ** 2)
-    found: Bools = many & (refused > c.REFUSED_RATIO * expected) & (refused - expected > -c.LABELS_Z * error)
-    return found
+    return many & (refused > c.REFUSED_RATIO * expected) & (refused - expected > -c.LABELS_Z * error)
 
 
 def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
     """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
 
-    Args:
-        spans: (8, T) sums of a step, of three hours, of a day; the longer ones for thin traffic, and the day only as
-            long as lists are short in its last hours too.
-        shown: (T,) items in a step, and in three hours; `in_day` gives those in a day.
-        usual: items for each request.
+    By (8, T) sums of a step, of three hours, of a day: the longer ones for thin traffic, the day only as long as lists
+    are short in its last hours too. (T,) items in a step and in three hours; `in_day` gives those in a day.
     """
     least = c.LISTS_RATIO * usual
     of_step: Bools = shown[0] < least * spans[0][REQUESTS]
@@ -368,8 +329,7 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callab
         return of_step
     step, short, day = (sums[REQUESTS] >= c.ENOUGH_REQUESTS for sums in spans)
     of_day = in_day() < least * spans[2][REQUESTS]
-    found: Bools = (of_step & step) | (of_hours & (short | (of_day & day)))
-    return found
+    return (of_step & step) | (of_hours & (short | (of_day & day)))
 
 
 def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before: Floats) -> Bools:
@@ -382,5 +342,4 @@ def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before:
     chance = np.sqrt(sizes.shape[1] * (1 / np.maximum(size, 1) + 1 / np.maximum(before, 1))) / 2
     is_alike = np.abs(share - former).sum(axis=1) / 2 <= c.LISTS_MIX + chance
     fell = shown * before < c.LISTS_RATIO * shown_before * size
-    found: Bools = (fell & is_alike) | (before < c.LISTS_BEFORE)
-    return found
+    return (fell & is_alike) | (before < c.LISTS_BEFORE)

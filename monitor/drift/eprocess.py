@@ -100,8 +100,7 @@ def most(threshold: Threshold, tempered: Floats, hours: float) -> Floats:
     """(..., U, 1) logarithm of the largest factor of a step, of which `tempered` is the share that chance has."""
     lasting = c.MOST_ALARM_HOURS - (c.MOST_ALARM_HOURS - c.LEAST_ALARM_HOURS) * tempered
     share = hours / lasting
-    found: Floats = threshold.logarithm * (share if hours <= c.LEAST_ALARM_HOURS else np.minimum(share, 1.0))
-    return found
+    return threshold.logarithm * (share if hours <= c.LEAST_ALARM_HOURS else np.minimum(share, 1.0))
 
 
 def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: Noise) -> tuple[Floats, Floats, Floats]:
@@ -138,11 +137,9 @@ def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
 
 def grow(evidence: Floats, factor: Floats, threshold: Threshold) -> Floats:
     """(M + 1) x factor for each unit and stake, (U, 3)."""
-    found: Floats = np.minimum((evidence + 1.0) * factor, threshold.most)
-    return found
+    return np.minimum((evidence + 1.0) * factor, threshold.most)
 
 
 def score(evidence: Floats) -> Floats:
     """(U,) mean over the stakes: an e-detector again."""
-    found: Floats = np.add.reduce(evidence, axis=-1) / len(c.STAKES)
-    return found
+    return np.add.reduce(evidence, axis=-1) / len(c.STAKES)

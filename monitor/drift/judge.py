@@ -54,7 +54,6 @@ def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tu
 def _ready(
     settings: DriftSettings, was: DriftState | None, slices: tuple[str, ...], start: int
 ) -> tuple[DriftState, tuple[AlarmChange, ...]]:
-    """The state before a block that begins at `start`, and the alarms that went with what they rested on."""
     if was is None:
         return DriftState.begin(settings, start, slices), ()
     state, day = was.padded(slices, start) if slices != was.slices else was, start // DAY
@@ -62,8 +61,8 @@ def _ready(
     pin, is_stale = settings.pin(start), is_new_day and start - state.busy_at > c.STALE_DAYS * DAY
     if pin > state.pinned_at or is_stale:
         is_whole = is_stale or pin == settings.pinned_at
-        anew = DriftState.begin(settings, start, slices) if is_whole else begin_level(settings, state, start, slices)
-        return anew, _withdrawn(state, anew)
+        fresh = DriftState.begin(settings, start, slices) if is_whole else begin_level(settings, state, start, slices)
+        return fresh, _withdrawn(state, fresh)
     if start - state.until > GAP:
         trouble = replace(state.trouble, low=0)
         state = replace(state, recent=RecentSteps.empty(settings.day, len(slices)), trouble=trouble)
@@ -76,7 +75,6 @@ def _ready(
 
 
 def _withdrawn(before: DriftState, after: DriftState) -> tuple[AlarmChange, ...]:
-    """The alarms that are open no more, as what they rested on is gone."""
     names = ("", *before.slices)
     return tuple(
         AlarmChange(names[u], "withdrawn") for u in np.flatnonzero(before.standing.open & ~after.standing.open)
@@ -84,7 +82,6 @@ def _withdrawn(before: DriftState, after: DriftState) -> tuple[AlarmChange, ...]
 
 
 def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
-    """What is due at the beginning of a day. No alarm ends by it, but those on a level that is no more."""
     if state.baseline is not None and not state.settled:
         state = without_broken_days(settings, state, state.baseline)
     if state.baseline is not None and state.settled:
@@ -118,14 +115,12 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
 
 
 def _with_new_coverage(settings: DriftSettings, state: DriftState) -> Levels:
-    """The levels, with fewer labels for good as what is usual."""
     if settings.counts_unlabelled or state.baseline is None:
         return state.levels
     return state.levels.with_new_coverage(np.clip(state.baseline.coverage.level, 0, 1))
 
 
 def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline, day: int) -> DriftState:
-    """With the daily cycle as the days have it that are old enough by now."""
     is_open = state.standing.open
     since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
     cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, found, since)
@@ -136,7 +131,7 @@ def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline
 
 
 def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
-    """With a baseline fitted anew if one is due, which is never while an alarm is open."""
+    """With a newly fitted baseline if one is due, which is never while an alarm is open."""
     if state.baseline is None:
         state = _since_labels(state)
     reference = state.reference
@@ -159,7 +154,6 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
 
 
 def _since_labels(state: DriftState) -> DriftState:
-    """With a reference that begins when labels did: what there was before says nothing of the model."""
     if state.reference is None or (found := state.reference.from_first_worth()) is state.reference:
         return state
     return replace(state, reference=found, began=int(found.starts[0]))
@@ -200,10 +194,10 @@ def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> Dr
     usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
     none = ~known & (every[lv.TOTAL] == 0)
     lacks = none & (every[lv.REQUESTS] * usual >= c.LEAST_WORTH)
-    anew, waited_for = lacks | (state.waited_for & ~none & ~known), lacks | (state.waited_for & none)
-    if not (anew | state.waited_for).any():
+    fresh, waited_for = lacks | (state.waited_for & ~none & ~known), lacks | (state.waited_for & none)
+    if not (fresh | state.waited_for).any():
         return state
-    first_seen, levels = np.where(anew, now, state.first_seen), state.levels.forgotten(anew)
+    first_seen, levels = np.where(fresh, now, state.first_seen), state.levels.forgotten(fresh)
     return replace(state, first_seen=first_seen, waited_for=waited_for, levels=levels)
 
 
@@ -237,12 +231,11 @@ def _improved(state: DriftState, found: DriftBaseline) -> int:
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
-    """For how many days in a row, until now, the mean has been clearly below what the reference had, unless of late."""
+    """For how many days in a row, until now, the mean has been clearly below what the reference had."""
     return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
 
 
 def _moved(state: DriftState, found: DriftBaseline) -> float | None:
-    """Relative change of the mean since the reference, at the mix of the days that are too young for the level."""
     return _change(state.levels.pending, found)
 
 
@@ -258,7 +251,6 @@ def _change(
 
 
 def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[list[Verdict], DriftState]:
-    """Steps without a baseline: they go into its reference."""
     reference, ends = state.reference or Reference.empty(len(state.slices)), (block.starts + settings.step).tolist()
     busy, began, busy_at = np.flatnonzero(block.requests.sum(axis=1)), state.began, state.busy_at
     if busy_at > began:

@@ -125,8 +125,7 @@ class Levels:
 
     def every(self) -> Floats:
         """(8, S) all that is remembered, the youngest days too."""
-        found: Floats = sum((d.sums for d in self.pending), self.memory.sums.copy())
-        return found
+        return sum((d.sums for d in self.pending), self.memory.sums.copy())
 
     def variance(self, level: Floats) -> Floats:
         """(S,) of a request's value, from what is remembered; 0 where nothing is. (S,) `level` is the baseline's."""
@@ -134,8 +133,7 @@ class Levels:
         size = np.divide(expected, level, out=np.zeros(len(level)), where=level > 0)
         has = size > 1
         scale = np.where(has, size, 1.0)
-        found: Floats = np.where(has, np.maximum(squares / scale - (total / scale) ** 2, 0.0), 0.0)
-        return found
+        return np.where(has, np.maximum(squares / scale - (total / scale) ** 2, 0.0), 0.0)
 
     def without(self, since_day: int, slices: Floats) -> Levels:
         """From a day on, what the model did left out of the slices where (S,) `slices` is 0: a drop began there."""
@@ -194,7 +192,7 @@ class Levels:
         return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
-        """With the young days counted in at once, and (S,) `prior` beside them, observed just as expected."""
+        """With the young days counted in at once, and (S,) `prior` observed just as expected."""
         sums = self.every()
         sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
@@ -210,23 +208,19 @@ class Levels:
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
     """(S,) whether the totals of (8, S) sums are above the (S,) level by c.LEAST_CHANGE, and by a margin more."""
-    found: Bools = sums[TOTAL] - (1 + c.LEAST_CHANGE) * level * sums[EXPECTED] > margin
-    return found
+    return sums[TOTAL] - (1 + c.LEAST_CHANGE) * level * sums[EXPECTED] > margin
 
 
 def _error(sums: Floats) -> Floats:
     """(S,) standard error of the totals of (8, S) sums."""
-    found: Floats = np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[MEASURED], 1), 0))
-    return found
+    return np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[MEASURED], 1), 0))
 
 
 def _total(sums: Floats) -> Floats:
-    found: Floats = np.maximum(sums[TOTAL], 1e-9)
-    return found
+    return np.maximum(sums[TOTAL], 1e-9)
 
 
 def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
-    """The day with some of the (S,) slices at the level, and what they were above it left out."""
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
     return day.scaled([TOTAL, SQUARES], part)
 
@@ -234,12 +228,10 @@ def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
 def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
     """(...) whether on each of (N, ...) days fewer requests had a label than usual, though not next to none."""
     is_fewer, whole = ((had >= c.NEXT_TO_NONE * usual) & (had < c.FEWER_LABELS * usual)).all(axis=0), usual.sum(axis=0)
-    found: Bools = is_fewer & (whole >= c.FEW) & (had.sum(axis=0) < c.FEWER_LABELS_TOGETHER * whole)
-    return found
+    return is_fewer & (whole >= c.FEW) & (had.sum(axis=0) < c.FEWER_LABELS_TOGETHER * whole)
 
 
 def _as_many(day: DaySums, volume: Floats) -> DaySums:
-    """The day with as many requests expected of the (S,) slices as came, at the levels of their volumes."""
     sums = day.sums.copy()
     sums[EXPECTED_REQUESTS] = np.divide(sums[REQUESTS], volume, out=np.zeros(len(volume)), where=volume > 0)
     return replace(day, sums=sums)
@@ -252,7 +244,6 @@ def faded(memory: DaySums, day: DaySums) -> DaySums:
 
 
 def _ratios(memory: DaySums, before: Floats) -> Floats:
-    """(3, S); as before where nothing is remembered."""
     found = before.copy()
     for row, (seen, expected) in enumerate(PAIRS):
         over, under = memory.sums[seen], memory.sums[expected]
@@ -266,11 +257,7 @@ def _ratios(memory: DaySums, before: Floats) -> Floats:
 def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
     """(T,) what overall tolerates more than usual, relative: the mix is another one, or its slices are little known.
 
-    It is (1,) where there are no such slices.
-
-    Args:
-        present, usual: (T, S) expected sums of values by the requests that came, and by those that usually come.
-        is_shifted: whether the mix of the slices has moved the mean.
+    By (T, S) expected sums of the requests that came, and of those that usually come; (1,) if no slice is little known.
     """
     by_mix = c.LEAST_TOLERATED * is_shifted
     if not found.has_thin_slices:
@@ -286,9 +273,7 @@ def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool
 class ForecastErrors:
     """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.
 
-    Attributes:
-        over, under: (U,) weighted sum of squared relative misses, and of the weights.
-        chance: (U,) sampling variance of the last block.
+    (U,) each: weighted sum of squared relative misses, and of the weights; `chance` of the last block.
     """
 
     over: Floats
@@ -305,7 +290,7 @@ class ForecastErrors:
         return mapped(self, lambda a: np.pad(a, (0, count - len(self.over))), ("over", "under", "chance"))
 
     def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
-        """With the three days before `today`, if all of them are known; the forecast had left them out."""
+        """With the three days before `today`, if all are known; the forecast had left them out."""
         days = levels.pending[-c.ERROR_BLOCK_DAYS :]
         first = levels.today.number - c.ERROR_BLOCK_DAYS
         if [d.number for d in days] != [first + i for i in range(c.ERROR_BLOCK_DAYS)]:
@@ -321,10 +306,9 @@ class ForecastErrors:
         return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
     def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
-        """The baseline's noise with what the misses add, and what has become of the requests' variance.
+        """The baseline's noise with what the misses add: what is tolerated, and what tempers a step's evidence.
 
-        Tolerated are some standard deviations of the misses and of the level itself, less where sampling blurs a day
-        anyway. The evidence of a step is tempered as if the misses came from independent noise of the steps.
+        Less is tolerated where sampling blurs a day anyway.
         """
         variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
         wider = np.sqrt(max(c.REFERENCE_DAYS / max(found.days, 1.0), 1.0))
@@ -367,11 +351,7 @@ class DailyCycle:
 
     @classmethod
     def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
-        """What a baseline knows of its cycle by the reference that it was fitted on: it has not moved.
-
-        Args:
-            kept: (T, S) what counted of the reference.
-        """
+        """What a baseline knows of its cycle by the reference, of which (T, S) `kept` counted: it has not moved."""
         size = reference.precise().requests * kept * found.known
         x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
         none = np.zeros(len(x))
@@ -404,7 +384,6 @@ class DailyCycle:
         return DailyCycle(moved, memory, numbers[~old], pending[~old])
 
     def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, found: DriftBaseline) -> Floats:
-        """The equations of a day, on the whole movement since the fit."""
         slot = slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step, settings.step)
         x, size = _harmonics(settings.step)[slot], sums[checks.JUDGED]
         level = found.quality.level * levels.ratios[QUALITY]
@@ -423,21 +402,14 @@ def with_cycle(found: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftB
 
 
 def _harmonics(step: int) -> Floats:
-    """(P, K + 1) for the slots of a week: a level, and the day's harmonics."""
     waves = regressors(step)[:, :-WEEKDAYS]
     return np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
 
 
 def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
-    """(K + 1, K + 2) weighted normal equations of T steps, with the weighted response in the last column.
+    """(K + 1, K + 2) weighted normal equations of T steps, the weighted response, relative to the level, last.
 
     Steps are weighed with as much care as when the cycle is fitted: of thin traffic it hardly moves.
-
-    Args:
-        x: (T, K + 1)
-        size: (T, S) requests.
-        response: (T,) relative to the level.
-        level: (S,) of a request's value.
     """
     whole = (size * level).sum(axis=1)
     scale = np.maximum(whole, 1e-9)
@@ -456,9 +428,7 @@ def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
 
 
 def _solved(equations: Floats) -> Floats:
-    """(K,) movement of the harmonics."""
     normal = equations[:, :-1].copy()
     places = np.arange(len(normal))
     normal[places, places] += np.concatenate([[1.0], np.full(len(normal) - 1, c.SHARED_SPREAD**-2)])
-    found: Floats = np.asarray(np.linalg.solve(normal, equations[:, -1])[1:], np.float64)
-    return found
+    return np.asarray(np.linalg.solve(normal, equations[:, -1])[1:], np.float64)

@@ -89,7 +89,6 @@ def days_known(state: DriftState, now: int) -> int:
 
 
 def _days_counted(state: DriftState, now: int) -> int:
-    """The same with the part of a day that the new level began with."""
     levels = state.levels
     remembered = c.SETTLING_DAYS if levels.memory.sums[lv.REQUESTS].any() else 0
     ended = now // DAY - levels.today.number

@@ -52,14 +52,7 @@ class Noise:
 
 
 def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: Floats, variance: Floats) -> Noise:
-    """Noise from a reference, whose cycles are in `expected` already.
-
-    Args:
-        row: (T,) number of each step, so that gaps show.
-        hours: of a step.
-        requests, total, expected: (T, S) requests, sum of values, and expectation of that sum.
-        variance: (S,) of the requests' values.
-    """
+    """Noise by (T,) numbers of the steps, which show gaps, (T, S) sums and (S,) variances of the requests' values."""
     size, fit = units(requests), units(expected)
     off = units(total) - fit
     sampling = units(requests * variance)
@@ -77,7 +70,6 @@ def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: 
 
 
 def _dense(row: Ints, values: Floats) -> Floats:
-    """With zeros for the steps that are missing."""
     found = np.zeros((int(row[-1] - row[0]) + 1, values.shape[1]))
     found[row - row[0]] = values
     return found
@@ -104,12 +96,8 @@ def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> t
 def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
     """((U,) share of a deviation that is left after a step, (U,) variance of the wander).
 
-    What the slices have in common counts as much as what each shows by itself.
-
-    Args:
-        off, sampling: (T, U) relative deviations from the expectation, overall's first, and their sampling variance.
-        known: (T, U) 1 where there were requests, 0 elsewhere.
-        hours: of a step.
+    By (T, U) relative deviations, their sampling variance, and 1 where there were requests. What the slices have in
+    common counts as much as what each shows by itself.
     """
     persistence = np.repeat(c.WANDER_PERSISTENCES, len(c.WANDER_DEVIATIONS)) ** hours
     variance = np.tile(c.WANDER_DEVIATIONS, len(c.WANDER_PERSISTENCES)) ** 2
@@ -122,7 +110,6 @@ def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tu
 
 
 def _likelihood(off: Floats, sampling: Floats, known: Floats, persistence: Floats, variance: Floats) -> Floats:
-    """(U, G) logarithm of the likelihood of each of G candidates, but for a constant."""
     forecast, error = np.zeros((off.shape[1], len(variance))), np.tile(variance, (off.shape[1], 1))
     found, fresh, freedom = np.zeros_like(forecast), variance * (1 - persistence**2), c.WANDER_FREEDOM
     for seen, chance, has in zip(off[..., None], sampling[..., None], known[..., None], strict=True):

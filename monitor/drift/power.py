@@ -87,7 +87,6 @@ class _Usual:
         return chance / chance.sum(axis=1, keepdims=True), lost
 
     def _sudden(self, settings: DriftSettings, found: DriftBaseline, drop: Floats) -> Floats:
-        """(U,) evidence of a sudden fall, the highest of the day that it begins, as expected."""
         noise, step = found.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
         chance, lost = self._lumps(drop)

@@ -17,8 +17,7 @@ WEEKDAYS = 6
 
 def slots(starts: Ints, step: int) -> Ints:
     """(T,) number of each step within its week, which begins on Thursdays as time itself did."""
-    found: Ints = starts // step % (WEEK // step)
-    return found
+    return starts // step % (WEEK // step)
 
 
 @lru_cache(maxsize=8)
@@ -54,17 +53,14 @@ def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Fl
 
 
 def _solved(normal: Floats, response: Floats) -> Floats:
-    found: Floats = np.asarray(np.linalg.solve(normal, response)[..., 0], np.float64)
-    return found
+    return np.asarray(np.linalg.solve(normal, response)[..., 0], np.float64)
 
 
 def _gram(x: Floats, weights: Floats) -> Floats:
-    found: Floats = np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
-    return found
+    return np.einsum("ps,pk,pl->skl", weights, x, x, optimize=True)
 
 
 def _with_prior(gram: Floats, precision: Floats) -> Floats:
-    """(S, K, K) matrices of the normal equations; `precision` is (K,), or (S, K)."""
     found, each = gram.copy(), np.arange(gram.shape[1])
     found[:, each, each] += precision
     return found
@@ -106,8 +102,7 @@ class SeasonalMeans:
         """(P, S) expected means."""
         x = regressors(step)
         cycle = x @ (self.shared + self.own[:, 1:]).T + self.own[:, 0]
-        found: Floats = self.level * np.maximum(1 + cycle, c.LEAST_CYCLE)
-        return found
+        return self.level * np.maximum(1 + cycle, c.LEAST_CYCLE)
 
 
 def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> SeasonalMeans:
@@ -183,8 +178,7 @@ def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
 def volume_table(coefficients: Floats, step: int) -> Floats:
     """(P, S) expected requests by slot of the week."""
     cycle = regressors(step) @ coefficients[:, 1:].T + coefficients[:, 0]
-    found: Floats = np.exp(np.clip(cycle, -12, 25))
-    return found
+    return np.exp(np.clip(cycle, -12, 25))
 
 
 def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
@@ -194,5 +188,4 @@ def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
     """
     sums, at = np.stack([np.roll(volume, back) for back in range(together)]).sum(axis=0), np.arange(len(volume))
     moved = [np.interp(at + by / step, at, sums, period=len(volume)) for by in (-HOUR, HOUR)]
-    found: Floats = np.minimum(np.minimum(*moved) / np.maximum(sums, 1e-9), 1.0)
-    return found
+    return np.minimum(np.minimum(*moved) / np.maximum(sums, 1e-9), 1.0)

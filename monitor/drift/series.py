@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar, dataclass_transform
 
@@ -38,11 +38,6 @@ def mapped(found: T, function: Callable[[Any], Any], names: Sequence[str], **mor
     return replace(found, **{name: function(getattr(found, name)) for name in names}, **more)  # type: ignore[type-var]
 
 
-def arrays_of(cls: Any) -> list[str]:
-    """Names of a dataclass's fields that are arrays."""
-    return [f.name for f in fields(cls) if f.type in ("Floats", "Ints", "Bools", "NDArray[Any]")]
-
-
 def some(flags: Bools) -> bool:
     """Whether any flag is true; ten times as fast as `any` for a few."""
     return 1 in flags.tobytes()
@@ -65,8 +60,7 @@ def ratio(over: float, under: float) -> float | None:
 
 def units(sums: Floats) -> Floats:
     """(..., S + 1) from (..., S): overall, which is the sum, then the slices."""
-    found: Floats = np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
-    return found
+    return np.concatenate([np.add.reduce(sums, axis=-1, keepdims=True), sums], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,6 @@ class Hours:
             yield seen, self.rows(since, until).columns(seen)
 
     def _first_requests(self, known: tuple[str, ...]) -> dict[str, int]:
-        """Row of the first request of each slice that is new."""
         busy = self.served > 0
         new = [i for i, name in enumerate(self.slices) if name not in known and busy[:, i].any()]
         return {self.slices[i]: int(busy[:, i].argmax()) for i in new}

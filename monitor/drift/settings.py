@@ -102,7 +102,6 @@ class DriftSettings:
 
 @lru_cache
 def _shared(whole: float, units: int, slices: int) -> Threshold:
-    """What each unit gets of a budget that overall and so many slices share."""
     found = np.full(units, whole)
     found[0] /= c.OVERALL_SHARE if slices else 1.0
     found[1:] *= max(slices, 1) / (1 - c.OVERALL_SHARE)

@@ -46,8 +46,7 @@ class RecentSteps:
     @cached_property
     def whole(self) -> Floats:
         """(8, R) of all slices."""
-        found: Floats = np.add.reduce(self.sums, axis=2)
-        return found
+        return np.add.reduce(self.sums, axis=2)
 
     @classmethod
     def empty(cls, steps: int, slices: int) -> RecentSteps:
@@ -101,7 +100,7 @@ class DataFaults:
 
 @frozen
 class MixEffect:
-    """The smoothed effect of the mix on the mean, as a fraction, and whether it is told."""
+    """The smoothed effect of the mix on the mean, as a fraction, and whether it has shifted."""
 
     over: float = 0.0
     under: float = 0.0
@@ -215,11 +214,7 @@ class DriftState:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> DriftState:
-        """From what `to_json` gave.
-
-        Raises:
-            ValueError: another version wrote it.
-        """
+        """From what `to_json` gave; raises ValueError if another version wrote it."""
         if plain.get("version") != VERSION:
             raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
         found: DriftState = _value(plain["state"], cls)
@@ -238,7 +233,6 @@ def _plain(value: Any) -> Any:
 
 
 def _value(plain: Any, kind: Any) -> Any:
-    """A value of the annotated type."""
     if get_origin(kind) is UnionType:
         kind = next(k for k in get_args(kind) if k is not type(None))
         return None if plain is None else _value(plain, kind)

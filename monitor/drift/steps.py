@@ -122,7 +122,6 @@ class _StepJudge:
     # ---- alarms ----------------------------------------------------------------------------------------------------
 
     def _until(self, row: int, steps: int | None = None) -> slice:
-        """Columns of the window: so many steps until a row, of a day at most."""
         day = self._settings.day
         end = day + row + 1
         return slice(end - (day if steps is None else min(max(steps, 1), day)), end)
@@ -150,7 +149,6 @@ class _StepJudge:
         return self._faults.hold(row, since + self._settings.step)
 
     def _is_by_labels(self, row: int, unit: int) -> bool:
-        """Whether labels explain a unit's fall since the evidence on it began to grow, of a day at most."""
         sums = self._kept_window(self._since(row, int(self._standing.since[unit]))).sum(axis=1)
         return checks.labels_explain(sums, unit, self.block.checked.dispersion)
 
@@ -180,7 +178,6 @@ class _StepJudge:
             self._is_shifted |= self._mix.is_shifted
 
     def _changes(self, row: int, before: AlarmStates, gone: tuple[int, ...]) -> tuple[AlarmChange, ...]:
-        """The alarms that opened or closed; of those that closed, `gone` had nothing left to be about."""
         now = self._standing
         return tuple(
             AlarmChange(self._names[unit], "firing")
@@ -213,11 +210,9 @@ class _StepJudge:
         return change if is_clear and change < -least_decay(self._was, self._found) else None
 
     def _error(self, row: int, unit: int, requests: float, steps: int) -> float:
-        """Relative standard error of a unit's mean over some steps with so many requests."""
         whole, noise = self.block.seen.whole, self._found.noise
         variance = float(whole.variance[row, unit]) / max(float(whole.level[row, unit]), 1e-9) ** 2
-        found: float = (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
-        return found
+        return (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
 
     def _back_since(self, unit: int) -> int | None:
         end = int(self._standing.back_since[unit])
@@ -247,7 +242,6 @@ class _StepJudge:
         return replace(now, began=began)
 
     def _kept(self) -> Floats:
-        """(S,) 0 for slices on which an alarm is open, or all if it is overall."""
         is_open = self._standing.open
         return np.where(is_open[1:] | is_open[0], 0.0, 1.0)
 
@@ -309,17 +303,13 @@ class _StepJudge:
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
-        """Whether the traffic of the last three hours is told, and not that of a day.
-
-        Rows are refused or not by these; and it is these that traffic is low in still.
-        """
+        """Whether the verdict has the traffic of three hours, by which rows are refused and traffic is low still."""
         checked = self.block.checked
         is_still_low = said == "traffic_low" and checked.low_still[row] and not checked.low[row]
         is_thick = self._short[row][checks.EXPECTED_REQUESTS] >= c.ENOUGH_REQUESTS
         return said in ("rows_refused", "positions_missing") or is_thick or is_still_low
 
     def _unjudged(self, row: int) -> float:
-        """Share of the last day's requests that are of slices without a baseline."""
         known = self._found.known
         if not self._was.settled or all_of(known):
             return 0.0
@@ -376,7 +366,6 @@ class _StepJudge:
         )
 
     def _pending(self) -> tuple[str, ...]:
-        """Units with half the evidence, and no alarm."""
         now = self._standing
         which = now.score >= self.block.threshold.half
         if not some(which):
@@ -386,25 +375,22 @@ class _StepJudge:
 
 
 def least_decay(state: DriftState, found: DriftBaseline) -> float:
-    """Relative fall below the reference from which on it is told, or as long as it is told already."""
+    """Relative fall below the reference that counts as a decay, less while it is one already."""
     least = max(c.DECAY, float(found.noise.tolerated[0]))
     return least * (c.TOLD_UNTIL if state.decayed >= c.LASTING_DAYS else 1.0)
 
 
 def _means(sums: Floats) -> tuple[float | None, float | None, int]:
-    """(mean, expectation, requests) of a unit's sums."""
     requests, total, expected = sums.tolist()
     return ratio(total, requests), ratio(expected, requests), round(requests)
 
 
 def _relative(sums: Floats) -> float:
-    """Relative change of a unit's mean from its expectation, by its sums."""
     _, total, expected = sums.tolist()
     return float(total / expected - 1) if expected > 0 else 0.0
 
 
 def _split(settings: DriftSettings, found: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
-    """Where the change of the mean over (8, N, S) steps comes from, against the baseline of the same hours."""
     sums = window.sum(axis=1)
     size, level = sums[checks.JUDGED], found.quality.level
     has = size > 0

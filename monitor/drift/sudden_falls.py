@@ -67,35 +67,31 @@ class FallFilter:
         """Where labels of (S,) slices are lost: what they were just before is known to be none, nor what all were."""
         if not some(slices):
             return self
-        anew = slices & (self.certainty[1:] > 0)
-        return self.without(np.concatenate([[True], anew])) if some(anew) else self
+        known = slices & (self.certainty[1:] > 0)
+        return self.without(np.concatenate([[True], known])) if some(known) else self
 
     def evidence(self, length: int) -> Floats:
         """(U,) logarithm of the evidence of a fall that has lasted for SHORT_HOURS at least, by steps of `length`."""
-        found: Floats = np.maximum.reduce(self._by_start(length), axis=1) / 2
-        return found
+        return np.maximum.reduce(self._by_start(length), axis=1) / 2
 
     def began(self, end: int, length: int) -> Ints:
         """(U,) start of the fall that `evidence` speaks for, seconds; the last step ends at `end`."""
         apart = max(length, HOUR)
         newest = (end - length) // apart * apart
-        found: Ints = newest - (self._by_start(length).argmax(axis=1) + _youngest(length)) * apart
-        return found
+        return newest - (self._by_start(length).argmax(axis=1) + _youngest(length)) * apart
 
     def _by_start(self, length: int) -> Floats:
         return twice_evidence(*self.starts[AGAINST:, :, _youngest(length) :])
 
 
 def _youngest(length: int) -> int:
-    """Which of the starts is the first to be old enough."""
     return max(-int(-c.SHORT_HOURS * HOUR // max(length, HOUR)) - 1, 0)
 
 
 def twice_evidence(against: Floats, information: Floats) -> Floats:
     """Twice the logarithm of the likelihood ratio: a fall beyond what is tolerated against one of just as much."""
     beyond = np.maximum(against - c.LEAST_TOLERATED * information, 0.0)
-    found: Floats = beyond * beyond / (information + c.FALL_TYPICAL**-2)
-    return found
+    return beyond * beyond / (information + c.FALL_TYPICAL**-2)
 
 
 class Forecast(NamedTuple):
@@ -135,7 +131,6 @@ def follow(was: FallFilter, seen: Forecast, row: int, has: Bools, end: int, leng
 
 
 def _with_new_start(of_starts: Floats) -> Floats:
-    """With a new start before the others, the oldest left out."""
     found = np.empty(of_starts.shape)
     found[..., 0], found[..., 1:] = 0.0, of_starts[..., :-1]
     return found
@@ -147,10 +142,7 @@ def _with_new_start(of_starts: Floats) -> Floats:
 def change_point(moved: Floats, weight: Floats, prior: Floats) -> Ints:
     """(U, 3) rows: with which each unit's fall most probably began, and the first and last with which it may have.
 
-    Args:
-        moved: (N, U) relative deviation of each step.
-        weight: (N, U) one over its variance; 0 of what is not known.
-        prior: (U,) the same of the level before, which is as expected but for that.
+    By (N, U) relative deviations, one over their variances, 0 of what is not known, and (U,) that of the level before.
     """
     part, whole = np.cumsum(weight * moved, axis=0), np.cumsum(weight, axis=0)
     before, size_before = part - weight * moved, whole - weight + prior
@@ -159,8 +151,7 @@ def change_point(moved: Floats, weight: Floats, prior: Floats) -> Ints:
     likelihood = fell**2 / (1 / size_before + 1 / size_after) / 2 * (weight > 0)
     nearly = likelihood >= likelihood.max(axis=0) - c.LIKELIER_LOG
     last = len(moved) - 1 - nearly[::-1].argmax(axis=0)
-    found: Ints = np.stack([likelihood.argmax(axis=0), nearly.argmax(axis=0), last], axis=1)
-    return found
+    return np.stack([likelihood.argmax(axis=0), nearly.argmax(axis=0), last], axis=1)
 
 
 def roughly(since: Ints, opened_at: int, length: int) -> Ints:
@@ -174,14 +165,8 @@ def with_days_before(
 ) -> Ints:
     """(U,) when falls may have begun at the earliest, seconds: at `first`, or with one of the days before that.
 
-    That is the one from which on the days, taken together, were most clearly lower than expected.
-
-    Args:
-        effect: (U,) relative change by which what fell did.
-        days: whole ones, oldest first.
-        level: (S,) what comes of the baseline's expectations.
-        noise: of the units.
-        steps: of a day.
+    That is the one from which on the whole days, oldest first, were most clearly lower than expected, taken together.
+    What fell did so by (U,) `effect`, relative; the (S,) `level` is times the baseline's expectations.
     """
     found, count, most = first.copy(), np.zeros(len(first)), np.full(len(first), c.STANDARD_ERRORS)
     short, expected, sampling = np.zeros((3, len(first)))

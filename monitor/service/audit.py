@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from monitor.causes.traced import Inspection
+from monitor.causes.inspection import Inspection
 from monitor.errors import InputError, SourceError, Stopped
 from monitor.measures.kernels import score
 from monitor.measures.measure import Measure

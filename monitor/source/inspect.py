@@ -1,4 +1,4 @@
-"""One request, straight from the source, for `rankmon inspect`; what becomes of it says `monitor.causes.traced`."""
+"""One request, straight from the source, for `rankmon inspect`; what becomes of it says `monitor.causes.inspection`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.causes.traced import (
+from monitor.causes.inspection import (
     MICROS,
     Inspection,
     Row,

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from monitor.causes.traced import Inspection
-from monitor.causes.working import Derivation, work_out
+from monitor.causes.derivation import Derivation, derive
+from monitor.causes.inspection import Inspection
 from monitor.cli import run
 from monitor.config import load
 from monitor.database_url import parse_url
@@ -404,7 +404,7 @@ def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucke
             assert counted(one) == {r: int(c[i]) for r, c in reading.refusals.counts.items() if c[i]}
             assert one.slices == {d: v[i] for d, v in reading.slices.items()}
             for measure, scored in scores.items() if not one.no_sample else ():
-                working = work_out(measure, one)
+                working = derive(measure, one)
                 assert (working.value is None) == scored.empty[i]
                 assert (working.value or 0.0) == pytest.approx(scored.value[i], rel=1e-12)
                 assert_works_out(working)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.causes.traced import EVENT_REASONS, MICROS, Event, Inspection
-from monitor.causes.working import Derivation, Term, work_out
+from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection
+from monitor.causes.derivation import Derivation, Term, derive
 from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered
 from monitor.cli.common import stored as open_store
 from monitor.cli.render import Document, table
@@ -94,7 +94,7 @@ def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
 
 def _work_out(measure: Measure, seen: Inspection) -> Derivation:
     try:
-        return work_out(measure, seen)
+        return derive(measure, seen)
     except ValueError as error:
         raise SourceError(f"{measure}: {error}", "data") from error
 

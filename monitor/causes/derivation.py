@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.causes.traced import Inspection
+from monitor.causes.inspection import Inspection
 from monitor.measures.kernels import Scores, discounts, gains, score
 from monitor.measures.measure import Measure
 
@@ -20,9 +20,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Term:
-    """What one item adds: gain x weight, the weight being the discount of its rank, or what the measure has instead.
+    """What one item adds: gain x weight, which is the discount of its rank, or what the measure has instead.
 
-    `position` is the source's; None in the ideal for an item that was not shown, or is nobody's.
+    `position` is the source's; None in the ideal for an item that was not shown.
     """
 
     rank: int
@@ -42,11 +42,8 @@ class Term:
 class Derivation:
     """A measure of one request, step by step: `value` = sum of `terms` / `denominator`, where there is one.
 
-    Attributes:
-        value: as `kernels.score` has it; None where it is undefined or nothing relevant was there.
-        terms: what the shown items add down to the cut-off; those that add nothing are left out.
-        below: how many items with a gain stand below the cut-off.
-        ideal: the best list there could be, for ndcg; its sum is the denominator.
+    The terms are of shown items down to the cut-off that add something; `below` it are so many more. For ndcg the
+    `ideal` is the best list there could be, whose sum is the denominator.
     """
 
     measure: Measure
@@ -58,12 +55,8 @@ class Derivation:
     ideal: tuple[Term, ...] = ()
 
 
-def work_out(measure: Measure, seen: Inspection) -> Derivation:
-    """How the measure's value comes about.
-
-    Raises:
-        ValueError: the request has grades that the measure cannot take.
-    """
+def derive(measure: Measure, seen: Inspection) -> Derivation:
+    """How the measure's value comes about; raises ValueError if the measure cannot take the grades."""
     seen = seen.taken_by(measure)
     scores = score(measure, seen.graded)
     gain, weight = _gain_and_weight(measure, seen.graded.rank.astype(float), seen.graded.grade)

@@ -33,17 +33,14 @@ EVENT_REASONS = {
     "no_rule": "no rule gives it a grade",
     "unmatched": "its item was not shown to this request",
 }
-"""Why an event does not count, beside the reasons that are counted as refusals (`relevance.REASONS`)."""
+"""Why an event does not count; refusals that are counted have further reasons (`relevance.REASONS`)."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a person did.
+    """Something that a person did, at microseconds since 1970 (None: unreadable), with its grade by the rules, if any.
 
-    Attributes:
-        at: microseconds since 1970; None if it has no readable time.
-        worth: its grade by the rules; None where none fits.
-        reason: why it does not count, a key of `EVENT_REASONS` or `relevance.REASONS`; empty if it does.
+    `reason`: why it does not count, a key of `EVENT_REASONS` or `relevance.REASONS`; empty if it does.
     """
 
     item: Any
@@ -59,11 +56,10 @@ class Row:
     """A row of the rankings.
 
     Attributes:
-        position: as the source has it.
-        rank: counted from 1 on; nan where the position is no number.
-        grade: from its label; None where it has none. nan and inf are labels that are no number.
-        events: those on its item by time, whether they count or not; they stand at the item's first place alone.
-        reasons: why it is left out, keys of `relevance.REASONS`; empty if nothing speaks against it.
+        position, rank: as the source has it, and counted from 1 on; nan where the position is no number.
+        grade: from its label, if any; nan and inf are labels that are no number.
+        events: those on its item by time, whether they count or not, at the item's first place alone.
+        reasons: why it is left out, keys of `relevance.REASONS`.
         is_copy: the same item and position stood in an earlier row.
     """
 
@@ -100,14 +96,12 @@ class Inspection:
     """A request as a read of its bucket sees it.
 
     Attributes:
-        request: its id as the source has it.
-        served: microseconds, time of its earliest row.
-        bucket: start, in seconds.
+        served: microseconds, time of its earliest row; the `bucket` starts at so many seconds.
         rows: by position; those without one last.
         strays: events of the request on items that were not shown to it.
         judgments: of its query, best first.
         mixed: `mixed_query` once, `mixed_slice` for each slice whose rows differ.
-        graded: what the measures are computed from, see `taken_by`; `used` says which of `rows` its rows are.
+        graded, used: what the measures are computed from, and which of `rows` its rows are.
         no_sample: why the request counts for no measure; empty if it does.
         elsewhere: rows of this id too far from the bucket to be read with it, or without a time.
         again: microseconds of other servings of this id so near that an event can count for both.
@@ -146,11 +140,9 @@ class Inspection:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """The grade of each row, in order, and what it comes from.
+    """The grade of each row, in order, and what it comes from; `rows` where something was added to them.
 
-    Attributes:
-        rows: the rows themselves, where something was added to them.
-        no_sample: why the labels make the request no sample; empty if they do not.
+    `no_sample`: why the labels make the request no sample; empty if they do not.
     """
 
     grades: list[float | None]
@@ -191,12 +183,9 @@ def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, E
 def by_judgments(
     rows: Sequence[Row], queries: Sequence[Any], columns: Sequence[Sequence[Any]], limits: GradeLimits
 ) -> RowLabels:
-    """Labels from the judgments of the request's query.
+    """Labels from the judgments of the request's query, by the query of each row.
 
-    Args:
-        queries: of each row.
-        columns: item, grade, and item, position and query of the row it falls on (None if there is none) of each
-            judgment.
+    `columns`: item, grade, and item, position and query of the row it falls on, if any, of each judgment.
     """
     judged: dict[Any, float] = {}
     shown: dict[Any, dict[Any, None]] = {}
@@ -242,8 +231,7 @@ def weigh(
     """(item that it falls on, event with what it is worth and whether it counts) of each.
 
     Args:
-        span: seconds before the serving and after the attribution within which an event is reported as refused.
-        served: microseconds, when the request was served.
+        span: seconds before the serving (microseconds) and after the attribution in which an event is a refused one.
         columns: item, time, item that it falls on (None if it was not shown), type, value.
         at, unreadable, doubtful: (n,) of their times, as `Instants` in monitor.source.times has them.
     """
@@ -284,7 +272,6 @@ def _attributed(
 
 
 def _combined(recipe: Events, events: Sequence[tuple[Any, Event]]) -> dict[Any, float]:
-    """Grade of each item that has an event which counts."""
     counted = [(item, event.worth) for item, event in events if not event.reason]
     codes: dict[Any, int] = {}
     code = np.array([codes.setdefault(item, len(codes)) for item, _ in counted], np.int64)
@@ -330,7 +317,6 @@ def used_rows(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> tup
 
 
 def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[tuple[int, str]]:
-    """(which row, why `accept` leaves it out) of one request's candidates."""
     at = [i for i, r in enumerate(rows) if is_candidate(monitor, r)]
     codes: dict[Any, int] = {}
     item = np.array([codes.setdefault(rows[i].item, len(codes)) for i in at], np.int64)
