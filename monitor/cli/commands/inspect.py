@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection
 from monitor.causes.derivation import Derivation, Term, derive
+from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection
 from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered
 from monitor.cli.common import stored as open_store
 from monitor.cli.render import Document, table
