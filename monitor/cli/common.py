@@ -7,12 +7,12 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,9 +21,14 @@ from monitor.errors import InputError, StoreError
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.drift.verdicts import Verdict
+    from monitor.measures.measure import Measure
     from monitor.service.app import App
+    from monitor.source.engine import Database
     from monitor.store import Store
     from monitor.types import Monitor
+
+
+T = TypeVar("T")
 
 
 class Listing(click.Group):
@@ -119,11 +124,7 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
 
 @contextmanager
 def stored(config: Config) -> Iterator[Store]:
-    """The store of a configuration, to read from.
-
-    Raises:
-        StoreError: there is none yet, it is out of reach, or at another schema than this version needs.
-    """
+    """The store of a configuration, to read from."""
     from monitor.store import Store
 
     missing = missing_store(config)
@@ -240,6 +241,53 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
         if name not in known:
             raise InputError(f"there is no monitor {name!r}; known are {', '.join(known)}")
     return [known[n] for n in names] if names else list(config.monitors)
+
+
+@contextmanager
+def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
+    """A monitor of a configuration, and the store. Raises what `load_config`, `pick_monitors` and `stored` do."""
+    config = load_config(config_path, with_sources=False)
+    (wanted,) = pick_monitors(config, (name,))
+    with stored(config) as store:
+        yield wanted, store
+
+
+@contextmanager
+def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
+    """The database that a monitor reads."""
+    from monitor.source.engine import Database
+
+    source = config.source(monitor.source)
+    database = Database(source.name, source.url, source.statement_timeout)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def finished(steps: Generator[Any, Any, T]) -> T:
+    """What a generator returns at its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found: T = ended.value
+            return found
+
+
+def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
+    """The measures asked for, in any reading of a kernel that the monitor computes; all of its own if none is."""
+    from monitor.measures.measure import parse
+
+    try:
+        found = [parse(text, monitor.recipe.bound) for text in texts]
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    kernels = {m.kernel for m in monitor.measures}
+    for measure in found:
+        if measure.kernel not in kernels:
+            raise InputError(f"{monitor.name} computes {', '.join(sorted(map(str, kernels)))}, not {measure.kernel}")
+    return found or list(monitor.measures)
 
 
 def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:

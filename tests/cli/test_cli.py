@@ -632,7 +632,7 @@ def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, t
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--measure", "ndcg@5"], "shop stores mrr@5, ndcg@10, not ndcg@5"),
+        (["--measure", "ndcg@5"], "shop computes mrr@5, ndcg@10, not ndcg@5"),
         (["--measure", "ndgc@5"], "ndgc"),
         (["--window", "90m"], "--window 90m is no multiple of the bucket of shop"),
         (["--step", "30m"], "--step must be a multiple of the bucket, 1h"),

@@ -109,11 +109,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 
     What its alert rules make of it is recorded. Nobody is told of what opens or gets worse: the daemon does that, if it
     goes on.
-
-    Raises:
-        InputError: some of that time was rolled up, or is older than what is kept; or it is too long.
-        LeaseLost: the daemon, or another backfill, is writing this monitor.
-        Stopped: interrupted before all was done; what was stored stays.
     """
     from monitor.messages.words import command, counted
     from monitor.series.partials import starts
@@ -203,12 +198,7 @@ class _Outages:
                 self.wait(error)
 
     def wait(self, error: SourceError | StoreError) -> None:
-        """Wait a while.
-
-        Raises:
-            SourceError, StoreError: there is no use in waiting, or it has lasted for PATIENCE.
-            Stopped: the process is to end.
-        """
+        """Wait a while."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         if not (self._has_answered and error.may_pass) or now - self._began > PATIENCE:

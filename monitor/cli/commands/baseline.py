@@ -17,10 +17,8 @@ from monitor.cli.common import (
     config_option,
     group,
     level_of,
-    load_config,
-    pick_monitors,
+    monitor_in_store,
     rendered,
-    stored,
 )
 from monitor.cli.render import change, column, count, number, percent, record, rows
 from monitor.errors import InputError
@@ -44,9 +42,7 @@ def show(config_path: Path, monitor: str) -> BaselineReport:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.evaluation.run import baseline_status
 
-    config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (monitor,))
-    with stored(config) as store:
+    with monitor_in_store(config_path, monitor) as (wanted, store):
         return _report(baseline_status(wanted, store))
 
 
@@ -65,9 +61,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
     """
     if since is not None and version is not None:
         raise InputError("--from and --version both say when; give one of them")
-    config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (monitor,))
-    with stored(config) as store:
+    with monitor_in_store(config_path, monitor) as (wanted, store):
         if version is not None:
             since, note = start_of(wanted, version, store), note or f"version {version}"
         click.echo(begin_anew(wanted, store, since, note, by))
@@ -82,18 +76,12 @@ def forget(config_path: Path, monitor: str, at: int) -> None:
 
     Past notifications stay on record. What fires and is still open is notified with the next cycle.
     """
-    config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (monitor,))
-    with stored(config) as store:
+    with monitor_in_store(config_path, monitor) as (wanted, store):
         click.echo(taken_back(wanted, store, at))
 
 
 def taken_back(monitor: Monitor, store: Store, at: int) -> str:
-    """Forget that a monitor's baseline began anew at a moment, in seconds; what there is to say of it.
-
-    Raises:
-        InputError: it did not begin there.
-    """
+    """Forget that a monitor's baseline began anew at a moment, in seconds; what there is to say of it."""
     if not store.verdicts.forget_baseline(monitor.name, at):
         known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
         raise InputError(f"no baseline of {monitor.name} began anew at {utc(at)}; those that did: {known}")
@@ -104,9 +92,6 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
     """Start of the first stored bucket, in seconds, from which on a version served most requests for a day.
 
     A version that few were served at first, to try it, makes no level of its own by that.
-
-    Raises:
-        InputError: the monitor has no column of versions, none of that name is stored, or it never served most.
     """
     import numpy as np
 
@@ -157,9 +142,6 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
 
     Args:
         since: seconds since 1970; the hour that goes on now without it. It is taken to the beginning of its step.
-
-    Raises:
-        InputError: the monitor has no `drift`, or the moment is not past.
     """
     from monitor.conditions.verdict_hours import step_of
     from monitor.drift.constants import SETTLING_DAYS

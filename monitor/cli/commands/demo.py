@@ -40,53 +40,8 @@ PAGE = "Page: "
 COPIED = ("More: ", "To count labels ", PAGE)
 """How lines begin that hold a command or an address."""
 
-CONFIG = """\
-store: {{url: "sqlite:///{folder}/rankmon.db"}}
-web: {{listen: "{listen}"}}
-log: {{level: {level}}}
-sources:
-  shop: {{url: "sqlite:///{folder}/shop.db"}}
-channels:
-  pager: {{webhook: {{url: "{pager}"}}}}
-monitors:
-  - name: shop-search
-    source: shop
-    labels: {{team: search, environment: demo}}
-    rankings:
-      table: rankings
-      request: request_id
-      item: item_id
-      position: position
-      time: {{column: served_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
-      query: query
-      model_version: model_version
-    slices: [device, country]
-    relevance:
-      events:
-        table: events
-        request: request_id
-        item: item_id
-        type: type
-        time: {{column: occurred_at, format: "%Y-%m-%dT%H:%M:%SZ"}}
-        rules: [{{type: click, grade: 1}}, {{type: purchase, grade: 3}}]
-        attribution: 3h
-    measures: [ndcg@10, mrr@10, ctr@10]
-    windows: [1h, 24h, 7d]
-    bucket: 1h
-    ingest_delay: 2m
-    refresh: 10m
-    notify: [pager]
-    retrain: {{notify: [pager]}}
-    drift: {{mix_by: device, show_queries: true}}
-    alerts:
-      - name: quality-floor
-        measure: ndcg(empty=skip)@10
-        window: 24h
-        floor: 0.75
-        for: 12h
-        resolve: {{floor: 0.77, for: 12h}}
-        severity: warning
-"""
+CONFIG = (Path(__file__).parents[2] / "demo" / "rankmon.yaml").read_text(encoding="utf-8")
+"""With `{folder}`, `{listen}`, `{level}` and `{pager}`, to be filled in by `str.format`."""
 
 
 @command

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
-from monitor.cli.common import command, config_option, load_config, rendered, stored
+from monitor.cli.common import command, config_option, finished, load_config, rendered, source_of, stored
 from monitor.cli.incident_report import FAILED, Told, lines
 from monitor.cli.render import Document
 from monitor.conditions.verdict_hours import step_of
@@ -141,20 +141,12 @@ class _Teller:
     def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
         """Read the source, and keep what was found. Raises SourceError, StoreError."""
         from monitor.service.diagnosing import capture, detailed
-        from monitor.source.engine import Database
         from monitor.source.pull import Pull
         from monitor.store.verdicts import Diagnosis
 
-        source = self.config.source(monitor.source)
-        database = Database(source.name, source.url, source.statement_timeout)
-        steps = capture(monitor, self.found, one, self.store, Pull(detailed(monitor), database), time.time())
-        try:
-            while True:
-                next(steps)
-        except StopIteration as ended:
-            document: Mapping[str, Any] = ended.value
-        finally:
-            database.close()
+        with source_of(self.config, monitor) as database:
+            pull = Pull(detailed(monitor), database)
+            document = finished(capture(monitor, self.found, one, self.store, pull, time.time()))
         found = Diagnosis(one.name, time.time(), document)
         self.store.verdicts.put_diagnosis(self.found.incident.id, monitor.name, found)
         return document
@@ -180,9 +172,6 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
     not stored, or in coarser buckets alone), labelled (share of the requests, as verdicts count them), events (a
     request, those on nothing too), unmatched (share of them, where they are counted), refused (rows), whole (all
     buckets of the step are stored), final (no more labels are waited for), verdict.
-
-    Raises:
-        StoreError: out of reach.
     """
     about, step = incident.incident, step_of(monitor.bucket)
     since = about.began_at - about.began_at % step - BEFORE * step

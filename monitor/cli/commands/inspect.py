@@ -16,11 +16,20 @@ import click
 
 from monitor.causes.derivation import Derivation, Term, derive
 from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection
-from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered
+from monitor.cli.common import (
+    InstantParam,
+    command,
+    config_option,
+    load_config,
+    measures_of,
+    pick_monitors,
+    rendered,
+    source_of,
+)
 from monitor.cli.common import stored as open_store
 from monitor.cli.render import Document, table
 from monitor.errors import InputError, SourceError, StoreError
-from monitor.measures.measure import Measure, parse
+from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
@@ -56,18 +65,13 @@ def inspect(
     at: int | None,
     show_query: bool,
 ) -> Document:
-    from monitor.source.engine import Database
     from monitor.source.inspect import inspect as look
 
     config = load_config(config_path)
     monitor = _monitor(config, name)
-    wanted = _measures(monitor, measures)
-    source = config.source(monitor.source)
-    database = Database(source.name, source.url, source.statement_timeout)
-    try:
+    wanted = measures_of(monitor, measures)
+    with source_of(config, monitor) as database:
         seen = look(monitor, database, request, at)
-    finally:
-        database.close()
     page = Page(seen, [_work_out(m, seen) for m in wanted], _stored(config, seen, wanted), show_query)
     return Document(document(page), lambda: lines(page))
 
@@ -77,19 +81,6 @@ def _monitor(config: Config, name: str | None) -> Monitor:
     if len(found) != 1:
         raise InputError(f"whose request is it? Name one with --monitor: {', '.join(m.name for m in found)}")
     return found[0]
-
-
-def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
-    """The measures asked for, in any reading; all of the monitor's if none is."""
-    kernels = {m.kernel for m in monitor.measures}
-    try:
-        found = [parse(text, monitor.recipe.bound) for text in texts]
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    for measure in found:
-        if measure.kernel not in kernels:
-            raise InputError(f"{monitor.name} computes {', '.join(sorted(map(str, kernels)))}, not {measure.kernel}")
-    return found or list(monitor.measures)
 
 
 def _work_out(measure: Measure, seen: Inspection) -> Derivation:

@@ -257,11 +257,7 @@ ALARM, MASKED, MIX = "#dc2626", "#6b7280", "#b8860b"
 
 
 def picture(found: Replay) -> str:
-    """The replay as an SVG document, with a lane for each way of judging below it.
-
-    Raises:
-        ValueError: there is no value to draw.
-    """
+    """The replay as an SVG document, with a lane for each way of judging below it."""
 
     if not found.verdicts:
         raise ValueError("without `drift:` there is nothing expected to draw; rankmon series draws the values")

@@ -24,6 +24,7 @@ from monitor.cli.common import (
     config_option,
     format_option,
     load_config,
+    measures_of,
     monitors_option,
     pick_monitors,
     stored,
@@ -31,7 +32,7 @@ from monitor.cli.common import (
 from monitor.cli.render import count, interval, number, percent, table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
-from monitor.measures.measure import Measure, parse
+from monitor.measures.measure import Measure
 from monitor.messages.words import utc
 from monitor.series.intervals import DAY, REACH
 from monitor.series.windows import History, Point, merged_in_time, points
@@ -91,7 +92,7 @@ def series(
     config, tables = load_config(config_path, with_sources=False), []
     with stored(config) as store:
         for monitor in pick_monitors(config, names):
-            wanted = _measures(monitor, measures), _lengths(monitor, windows), (since, until), step
+            wanted = measures_of(monitor, measures), _lengths(monitor, windows), (since, until), step
             table = _table(store, monitor, *wanted, slices, style == "table")
             if table is not None:
                 tables.append(table)
@@ -155,21 +156,6 @@ def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:
         if window < monitor.bucket or window % monitor.bucket:
             raise InputError(f"--window {format_duration(window)} is no multiple of the bucket of {monitor.name}")
     return windows or monitor.windows
-
-
-def _measures(monitor: Monitor, texts: tuple[str, ...]) -> list[Measure]:
-    """The measures asked for: any reading of a kernel that the monitor stores will do."""
-    kernels = {m.kernel for m in monitor.measures}
-    found = []
-    for text in texts:
-        try:
-            measure = parse(text, monitor.recipe.bound)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        if measure.kernel not in kernels:
-            raise InputError(f"{monitor.name} stores {', '.join(sorted(map(str, kernels)))}, not {measure.kernel}")
-        found.append(measure)
-    return found or list(monitor.measures)
 
 
 def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[str, float] | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, group, load_config, pick_monitors, rendered, stored
+from monitor.cli.common import config_option, group, monitor_in_store, rendered
 from monitor.cli.render import count, percent, record, table
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def show(config_path: Path, monitor: str) -> list[SlicePlaces]:
     from monitor.service.slice_admission import dimensions, span_of
     from monitor.types import format_duration
 
-    config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (monitor,))
-    with stored(config) as store:
+    with monitor_in_store(config_path, monitor) as (wanted, store):
         days = format_duration(span_of(wanted))
         return [_places(one, wanted.name, days) for one in dimensions(wanted, store)]
 
@@ -59,9 +57,7 @@ def release(
     """
     from monitor.service.slice_admission import ReleaseRequest, release_places
 
-    config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (monitor,))
-    with stored(config) as store:
+    with monitor_in_store(config_path, monitor) as (wanted, store):
         for line in release_places(wanted, store, ReleaseRequest(dimension, values, silent, force), dry_run):
             click.echo(line)
 

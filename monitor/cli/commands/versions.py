@@ -13,13 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered, stored
+from monitor.cli.common import (
+    InstantParam,
+    command,
+    config_option,
+    finished,
+    load_config,
+    measures_of,
+    pick_monitors,
+    rendered,
+    source_of,
+    stored,
+)
 from monitor.cli.render import Columns, Document, count, interval, number, percent, signed, table_of
 from monitor.cli.version_report import compared, shown
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.errors import InputError
-from monitor.measures.measure import Measure, parse
+from monitor.measures.measure import Measure
 from monitor.messages.explanation import title_of
 from monitor.messages.words import lasting, utc
 from monitor.types import Monitor, Slice
@@ -96,14 +107,7 @@ def _check(monitor: Monitor) -> None:
 def _measure(monitor: Monitor, text: str | None) -> Measure:
     if text is None:
         return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
-    try:
-        measure = parse(text, monitor.recipe.bound)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    if measure.kernel not in {m.kernel for m in monitor.measures}:
-        known = ", ".join(map(str, monitor.measures))
-        raise InputError(f"{monitor.name} computes {known}, not {measure.kernel}")
-    return measure
+    return measures_of(monitor, (text,))[0]
 
 
 def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
@@ -176,7 +180,6 @@ def _read(
     """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
     from monitor.causes.sample import SampleQuery
     from monitor.service.diagnosing import QUERY, VERSION, detailed, read_sample, stock
-    from monitor.source.engine import Database
     from monitor.source.pull import Pull
     from monitor.types import OVERALL
 
@@ -188,16 +191,9 @@ def _read(
     step = step_of(monitor.bucket)
     without = frozenset(end - step for end in bad)
     wanted = SampleQuery(measure, query, VERSION, by, frozenset(slices), left_out=without, step=step)
-    source = config.source(monitor.source)
-    database = Database(source.name, source.url, source.statement_timeout)
-    steps = read_sample(Pull(detailed(monitor), database), wanted, span, monitor.bucket, known, MOST)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as ended:
-        sample: RequestSample = ended.value
-    finally:
-        database.close()
+    with source_of(config, monitor) as database:
+        pull = Pull(detailed(monitor), database)
+        sample = finished(read_sample(pull, wanted, span, monitor.bucket, known, MOST))
     if not len(sample):
         raise InputError(_nothing(monitor, span, requests))
     return sample, requests
