@@ -224,12 +224,7 @@ def read_judgments(path: Path, names: Names) -> QueryJudgments:
 
 @dataclass(frozen=True)
 class Match:
-    """Judgments matched to the n rows of `size` requests.
-
-    Attributes:
-        key: (size,) code of each request's key in the judgments; -1 where it is not judged at all.
-        grade: (n,) of each row's item; nan where there is none.
-    """
+    """Judgments matched to n rows of `size` requests: (size,) code of each one's key, -1 if unjudged; (n,) grades."""
 
     judgments: QueryJudgments
     key: Ints
@@ -296,31 +291,18 @@ def refuse_unjudged(rows: RankedRows, grade: Floats, ideal: Match) -> None:
 
 @dataclass(frozen=True)
 class Lists:
-    """The rankings of a file and what is judged of them: n rows of `size` requests.
-
-    Attributes:
-        path: the file of the rankings.
-        ids: (size,) names of the requests in the file's order; those that only the qrels have come last.
-        request: (n,) request of each row, 0 .. size - 1.
-        rank: (n,) position, from 1 on.
-        grade: (n,) relevance; nan is unjudged.
-        sampled: (size,) whether the request has a label.
-        missing: (size,) whether only the qrels have it.
-        judged: what `ideal=global` is over; None where there are no judgments.
-        unranked: judged queries without a ranking that are not among them.
-        at: where a row stands, for messages.
-    """
+    """The rankings of a file and what is judged of them: n rows of `size` requests."""
 
     path: Path
-    ids: list[str]
-    request: Ints
-    rank: Ints
-    grade: Floats
-    sampled: Bools
-    missing: Bools
-    judged: JudgedItems | None
-    unranked: int
-    at: Callable[[int], str]
+    ids: list[str]  # (size,) of the requests in the file's order; those that only the qrels have come last
+    request: Ints  # (n,) request of each row, from 0 on
+    rank: Ints  # (n,) from 1 on
+    grade: Floats  # (n,) nan is unjudged
+    sampled: Bools  # (size,) whether the request has a label
+    missing: Bools  # (size,) whether only the qrels have it
+    judged: JudgedItems | None  # what `ideal=global` is over
+    unranked: int  # judged queries without a ranking that are left out
+    at: Callable[[int], str]  # where a row stands, for messages
 
 
 def read(
@@ -334,14 +316,8 @@ def read(
 ) -> Lists:
     """The rankings of a file: a TREC run, or one row an item as CSV, TSV, JSON Lines or Parquet.
 
-    Args:
-        path: the rankings.
-        names: of the columns; the judgments may have the same, or `ALIASES`.
-        qrels: judgments, TREC or any of the others, that grades are taken from; and the ideal, without `ideal_from`.
-        ideal_from: judgments that only `ideal=global` is taken from.
-        ties: order of equal scores: as `monitor.scoring` says, or the file's with 64-bit scores. By default `trec` for
-            a TREC run.
-        complete: count the queries of the qrels that have no ranking, too.
+    `ties` orders equal scores as `monitor.scoring` says, or as the file does. `complete` counts queries of the qrels
+    without a ranking too.
     """
     names = names or Names()
     sheet = read_sheet(path, RUN, names)

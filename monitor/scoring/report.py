@@ -18,15 +18,7 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """One measure of a file.
-
-    Attributes:
-        value: aggregated as the measure says; None where there is no data.
-        requests: how many have a label.
-        empty: how many of them have no defined value.
-        values: (requests,) value of each, the empty ones' by the measure's `empty`; nan where that is `skip`.
-        is_empty: (requests,) which are counted in `empty`.
-    """
+    """One measure of a file: its mean (None without data), and (requests,) values, nan where an empty one is skipped."""
 
     measure: Measure
     value: float | None
@@ -38,13 +30,7 @@ class MeasureScore:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """All measures of a file.
-
-    Attributes:
-        requests: names of those with a label, in its order.
-        unlabelled: how many have none.
-        unranked: how many judged queries have no ranking and are left out.
-    """
+    """All measures of a file, the names of its labelled requests, and how many are unlabelled or have no ranking."""
 
     path: Path
     requests: list[str]

@@ -131,11 +131,13 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
     ("code", "heavy"),
     [
         ("cli.run(['--help'])", {"yaml", "pydantic", "numpy", "sqlalchemy"}),
+        ("cli.run(['version'])", {"yaml", "pydantic", "numpy", "sqlalchemy"}),
+        ("cli.run(['status'])", {"pandas", "jinja2", "alembic", "rich"}),
         ("cli.run(['healthcheck'])", {"pydantic", "numpy", "sqlalchemy"}),
         ("import monitor.config.shape", {"numpy", "sqlalchemy"}),
         ("import monitor.cli.commands.run; cli.run(['once'])", {"alembic", "pandas"}),
     ],
-    ids=["help", "healthcheck", "configuration", "daemon"],
+    ids=["help", "version", "status", "healthcheck", "configuration", "daemon"],
 )
 def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_without(
     code: str, heavy: set[str], rankmon: Rankmon, setting: Setting
@@ -454,6 +456,10 @@ def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmo
     told = rankmon("status").out
     assert told.startswith("shop: backfilled, but not run yet; rankmon run does it\n")
     assert "  alert low: not judged: too few requests\n" in told
+    setting.write(of_shop("shop") + alert.replace("floor: 0.1,", "floor: 0.1, slices: [device],"))
+    told = rankmon("status").out
+    expected = r"  alert low: \d slices not judged: too few requests, fewer than min_requests: 1000000 \(device=\w+, "
+    assert re.search(expected, told), told
     assert "alert low: ok" not in told
 
 
