@@ -21,7 +21,7 @@ import click
 
 from monitor import __version__
 from monitor.cli import commands
-from monitor.cli.common import Listing, first_sentence
+from monitor.cli.common import HELP, Listing, first_sentence
 from monitor.errors import (
     NO_MEMORY,
     ClockError,
@@ -87,9 +87,7 @@ def _docstring(module: str) -> str:
     return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
 
 
-@click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=__doc__.partition("\n\n")[2]
-)
+@click.group(cls=_Commands, context_settings=HELP, epilog=__doc__.partition("\n\n")[2])
 @click.version_option(__version__, prog_name="rankmon")
 def cli() -> None:
     """Watches ranking models in production: windowed NDCG@k and its peers, from your own SQL logs."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Listing(click.Group):
@@ -52,12 +53,12 @@ def first_sentence(text: str) -> str:
 def command(function: Callable[..., Any]) -> click.Command:
     """The command of a file in `monitor.cli.commands`: the file gives its name, the file's docstring its help."""
     module = sys.modules[function.__module__]
-    return click.command(_name(module.__name__), help=module.__doc__)(function)
+    return click.command(_name(module.__name__), help=module.__doc__, context_settings=HELP)(function)
 
 
 def group(module: str) -> click.Group:
     """As `command`, for commands with commands of their own."""
-    return Listing(_name(module), help=sys.modules[module].__doc__, no_args_is_help=True)
+    return Listing(_name(module), help=sys.modules[module].__doc__, no_args_is_help=True, context_settings=HELP)
 
 
 def _name(module: str) -> str:

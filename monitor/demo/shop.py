@@ -273,11 +273,7 @@ class Shop:
         return written
 
     def advance(self, engine: Engine, since: datetime, until: datetime) -> int:
-        """Write the requests served, and the events that occur, in [since, until): live traffic.
-
-        That includes late events of earlier requests. Raises ValueError for naive times. Returns how many
-        requests there are in the interval, whether or not they had been written before.
-        """
+        """Write the requests served, and the events that occur, in [since, until); how many requests there are."""
         written = 0
         for start, end in itertools.pairwise(_cuts(since, until)):
             now = _between(start, end)

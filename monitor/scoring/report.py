@@ -18,7 +18,7 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """One measure of a file: its mean (None without data), and (requests,) values, nan where an empty one is skipped."""
+    """One measure of a file: its mean (None without data), and (requests,) values, nan where one is skipped."""
 
     measure: Measure
     value: float | None

@@ -173,7 +173,7 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     assert bench.run("incidents", *arguments) == 0
     said = capsys.readouterr().out
     assert "acknowledged by ada" in said
-    assert "its baseline begins anew at" in said
+    assert "baseline restarts at" in said
     bench.judge(day(34))
     assert bench.store.alerts.watched() == []
     assert bench.notices == ["firing", "withdrawn"]
@@ -375,9 +375,9 @@ def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
     assert bench.store.alerts.watched() == []
     assert bench.run(*command[0].split(), "search", "--at", iso(32)) == 2
     said = capsys.readouterr().err
-    assert "began anew at 2022-02-09 00:00 UTC; those that did: 2022-02-10 00:00 UTC" in said
+    assert "starts at 2022-02-09 00:00 UTC; known starts: 2022-02-10 00:00 UTC" in said
     assert bench.run("baseline", "forget", "search", "--at", command[1]) == 0
-    assert "did not begin anew at 2022-02-10 00:00 UTC" in capsys.readouterr().out
+    assert "start at 2022-02-10 00:00 UTC removed" in capsys.readouterr().out
     assert bench.store.verdicts.baselines("search") == []
     bench.live(34.5)
     assert bench.store.verdicts.between("search", 0, day(34)) == before
@@ -389,7 +389,7 @@ def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
     ("more", "arguments", "said"),
     [
         ("    drift: {}\n", ("begin", "shpo"), "there is no monitor 'shpo'; known are search"),
-        ("    drift: {}\n", ("begin", "search", "--from", "2099-01-01"), "2099-01-01 00:00 UTC is yet to come"),
+        ("    drift: {}\n", ("begin", "search", "--from", "2099-01-01"), "2099-01-01 00:00 UTC lies in the future"),
         ("", ("begin", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
         ("    drift: {}\n", ("forget", "search", "--at", "2022-02-01"), "those that did: none"),
         ("", ("show", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),

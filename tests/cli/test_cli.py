@@ -231,7 +231,7 @@ def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_
     rankmon: Rankmon, setting: Setting
 ) -> None:
     setting.write(of_shop("shop"))
-    assert "--from 2096-01-01 00:00 UTC is yet to come" in rankmon("backfill", "--from", "2096-01-01").err
+    assert "--from 2096-01-01 00:00 UTC lies in the future" in rankmon("backfill", "--from", "2096-01-01").err
 
 
 @pytest.mark.parametrize("command", ["run", "once", "status", "series", "check-config", "migrate", "backfill"])
@@ -763,7 +763,7 @@ def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
     assert result.code == 5
     assert "rankmon: monitor busy: process" in result.err
     assert "rankmon: source search: there is no file" in result.err
-    assert "what is stored stays; the same command goes on there" in result.err
+    assert "what is stored stays; run the same command to resume" in result.err
     assert result.out == f"well: {DAYS * 24} buckets stored\n{left_out('well')}"
 
 
@@ -787,7 +787,7 @@ def stored_buckets(app: App) -> int:
 def test_interrupted_before_the_first_chunk_a_backfill_reads_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pull, "read", lambda *_: pytest.fail("it was told to stop"))
     app.interrupt()
-    with pytest.raises(Stopped, match="shop: stopped after 0 buckets; the same command goes on there"):
+    with pytest.raises(Stopped, match="shop: stopped after 0 buckets; run the same command to resume"):
         fill_all(app)
     assert stored_buckets(app) == 0
 
@@ -802,7 +802,7 @@ def test_interrupted_while_it_reads_a_backfill_leaves_that_chunk_out(app: App, m
         return read(pull, since, until)
 
     monkeypatch.setattr(Pull, "read", interrupted)
-    with pytest.raises(Stopped, match="shop: stopped after 12 buckets; the same command goes on there"):
+    with pytest.raises(Stopped, match="shop: stopped after 12 buckets; run the same command to resume"):
         fill_all(app)
     assert stored_buckets(app) == 12
 
@@ -852,7 +852,7 @@ def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
         patched.setattr(Pull, "read", signalled)
         result = rankmon("backfill", *SPAN)
     assert result.code == 130
-    assert "rankmon: shop: stopped after 12 buckets; the same command goes on there" in result.err
+    assert "rankmon: shop: stopped after 12 buckets; run the same command to resume" in result.err
     assert "later" not in result.out, "nothing more is begun"
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     shop, later = (

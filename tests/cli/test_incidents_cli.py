@@ -91,7 +91,7 @@ def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
-    told = "recorded{}, see rankmon incidents list; nobody was paged"
+    told = "recorded{}, see rankmon incidents list; no page was sent"
     assert f"shop: 1 incident {told.format(', none of them new')}" in capsys.readouterr().out
     write(tmp_path, "http://127.0.0.1:9/")
     shutil.copy(filled / "shop.db", tmp_path)
@@ -231,7 +231,7 @@ def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
         assert run(filled, "status") == 0
         shown = capsys.readouterr().out
         store.outbox.retire("team", (), 2)
-    assert re.search(r"  silenced until 20\d\d-.* UTC: nobody is told of new incidents\n", shown)
+    assert re.search(r"  silenced until 20\d\d-.* UTC: new incidents page nobody\n", shown)
     assert " UTC: cannot be reached (Connection refused)\n" in shown
     assert run(filled, "incidents unsilence", "shop") == 0
     assert run(filled, "status", "--format", "json") == 0

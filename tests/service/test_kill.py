@@ -285,7 +285,7 @@ def test_sigterm_ends_a_backfill_quickly_and_it_goes_on_where_it_was(zygote: Zyg
     assert time.monotonic() - began < 5
     assert code in (0, 130), child.output
     if code == 130:
-        assert "the same command goes on there" in child.output or "stopped" in child.output
+        assert "run the same command to resume" in child.output or "stopped" in child.output
     finish(zygote.start(*backfill(ended)))
     assert differences(contents(calm), contents(ended)) == []
 

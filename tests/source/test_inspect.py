@@ -755,7 +755,10 @@ def test_of_several_monitors_one_has_to_be_named(small_shop: Shop, printed: Call
     document = yaml.safe_load(small_shop.path.read_text())
     document["monitors"].append(document["monitors"][0] | {"name": "other"})
     small_shop.path.write_text(yaml.safe_dump(document))
-    assert printed(small_shop, "s1", fails=2) == "rankmon: whose request is it? Name one with --monitor: shop, other\n"
+    assert (
+        printed(small_shop, "s1", fails=2)
+        == "rankmon: several monitors match; choose one with --monitor: shop, other\n"
+    )
     assert "s1 of monitor other" in printed(small_shop, "s1", "-m", "other")
 
 

@@ -73,7 +73,7 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
     app = App(config)
     is_ended, until = until is not None, int(app.clock.now()) if until is None else until
     if since >= until:
-        raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} is yet to come")
+        raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} lies in the future")
     try:
         with interruptible(app):
             app.prepare()
@@ -99,7 +99,7 @@ def _try_to_fill(
     except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
         if isinstance(error, SourceError) and error.reason in PASSING:
-            click.echo(f"rankmon: {monitor.name}: what is stored stays; the same command goes on there", err=True)
+            click.echo(f"rankmon: {monitor.name}: what is stored stays; run the same command to resume", err=True)
         return error
     return None
 
@@ -132,7 +132,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
         of_them = "" if new == every else f", {new or 'none'} of them new"
         see = f", see {command(app.called, 'incidents list')}" if app.called else ""
-        told = f"{counted(every, 'incident')} recorded{of_them}{see}; nobody was paged"
+        told = f"{counted(every, 'incident')} recorded{of_them}{see}; no page was sent"
         click.echo(f"{name}: {told}")
     return outcome.stored
 
@@ -168,7 +168,7 @@ def _read(
                 return total.and_then(outcome), judged
             except Stopped as error:
                 stored = total.and_then(outcome).stored
-                raise Stopped(f"{name}: stopped after {stored} buckets; the same command goes on there") from error
+                raise Stopped(f"{name}: stopped after {stored} buckets; run the same command to resume") from error
             except (SourceError, StoreError) as error:
                 outages.wait(error)
                 total = total.and_then(outcome)
@@ -205,7 +205,7 @@ class _Outages:
             raise error
         log.warning("backfill: %s; trying again in %.0f s", error, self._pause)
         if self._app.stopping.wait(self._pause):
-            raise Stopped("stopped; the same command goes on there")
+            raise Stopped("stopped; run the same command to resume")
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
 

@@ -60,7 +60,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
     until there are 28 days. Alert rules are not affected.
     """
     if since is not None and version is not None:
-        raise InputError("--from and --version both say when; give one of them")
+        raise InputError("give --from or --version, not both")
     with monitor_in_store(config_path, monitor) as (wanted, store):
         if version is not None:
             since, note = start_of(wanted, version, store), note or f"version {version}"
@@ -84,8 +84,8 @@ def taken_back(monitor: Monitor, store: Store, at: int) -> str:
     """Forget that a monitor's baseline began anew at a moment, in seconds; what there is to say of it."""
     if not store.verdicts.forget_baseline(monitor.name, at):
         known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
-        raise InputError(f"no baseline of {monitor.name} began anew at {utc(at)}; those that did: {known}")
-    return f"{monitor.name}: its baseline did not begin anew at {utc(at)}; verdicts follow with the next final hour"
+        raise InputError(f"no baseline of {monitor.name} starts at {utc(at)}; known starts: {known}")
+    return f"{monitor.name}: start at {utc(at)} removed; verdicts follow with the next final hour"
 
 
 def start_of(monitor: Monitor, version: str, store: Store) -> int:
@@ -117,7 +117,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
         share = 100 * float((of_day[0] / np.maximum(of_day[1], 1)).max())
         raise InputError(
             f"version {version!r} of {monitor.name} has served {share:.0f} % of the requests of a day at the most, "
-            "which makes no level; to begin anew all the same, name the moment by --from"
+            "too few for a level; to start a baseline anyway, give the moment by --from"
         )
     return int(history.starts[most[0]])
 
@@ -154,24 +154,24 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     at = int(now) if since is None else since
     at -= at % step
     if at > now:
-        raise InputError(f"{utc(at)} is yet to come; a baseline begins at a moment that is past, take one with --from")
+        raise InputError(f"{utc(at)} lies in the future; give a past moment by --from")
     if drift.baseline_from is not None and drift.baseline_from > at:
         raise InputError(
             f"{monitor.name}: the configuration has `baseline_from` {utc(drift.baseline_from)}, which is later than "
-            f"{utc(at)} and goes before it; take it out, or a later --from"
+            f"{utc(at)} and wins; remove it, or give a later --from"
         )
     store.verdicts.begin_baseline(monitor.name, BaselineReset(at, by, note), now)
     standing = store.verdicts.newest_checkpoint(monitor.name)
     if standing is None or standing.state is None or standing.state.baseline is None:
         return (
-            f"{monitor.name}: it has no baseline yet; what there is to know of its level is learnt from {utc(at)} on, "
-            f"and verdicts come when {DriftSettings.least_reference // DAY} days of it are known"
+            f"{monitor.name}: no baseline yet; its level is learnt from {utc(at)} on, "
+            f"and verdicts follow when {DriftSettings.least_reference // DAY} days of it are known"
         )
     known_at = -(-at // DAY) * DAY + SETTLING_DAYS * DAY
     return (
-        f"{monitor.name}: its baseline begins anew at {utc(at)}; verdicts come again from {utc(known_at)} at the "
-        f"earliest, when {SETTLING_DAYS} whole UTC days of the new level are known, and what is open of them is "
-        "withdrawn with the next cycle. A mistake? "
+        f"{monitor.name}: baseline restarts at {utc(at)}; verdicts resume from {utc(known_at)} at the "
+        f"earliest, after {SETTLING_DAYS} whole UTC days at the new level; open ones are withdrawn with the next cycle. "
+        "To undo: "
         f'rankmon baseline forget {monitor.name} --at "{utc(at)}"'
     )
 
@@ -221,7 +221,7 @@ class BaselineReport:
         yield f"{self.monitor}: {self.measure}" + (f" by {self.dimension}" if self.dimension else "")
         yield from self._fitted()
         if self.looks_back_to is not None:
-            yield f"  nothing older than {utc(self.looks_back_to)} is looked at, by the configuration"
+            yield f"  nothing before {utc(self.looks_back_to)} counts (baseline_from)"
         for begun in self.begun_anew:
             yield f"  started again at {utc(begun['at'])} by {begun['by']}" + (
                 f": {begun['note']}" if begun["note"] else ""

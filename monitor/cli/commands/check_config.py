@@ -44,7 +44,7 @@ NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
 @click.pass_context
 def check_config(ctx: click.Context, config_path: Path, file: Path | None, connect: bool) -> int:
     if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("the configuration is named twice, by --config and by itself")
+        raise click.UsageError("the configuration is named twice: give --config or FILE")
     config = load_config(file or config_path)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)

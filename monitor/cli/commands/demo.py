@@ -121,7 +121,7 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
 
 
 def _story(now: datetime) -> Story:
-    """The story, such that all that it tells lies in the past: no command takes a time that is yet to come."""
+    """The story, such that all that it tells lies in the past: no command takes a time that lies in the future."""
     from monitor.demo.shop import Story
 
     spans = Story(start=now)
@@ -241,7 +241,7 @@ def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> 
     story, at = shop.story, shop.story.history_end
     (runner,) = app.runners.values()
     app.sender.start()
-    click.echo("\nThe daemon takes over. What is open now is told:")
+    click.echo("\nThe daemon takes over. Open now:")
     runner.run()
     acts = _acts(story)
     while at < acts[-1].ends + timedelta(days=1):
@@ -281,7 +281,7 @@ def _acts(story: Story) -> list[_Act]:
 
 
 def _print_mix(app: App, campaign: _Act) -> None:
-    """That the mean moved with the mix of devices, and that nobody was paged for it."""
+    """That the mean moved with the mix of devices, and that no page was sent for it."""
     from monitor.messages.words import utc
 
     (name,) = app.runners
@@ -290,7 +290,7 @@ def _print_mix(app: App, campaign: _Act) -> None:
     if found:
         worst = min(found, key=lambda verdict: verdict.mix_effect)
         told = (
-            f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %, with each device as good as before"
+            f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %, while each device ranks as before"
         )
         click.echo(f"\nNo page for the campaign: from {utc(found[0].end)} on {told}.")
 

@@ -240,7 +240,7 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page, called)
     kind = incident.state
     return notification(
-        kind, about, incident, stored_.findings, 0, reason=why or "what it was about is there no more"
+        kind, about, incident, stored_.findings, 0, reason=why or "its subject no longer exists"
     ).full_text
 
 

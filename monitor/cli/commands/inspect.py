@@ -79,7 +79,7 @@ def inspect(
 def _monitor(config: Config, name: str | None) -> Monitor:
     found = pick_monitors(config, () if name is None else (name,))
     if len(found) != 1:
-        raise InputError(f"whose request is it? Name one with --monitor: {', '.join(m.name for m in found)}")
+        raise InputError(f"several monitors match; choose one with --monitor: {', '.join(m.name for m in found)}")
     return found[0]
 
 

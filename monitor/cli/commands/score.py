@@ -116,7 +116,7 @@ def score(
         scoring.refuse_above(lists, max_grade, "--max-grade")
     if style == "csv" and report.unranked:
         click.echo(f"rankmon: {_unranked(report)}", err=True)
-    click.echo(render(_Scores(report, rankings, per_request), style))
+    click.echo(render(_ScoreDocument(report, rankings, per_request), style))
 
 
 def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
@@ -152,7 +152,7 @@ class RequestRow:
     empty: bool = column("empty", lambda is_empty: "empty" * is_empty, left=True)
 
 
-class _Scores(Document):
+class _ScoreDocument(Document):
     """The measures of a file, and those of each request if they are wanted."""
 
     def __init__(self, report: ScoreReport, path: Path, per_request: bool) -> None:

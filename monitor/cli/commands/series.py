@@ -261,7 +261,7 @@ def series_table(
     """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
 
     Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Where intervals
-    would have to look into such buckets and cannot, they look back less far, or are left out: see `Past.before`.
+    would have to look into such buckets and cannot, they look back less far, or are left out: see `StoredSeries.before`.
     Columns: monitor, measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length`
     left out; nan where a point has None.
     """
@@ -271,7 +271,7 @@ def series_table(
     reach = since - max(lengths) - REACH
     by_judgments = isinstance(monitor.recipe, Judgments)
     wanted = dict.fromkeys([monitor.traffic, *(monitor.definition(m) for m in measures)])
-    pasts = {d: Past.of(store, d, monitor.bucket, (reach, until), not with_slices) for d in wanted}
+    pasts = {d: StoredSeries.of(store, d, monitor.bucket, (reach, until), not with_slices) for d in wanted}
     rows = []
     for measure in measures:
         definition = monitor.definition(measure)
@@ -302,14 +302,16 @@ def _ends(history: History, width: int, span: tuple[int, int], length: int, step
 
 
 @dataclass(frozen=True)
-class Past:
+class StoredSeries:
     """The buckets of a series, those that were rolled up among them; `coarse`: [start, end) of each of these."""
 
     history: History
     coarse: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, store: Store, definition: Definition, width: int, span: tuple[int, int], overall_only: bool) -> Past:
+    def of(
+        cls, store: Store, definition: Definition, width: int, span: tuple[int, int], overall_only: bool
+    ) -> StoredSeries:
         """What is stored of [since, until) seconds. Raises StoreError."""
         fine = store.history(definition, *span, overall_only=overall_only)
         longer = store.retention.coarse(definition, *span, overall_only=overall_only)

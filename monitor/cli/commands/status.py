@@ -126,7 +126,7 @@ class MonitorStatus:
         elif self.no_retraining_as:
             yield f"no retraining is asked for now: {self.no_retraining_as}"
         if self.silenced_until is not None:
-            yield f"silenced until {utc(int(self.silenced_until))}: nobody is told of new incidents"
+            yield f"silenced until {utc(int(self.silenced_until))}: new incidents page nobody"
         for queue in self.waiting:
             said = f": {queue['said']}" if queue["said"] else ", not tried yet"
             wait = f"{counted(queue['number'], 'notification')} {'waits' if queue['number'] == 1 else 'wait'}"

@@ -38,7 +38,7 @@ def test_alert(
     from monitor.service.app import receivers
 
     if monitor is not None and named is not None:
-        raise click.UsageError("the monitor is named twice, by --monitor and by itself")
+        raise click.UsageError("the monitor is named twice: give --monitor or MONITOR")
     config = load_config(config_path, log=True, with_sources=False)
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
