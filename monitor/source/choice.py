@@ -41,9 +41,9 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
         return Choice("pull", obstacle)
     sql = dialect_of(dialect)
     if not sql.is_proven:
-        return Choice("pull", f"push-down was compiled for {dialect} but not run on it; engine: pushdown takes it")
+        return Choice("pull", f"push-down was compiled for {dialect} but not tested on it; `engine: pushdown` overrides")
     if sql.slow:
-        return Choice("pull", f"{sql.slow}; engine: pushdown takes push-down")
+        return Choice("pull", f"{sql.slow}; `engine: pushdown` overrides")
     return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel{_but_for(monitor)}")
 
 

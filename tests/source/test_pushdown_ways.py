@@ -104,7 +104,7 @@ def test_auto_leaves_the_sums_to_databases_that_were_held_against_the_pull() -> 
 
 
 def test_what_is_faster_row_by_row_is_read_so_unless_one_insists() -> None:
-    assert "sorts where others hash" in choose(small(), "mariadb").reason
+    assert "sums by sorting" in choose(small(), "mariadb").reason
     assert choose(small(), "sqlite").way == "pull"
     assert choose(small(engine="pushdown"), "sqlite").way == "pushdown"
     assert choose(small(engine="pull"), "postgresql").way == "pull"
@@ -920,7 +920,7 @@ def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: 
     assert said.out == ""
     assert "rankmon: clicks: source s: there is no file" in said.err
     assert run(["explain", "-c", str(path), "--no-sql"]) == 0
-    assert capsys.readouterr().out.startswith("clicks: pull: it sorts where others hash")
+    assert capsys.readouterr().out.startswith("clicks: pull: this database sums by sorting")
 
 
 def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:

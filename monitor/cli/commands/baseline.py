@@ -169,9 +169,8 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
         )
     known_at = -(-at // DAY) * DAY + SETTLING_DAYS * DAY
     return (
-        f"{monitor.name}: baseline restarts at {utc(at)}; verdicts resume from {utc(known_at)} at the "
-        f"earliest, after {SETTLING_DAYS} whole UTC days at the new level; open ones are withdrawn with the next cycle. "
-        "To undo: "
+        f"{monitor.name}: baseline restarts at {utc(at)}; verdicts resume at {utc(known_at)} at the earliest, after "
+        f"{SETTLING_DAYS} whole UTC days at the new level; open ones are withdrawn with the next cycle. To undo: "
         f'rankmon baseline forget {monitor.name} --at "{utc(at)}"'
     )
 

@@ -261,7 +261,7 @@ def series_table(
     """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
 
     Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Where intervals
-    would have to look into such buckets and cannot, they look back less far, or are left out: see `StoredSeries.before`.
+    would have to look into such buckets and cannot, they look back less far, or are left out.
     Columns: monitor, measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length`
     left out; nan where a point has None.
     """

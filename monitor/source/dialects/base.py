@@ -39,7 +39,7 @@ SILENCE = 60
 KEPT_FOR = 3600
 """Seconds for which a connection is kept at most."""
 
-SLOW_SORT = "it sorts where others hash, so that summing takes longer than sending the rows"
+SLOW_SORT = "this database sums by sorting, which takes longer than reading the rows"
 
 _EPOCHS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
