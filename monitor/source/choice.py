@@ -41,7 +41,7 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
         return Choice("pull", obstacle)
     sql = dialect_of(dialect)
     if not sql.is_proven:
-        return Choice("pull", f"push-down was compiled for {dialect} but not tested on it; `engine: pushdown` overrides")
+        return Choice("pull", f"push-down compiles for {dialect} but is not tested on it; `engine: pushdown` overrides")
     if sql.slow:
         return Choice("pull", f"{sql.slow}; `engine: pushdown` overrides")
     return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel{_but_for(monitor)}")

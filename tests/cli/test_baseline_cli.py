@@ -284,7 +284,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert bench.run("baseline", "begin", "search", "--version", "v3") == 2
     assert "search has no request of version 'v3'; known are v1, v2" in capsys.readouterr().err
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--from", iso(30)) == 2
-    assert "--from and --version both say when" in capsys.readouterr().err
+    assert "give --from or --version, not both" in capsys.readouterr().err
     assert bench.run("baseline", "begin", "search", "--version", "v2", "--by", "ada") == 0
     assert bench.store.verdicts.baselines("search") == [BaselineReset(day(30) + HOUR, "ada", "version v2", day(30))]
     assert bench.run("baseline", "begin", "search", "--from", iso(20), "--by", "bob") == 0
@@ -359,8 +359,8 @@ def test_a_beginning_before_there_is_a_baseline_says_when_verdicts_come(
     bench.live(5)
     assert bench.run("baseline", "begin", "search", "--from", iso(4)) == 0
     said = capsys.readouterr().out
-    assert "no baseline yet; what there is to know of its level is learnt from 2022-01-12 00:00 UTC on" in said
-    assert "verdicts come when 14 days of it are known" in said
+    assert "no baseline yet; its level is learnt from 2022-01-12 00:00 UTC on" in said
+    assert "verdicts follow when 14 days of it are known" in said
 
 
 def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
