@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.causes.inspection import Inspection
-from monitor.measures.kernels import Scores, discounts, gains, score
+from monitor.measures.kernels import Scores, discounts, gains, is_relevant, score
 from monitor.measures.measure import Measure
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
     """How the measure's value comes about; raises ValueError if the measure cannot take the grades."""
     seen = seen.taken_by(measure)
     scores = score(measure, seen.graded)
-    gain, weight = _gain_and_weight(measure, seen.graded.rank.astype(float), seen.graded.grade)
+    gain, weight = measure.spec.terms(measure, seen.graded.rank, seen.graded.grade)
     all_terms = [
         Term(int(rank), seen.rows[row].item, seen.rows[row].position, grade, g, w)
         for rank, row, grade, g, w in zip(
@@ -74,8 +74,8 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
         terms,
         len(all_terms) - len(terms),
         _numerator(measure, scores, terms),
-        _found_at_best(measure, seen, terms) if measure.name == "map" else float(scores.denominator[0]) or None,
-        _ideal(measure, seen) if measure.name == "ndcg" else (),
+        _found_at_best(measure, seen, terms) if measure.spec.is_over_pool else float(scores.denominator[0]) or None,
+        _ideal(measure, seen) if "max" in measure.spec.ideals else (),
     )
 
 
@@ -83,32 +83,6 @@ def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float
     if measure.is_of_lists:
         return float(scores.value[0])
     return float(scores.numerator[0]) if scores.numerator[0] else fsum(t.product for t in terms)
-
-
-def _gain_and_weight(m: Measure, rank: Floats, grade: Floats) -> tuple[Floats, Floats]:
-    """Of each row, by rising rank."""
-    one = np.ones(len(rank))
-    if m.name in ("ndcg", "dcg", "cg"):
-        return gains(m, grade), one if m.name == "cg" else discounts(m, rank.astype(np.int64))
-    relevant = _is_relevant(m, grade).astype(float)
-    nth = np.cumsum(relevant)
-    first = relevant * (nth == 1)
-    if m.name == "err":
-        stop = relevant * (np.exp2(grade) - 1) / np.exp2(m.highest_grade)
-        return stop, np.cumprod(np.r_[1, 1 - stop[:-1]])[: len(rank)] / rank
-    p = m.p or 0.8
-    ways: dict[str, tuple[Floats, Floats]] = {
-        "map": (relevant, nth / rank),
-        "mrr": (first, 1 / rank),
-        "hit_rate": (first, one),
-        "rbp": (relevant, (1 - p) * p ** (rank - 1)),
-        "click_position": (relevant, rank),
-    }
-    return ways.get(m.name, (relevant, one))
-
-
-def _is_relevant(m: Measure, grade: Floats) -> Bools:
-    return grade > 0 if m.rel is None else grade >= m.rel
 
 
 def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:
@@ -138,4 +112,4 @@ def _pool(m: Measure, seen: Inspection) -> list[tuple[Any, Any, float]]:
 def _found_at_best(m: Measure, seen: Inspection, terms: Sequence[Term]) -> float | None:
     """How many relevant items average precision is divided by."""
     grades = np.array([grade for *_, grade in _pool(m, seen)], float)
-    return float(_is_relevant(m, grades).sum()) or None
+    return float(is_relevant(m, grades).sum()) or None

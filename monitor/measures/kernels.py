@@ -6,8 +6,8 @@ Only a gain table with gain(0) other than 0 needs every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -95,7 +95,8 @@ def score(measure: Measure, rankings: GradedRankings) -> Scores:
     >>> float(score(Measure("ndcg", 2), rows).value[0].round(4))
     0.1738
     """
-    return _KERNELS[measure.name](measure, rankings)
+    found: Scores = measure.spec.score(measure, rankings)
+    return found
 
 
 def gains(measure: Measure, grade: Floats) -> Floats:
@@ -105,7 +106,7 @@ def gains(measure: Measure, grade: Floats) -> Floats:
         ValueError: a grade is out of the measure's range, or is missing from the gain table. Grade 0 need not
             be in the table and is worth 0 then.
     """
-    _check_range(measure, grade)
+    check_range(measure, grade)
     if measure.gain == "linear":
         return grade
     if measure.gain == "exp2":
@@ -118,7 +119,8 @@ def gains(measure: Measure, grade: Floats) -> Floats:
     return np.array([table[g] for g in known])[at]
 
 
-def _check_range(measure: Measure, grade: Floats) -> None:
+def check_range(measure: Measure, grade: Floats) -> None:
+    """Raises ValueError if a grade is out of the measure's range."""
     highest = measure.highest_grade
     within = (grade >= 0) & (grade <= highest)
     if not within.all():
@@ -138,26 +140,30 @@ def discounts(measure: Measure, rank: Ints) -> Floats:
     return np.asarray(1 / np.log2(rank + 1.0))
 
 
-def _sum(request: Ints, weight: Floats | None, size: int) -> Floats:
+def sum_by_request(request: Ints, weight: Floats | None, size: int) -> Floats:
+    """(size,) sum of `weight`, or the number of rows, of each request."""
     return np.bincount(request, weights=weight, minlength=size).astype(np.float64, copy=False)
 
 
-def _ratio(numerator: Floats, denominator: Floats) -> Scores:
+def as_ratio(numerator: Floats, denominator: Floats) -> Scores:
+    """Scores that can be pooled: empty where the denominator is 0."""
     empty = denominator <= 0
     value = np.divide(numerator, denominator, out=np.zeros_like(numerator), where=~empty)
     return Scores(value, empty, numerator, denominator)
 
 
-def _plain(value: Floats, empty: Bools) -> Scores:
+def plain_scores(value: Floats, empty: Bools) -> Scores:
+    """Scores without a pooled reading."""
     none = np.zeros(len(value))
     return Scores(value, empty, none, none)
 
 
-def _within(m: Measure, rank: Ints) -> Ints | slice:
+def rows_within(m: Measure, rank: Ints) -> Ints | slice:
+    """Which rows stand within k."""
     return slice(None) if m.k is None else np.flatnonzero(rank <= m.k)
 
 
-def _gained(m: Measure, r: GradedRankings) -> tuple[Ints, Ints, Floats]:
+def rows_with_gain(m: Measure, r: GradedRankings) -> tuple[Ints, Ints, Floats]:
     """(request, rank, gain) of the rows whose gain is above 0: only these add to a list's gain or to its ideal."""
     gain = gains(m, r.grade)
     some = np.flatnonzero(gain > 0)
@@ -166,8 +172,9 @@ def _gained(m: Measure, r: GradedRankings) -> tuple[Ints, Ints, Floats]:
     return r.request[some], r.rank[some], gain[some]
 
 
-def _dcg(m: Measure, request: Ints, rank: Ints, gain: Floats, size: int) -> Floats:
-    return _sum(request, gain * _discounts_within(m, rank), size)
+def dcg(m: Measure, request: Ints, rank: Ints, gain: Floats, size: int) -> Floats:
+    """(size,) discounted sum of the gains within k."""
+    return sum_by_request(request, gain * _discounts_within(m, rank), size)
 
 
 def _discounts_within(m: Measure, rank: Ints) -> Floats:
@@ -180,8 +187,8 @@ def _discounts_within(m: Measure, rank: Ints) -> Floats:
     return np.take(table, np.minimum(rank, last + 1))
 
 
-def _ideal_dcg(m: Measure, r: GradedRankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
-    """The best that a list could gain, of each request; the last three are as `_gained` gives them."""
+def ideal_dcg(m: Measure, r: GradedRankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
+    """The best that a list could gain, of each request; the last three are as `rows_with_gain` gives them."""
     if m.ideal == "max":
         top = gains(m, np.array([m.highest_grade]))[0]
         return np.full(r.size, top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum())
@@ -189,7 +196,7 @@ def _ideal_dcg(m: Measure, r: GradedRankings, request: Ints, rank: Ints, gain: F
         if r.judged is None:
             raise ValueError(f"{m} needs all judgments of each query")
         return _best(m, r.judged.request, gains(m, r.judged.grade), r.judged.count, r.size)
-    kept = _within(m, rank) if m.ideal == "local" else slice(None)
+    kept = rows_within(m, rank) if m.ideal == "local" else slice(None)
     return _best(m, request[kept], gain[kept], None, r.size)
 
 
@@ -227,7 +234,7 @@ def _best_by_counting(
     ideal, below = np.zeros(size), 0.0
     for level in levels:
         request, gain, count = _from(level, request, gain, count)
-        items = _sum(request, None if count is None else count.astype(float), size).astype(np.int64)
+        items = sum_by_request(request, None if count is None else count.astype(float), size).astype(np.int64)
         items = items if m.k is None else np.minimum(items, m.k)
         cumulated = np.r_[0.0, np.cumsum(discounts(m, np.arange(1, items.max(initial=0) + 1)))]
         ideal += (level - below) * cumulated[items]
@@ -240,7 +247,7 @@ def _best_by_sorting(m: Measure, request: Ints, gain: Floats, count: Ints | None
         request, gain = np.repeat(request, count), np.repeat(gain, count)
     order = np.lexsort((-gain, request))
     request, gain = request[order], gain[order]
-    return _dcg(m, request, _ordinal(request, size) + 1, gain, size)
+    return dcg(m, request, _ordinal(request, size) + 1, gain, size)
 
 
 def _ordinal(request: Ints, size: int) -> Ints:
@@ -250,144 +257,50 @@ def _ordinal(request: Ints, size: int) -> Ints:
     return np.arange(len(request)) - starts[request]
 
 
-def _is_relevant(m: Measure, grade: Floats) -> Bools:
-    return grade > 0 if m.rel is None else grade >= m.rel
+def is_relevant(m: Measure, grade: Floats) -> Bools:
+    """(n,) which grades count as relevant in a binary measure."""
+    return grade > 0 if m.rel is None else np.asarray(grade >= m.rel)
 
 
-def _relevant_rows(m: Measure, r: GradedRankings) -> Ints:
-    return np.flatnonzero(_is_relevant(m, r.grade))
+def relevant_rows(m: Measure, r: GradedRankings) -> Ints:
+    return np.flatnonzero(is_relevant(m, r.grade))
 
 
-def _hit_rows(m: Measure, r: GradedRankings) -> Ints:
+def hit_rows(m: Measure, r: GradedRankings) -> Ints:
     """Numbers of the relevant rows within k."""
-    rows = _relevant_rows(m, r)
+    rows = relevant_rows(m, r)
     return rows if m.k is None else rows[r.rank[rows] <= m.k]
 
 
-def _hits(m: Measure, r: GradedRankings) -> Floats:
+def count_hits(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items stand within k, of each request."""
-    return _sum(r.request[_hit_rows(m, r)], None, r.size)
+    return sum_by_request(r.request[hit_rows(m, r)], None, r.size)
 
 
-def _listed(m: Measure, r: GradedRankings) -> Floats:
+def count_listed(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items stand anywhere in the list, of each request."""
-    return _sum(r.request[_relevant_rows(m, r)], None, r.size)
+    return sum_by_request(r.request[relevant_rows(m, r)], None, r.size)
 
 
-def _pool(m: Measure, r: GradedRankings) -> Floats:
+def count_pool(m: Measure, r: GradedRankings) -> Floats:
     """How many relevant items there are to be found, by the measure's ideal."""
     if m.ideal == "global":
         if r.judged is None:
             raise ValueError(f"{m} needs all judgments of each query")
-        relevant = _is_relevant(m, r.judged.grade)
-        return _sum(r.judged.request[relevant], r.judged.count[relevant].astype(float), r.size)
-    return _hits(m, r) if m.ideal == "local" else _listed(m, r)
+        relevant = is_relevant(m, r.judged.grade)
+        return sum_by_request(r.judged.request[relevant], r.judged.count[relevant].astype(float), r.size)
+    return count_hits(m, r) if m.ideal == "local" else count_listed(m, r)
 
 
-def _relevant_in_order(m: Measure, r: GradedRankings) -> tuple[Ints, Ints]:
+def relevant_in_order(m: Measure, r: GradedRankings) -> tuple[Ints, Ints]:
     """(row number, how many relevant stand above) of the relevant rows within k, by request and rank."""
     hit = np.zeros(len(r.rank), bool)
-    hit[_hit_rows(m, r)] = True
+    hit[hit_rows(m, r)] = True
     rows = r.by_rank[hit[r.by_rank]]
     return rows, _ordinal(r.request[rows], r.size)
 
 
-def _score_ndcg(m: Measure, r: GradedRankings) -> Scores:
-    rows = _gained(m, r)
-    found = _ratio(_dcg(m, *rows, r.size), _ideal_dcg(m, r, *rows))
-    if m.ideal != "max":
-        return found
-    # This ideal is made of no data, and so is there where nothing is relevant too.
-    return replace(found, empty=found.empty | (_sum(rows[0], rows[2], r.size) <= 0))
-
-
-def _score_dcg(m: Measure, r: GradedRankings) -> Scores:
-    request, rank, gain = _gained(m, r)
-    return _plain(_dcg(m, request, rank, gain, r.size), _sum(request, gain, r.size) <= 0)
-
-
-def _score_cg(m: Measure, r: GradedRankings) -> Scores:
-    request, rank, gain = _gained(m, r)
-    kept = _within(m, rank)
-    return _plain(_sum(request[kept], gain[kept], r.size), _sum(request, gain, r.size) <= 0)
-
-
-def _score_precision(m: Measure, r: GradedRankings) -> Scores:
-    hits = _hits(m, r)
-    depth = r.shown[None].astype(float) if m.k is None else np.full(r.size, float(m.k))
-    ratio = _ratio(hits, depth)
-    return Scores(ratio.value, _listed(m, r) == 0, hits, depth)
-
-
-def _score_recall(m: Measure, r: GradedRankings) -> Scores:
-    return _ratio(_hits(m, r), _pool(m, r))
-
-
-def _score_map(m: Measure, r: GradedRankings) -> Scores:
-    rows, above = _relevant_in_order(m, r)
-    ratio = _ratio(_sum(r.request[rows], (above + 1) / r.rank[rows], r.size), _pool(m, r))
-    return _plain(ratio.value, ratio.empty)
-
-
-def _score_mrr(m: Measure, r: GradedRankings) -> Scores:
-    rows = _hit_rows(m, r)
-    first = np.full(r.size, np.inf)
-    np.minimum.at(first, r.request[rows], r.rank[rows].astype(float))
-    return _plain(1 / first, _listed(m, r) == 0)
-
-
-def _score_hit_rate(m: Measure, r: GradedRankings) -> Scores:
-    return _plain((_hits(m, r) > 0).astype(float), _listed(m, r) == 0)
-
-
-def _score_err(m: Measure, r: GradedRankings) -> Scores:
-    _check_range(m, r.grade)
-    rows, above = _relevant_in_order(m, r)
-    request, rank = r.request[rows], r.rank[rows]
-    # (2^grade - 1) / 2^max_grade, so written that nothing overflows.
-    stops = np.exp2(r.grade[rows] - m.highest_grade) - np.exp2(-m.highest_grade)
-    value, reached = np.zeros(r.size), np.ones(r.size)
-    # A person reaches an item unless an earlier one satisfied: one step a place, all requests at once.
-    order = np.argsort(above, kind="stable")
-    for step in np.split(order, np.cumsum(np.bincount(above))[:-1]):
-        at, stop = request[step], stops[step]
-        value[at] += reached[at] * stop / rank[step]
-        reached[at] *= 1 - stop
-    return _plain(value, _listed(m, r) == 0)
-
-
-def _score_rbp(m: Measure, r: GradedRankings) -> Scores:
-    p = m.p or 0.8
-    hit = _hit_rows(m, r)
-    value = (1 - p) * _sum(r.request[hit], np.power(p, r.rank[hit] - 1.0), r.size)
-    return _plain(value, _listed(m, r) == 0)
-
-
-def _score_ctr(m: Measure, r: GradedRankings) -> Scores:
-    return _ratio(_hits(m, r), r.shown[m.k].astype(float))
-
-
-def _score_no_results(m: Measure, r: GradedRankings) -> Scores:
-    return _plain((r.shown[None] == 0).astype(float), np.zeros(r.size, bool))
-
-
-def _score_click_position(m: Measure, r: GradedRankings) -> Scores:
-    hit = _hit_rows(m, r)
-    return _ratio(_sum(r.request[hit], r.rank[hit].astype(float), r.size), _hits(m, r))
-
-
-_KERNELS: dict[str, Callable[[Measure, GradedRankings], Scores]] = {
-    "ndcg": _score_ndcg,
-    "dcg": _score_dcg,
-    "cg": _score_cg,
-    "precision": _score_precision,
-    "recall": _score_recall,
-    "map": _score_map,
-    "mrr": _score_mrr,
-    "hit_rate": _score_hit_rate,
-    "err": _score_err,
-    "rbp": _score_rbp,
-    "ctr": _score_ctr,
-    "click_position": _score_click_position,
-    "no_results": _score_no_results,
-}
+def first_relevant(m: Measure, grade: Floats) -> Floats:
+    """1 for the first relevant of a request's items by rank, else 0."""
+    relevant = is_relevant(m, grade)
+    return np.asarray(relevant & (np.cumsum(relevant) == 1), float)

@@ -8,11 +8,15 @@ so it can be changed without computing anything again.
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
+import pkgutil
 import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from importlib.metadata import entry_points
+from typing import Any, Literal
 
 Gain = Literal["linear", "exp2"] | tuple[tuple[float, float], ...]
 Discount = Literal["log2", "jarvelin", "reciprocal"]
@@ -26,84 +30,103 @@ HIGHEST_GAIN = 1e100
 """Gains are summed over lists and requests and the sums are squared: up to here, none of it can overflow."""
 
 
+ALL_EMPTIES: tuple[Empty, ...] = ("skip", "zero", "one")
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a kind of measure accepts and how it is read unless told otherwise."""
+    """All there is to a kind of measure.
 
+    Attributes:
+        option_names: the fields of `Measure` that it takes, with blanks between.
+        score: (measure, `GradedRankings`) -> `Scores`.
+        sql: (measure, `sql.RequestSums`) -> `sql.Formula`, or why its sums cannot be left to a database.
+        terms: (measure, rank, grade) of a request's items by rank -> (gain, weight): what each adds is their product.
+        words: names of gain and weight, of the sum and of what that is divided by; empty where there is none.
+        empty: what a request without a defined value counts as. Where nothing relevant makes it 0/0, it is skipped
+            unless told otherwise; where the formula gives 0, 0 it is.
+        list_length: when the number of items shown must be known.
+        is_of_lists: it is of what was served alone, whatever labels there are, and is better when lower.
+        is_weighted_by_rank: a database computes weights of ranks that lie deeper than a table.
+        what: its row in the reference; `title` says enough without.
+        is_over_pool: what is found is divided by the number of relevant items that there are to be found.
+    """
+
+    name: str
     title: str
     unit: Unit
-    options: frozenset[str]
+    option_names: str
+    score: Callable[[Measure, Any], Any]
+    sql: Callable[[Measure, Any], Any] | str
+    terms: Callable[[Measure, Any, Any], tuple[Any, Any]]
+    words: tuple[str, str, str, str]
     aggregate: Aggregate = "mean"
     empty: Empty = "zero"
     empties: tuple[Empty, ...] = ("skip", "zero")
     ideals: tuple[Ideal, ...] = ()
     list_length: Literal["never", "uncut", "always"] = "never"
+    p: float | None = None
+    needs_max_grade: bool = False
     is_of_lists: bool = False
+    is_weighted_by_rank: bool = False
+    is_over_pool: bool = False
+    what: str = ""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of its options."""
+        return frozenset(self.option_names.split())
 
 
-def _spec(title: str, unit: Unit, options: str, **more: object) -> Spec:
-    return Spec(title, unit, frozenset(options.split()), **more)  # type: ignore[arg-type]
+class _Registry(Mapping[str, Spec]):
+    """Name -> kind of measure: those of `measures.kinds`, then those of packages with an entry point."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Spec] = {}
+        self._is_loaded = False
+
+    def add(self, spec: Spec) -> None:
+        """Make a kind known. Raises ValueError if its name is taken."""
+        if self._known.setdefault(spec.name, spec) is not spec:
+            raise ValueError(f"there are two measures called {spec.name}")
+
+    def remove(self, name: str) -> None:
+        """Forget a kind."""
+        del self._known[name]
+
+    def _load(self) -> dict[str, Spec]:
+        if not self._is_loaded:
+            package = importlib.import_module(KINDS)
+            for module in pkgutil.iter_modules(package.__path__):
+                for value in vars(importlib.import_module(f"{KINDS}.{module.name}")).values():
+                    if isinstance(value, Spec):
+                        self.add(value)
+            for entry in entry_points(group=ENTRY_POINTS):
+                self.add(entry.load())
+            self._is_loaded = True
+        return self._known
+
+    def __getitem__(self, name: str) -> Spec:
+        """The kind of that name. Raises KeyError."""
+        return self._load()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names in the order of the alphabet."""
+        return iter(sorted(self._load()))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._load())
 
 
-_ALL: tuple[Empty, ...] = ("skip", "zero", "one")
+KINDS = "monitor.measures.kinds"
+ENTRY_POINTS = "rankmon.measures"
+"""The group of entry points by which other packages add a `Spec`."""
 
-# Where a request without anything relevant has no defined value (0/0), it is skipped unless told otherwise;
-# where the formula gives 0, 0 it is.
-SPECS: dict[str, Spec] = {
-    "ndcg": _spec(
-        "normalised discounted cumulated gain",
-        "ratio",
-        "gain discount ideal max_grade aggregate empty",
-        empty="skip",
-        empties=_ALL,
-        ideals=("local", "recall", "global", "max"),
-    ),
-    "dcg": _spec("discounted cumulated gain", "gain", "gain discount empty"),
-    "cg": _spec("cumulated gain", "gain", "gain empty"),
-    "precision": _spec("precision", "ratio", "rel empty aggregate", list_length="uncut"),
-    "recall": _spec(
-        "recall",
-        "ratio",
-        "rel ideal empty aggregate",
-        empty="skip",
-        empties=_ALL,
-        ideals=("recall", "global"),
-    ),
-    "map": _spec(
-        "average precision",
-        "ratio",
-        "rel ideal empty",
-        empty="skip",
-        empties=_ALL,
-        ideals=("local", "recall", "global"),
-    ),
-    "mrr": _spec("reciprocal rank", "ratio", "rel empty"),
-    "hit_rate": _spec("hit rate", "ratio", "rel empty"),
-    "err": _spec("expected reciprocal rank", "ratio", "max_grade empty"),
-    "rbp": _spec("rank-biased precision", "ratio", "rel p empty"),
-    "ctr": _spec(
-        "share of shown items that are relevant (clicked)",
-        "ratio",
-        "rel aggregate",
-        aggregate="pooled",
-        empty="skip",
-        empties=("skip",),
-        list_length="always",
-    ),
-    "no_results": _spec("share of requests without results", "ratio", "", empties=("zero",), is_of_lists=True),
-    "click_position": _spec(
-        "mean position of the relevant (clicked) items",
-        "position",
-        "rel aggregate",
-        aggregate="pooled",
-        empty="skip",
-        empties=("skip",),
-    ),
-}
+SPECS = _Registry()
 
 _TEXT = re.compile(r"\s*(?P<name>[a-z_]+)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<k>[^@]+?))?\s*", re.DOTALL)
 _LIKE_ONE = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z_ -]*?)(?:\((?P<options>.*)\))?[\s@_-]*(?P<k>\d*)\s*", re.DOTALL)
-_KNOWN = f"known are {', '.join(SPECS)}, e.g. ndcg@10"
 _DISCOUNTS = ("log2", "jarvelin", "reciprocal")
 
 
@@ -151,7 +174,7 @@ class Measure:
         """Whether a rise is for the worse.
 
         >>> [name for name in SPECS if parse(name if name != "err" else "err(max_grade=1)").is_better_lower]
-        ['no_results', 'click_position']
+        ['click_position', 'no_results']
         """
         return self.is_of_lists or self.spec.unit == "position"
 
@@ -246,7 +269,7 @@ p=None, aggregate='mean', empty='skip')
     if "empty" not in options:
         is_read_so = empty in measure.spec.empties and measure.aggregate == "mean"
         measure = replace(measure, empty=empty if empty is not None and is_read_so else measure.default_empty)
-    if measure.max_grade is None and (measure.ideal == "max" or name == "err"):
+    if measure.max_grade is None and (measure.ideal == "max" or measure.spec.needs_max_grade):
         measure = replace(measure, max_grade=max_grade)
     _check(measure, text)
     return measure
@@ -256,18 +279,22 @@ def _meant(text: str) -> str:
     """The measure that resembles a text which is none, as a question; else all that there are."""
     match = _LIKE_ONE.fullmatch(text)
     if match is None or ("@" in text and not match["k"]):
-        return _KNOWN
+        return _known()
     known = difflib.get_close_matches(match["name"].strip("_- ").replace("-", "_").lower(), SPECS, 1)
     options = f"({match['options']})" if match["options"] else ""
     for meant in [f"{name}{options}{match['k'] and '@'}{match['k']}" for name in known]:
         with suppress(ValueError):
             return f"did you mean {str(parse(meant))!r}?"
-    return _KNOWN
+    return _known()
+
+
+def _known() -> str:
+    return f"known are {', '.join(SPECS)}, e.g. ndcg@10"
 
 
 def _defaults(name: str) -> Measure:
     spec = SPECS[name]
-    return Measure(name, p=0.8 if name == "rbp" else None, aggregate=spec.aggregate, empty=spec.empty)
+    return Measure(name, p=spec.p, aggregate=spec.aggregate, empty=spec.empty)
 
 
 def _cutoff(text: str | None, whole: str) -> int | None:
@@ -343,15 +370,15 @@ def _check(m: Measure, text: str) -> None:
     def refuse(why: str) -> None:
         raise ValueError(f"{text!r}: {why}")
 
-    if m.name == "err" and m.max_grade is None:
-        refuse("err needs the highest grade there can be, e.g. err(max_grade=4)@20")
+    if m.spec.needs_max_grade and m.max_grade is None:
+        refuse(f"{m.name} needs the highest grade there can be, e.g. {m.name}(max_grade=4)@20")
     if m.is_of_lists and m.k is not None:
         refuse(f"{m.name} is of whole lists; leave @{m.k} out")
     if m.ideal == "max" and m.max_grade is None:
         refuse("ideal=max needs the highest grade there can be, e.g. ndcg(ideal=max,max_grade=3)@10")
     if m.ideal == "max" and m.k is None:
         refuse("ideal=max needs a cut-off, e.g. @10")
-    if m.name == "ndcg" and m.max_grade is not None and m.ideal != "max":
+    if "max" in m.spec.ideals and m.max_grade is not None and m.ideal != "max":
         refuse("max_grade goes with ideal=max")
     if m.max_grade is not None and not 0 < m.max_grade <= _limit(m.gain):
         refuse(f"max_grade must be above 0 and at most {_limit(m.gain):g}")

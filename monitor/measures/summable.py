@@ -14,11 +14,6 @@ MOST_GRADES = 12
 USUAL_GRADES = (1.0, 2.0, 3.0, 4.0, 5.0)
 """What grades of a column are taken to be where nothing says so; a bucket with others is read row by row."""
 
-_UNSAID = {
-    "map": "average precision counts the relevant items above each one",
-    "err": "err multiplies along the list",
-}
-
 
 def obstacle(monitor: Monitor) -> str:
     """Why the sums of a monitor cannot be left to its database, whichever that is; empty if they can.
@@ -52,7 +47,7 @@ def _against(measure: Measure) -> str:
         return "its ideal is made of judgments"
     if not measure.is_sparse:
         return "items of grade 0 have a gain"
-    return _UNSAID.get(measure.name, "")
+    return measure.spec.sql if isinstance(measure.spec.sql, str) else ""
 
 
 def grades(monitor: Monitor) -> tuple[float, ...]:

@@ -225,7 +225,7 @@ class _Auditing:
             for kernel in self.kernels:
                 # Single requests do not show whether they are data for a measure that needs no labels, or that
                 # cannot take some of the grades.
-                if (kernel.name == "no_results" and seen.no_sample) or kernel in part.limited:
+                if (kernel.is_of_lists and seen.no_sample) or kernel in part.limited:
                     continue
                 mine = seen.taken_by(kernel).graded
                 by_pull = float(scored(place, kernel)[i]) if part.taken_by(kernel).sampled[i] else nan

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from monitor.measures.kernels import discounts, gains
 from monitor.measures.measure import Measure
+from monitor.measures.sql import Formula
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 
 LONGEST = 60
@@ -20,23 +21,6 @@ where there is no cut-off; a bucket with more is read row by row."""
 LEAST = 1e-150
 """A weight below it is none: PostgreSQL and Redshift refuse to work out what is too small for a float, such as its
 square."""
-
-
-@dataclass(frozen=True)
-class Formula:
-    """One measure of a request, as SQL over its sums; see `kernels.Scores`.
-
-    Attributes:
-        empty: whether the value is undefined, or nothing relevant was there; None if that is where
-            the denominator is 0.
-        value: None if it is numerator / denominator, and undefined where that is 0.
-        numerator, denominator: None where the measure has no pooled reading.
-    """
-
-    empty: Condition | None = None
-    value: Expression | None = None
-    numerator: Expression | None = None
-    denominator: Expression | None = None
 
 
 @dataclass
@@ -67,16 +51,20 @@ class Formulas:
             get: the sum of that name, 0 where the request has no graded row.
             shown: how many different items the request shows down to a rank.
         """
-        return _MAKERS[measure.name](self, measure, get, shown)
+        make = measure.spec.sql
+        assert not isinstance(make, str), make
+        found: Formula = make(measure, _Sums(self, get, shown))
+        return found
 
     # ---- sums over rows ----------------------------------------------------------------------------------------
 
     def total(self, condition: Condition, weight: Expression, whole: bool = False) -> str:
         """Name of the sum of `weight` over the rows that meet the condition."""
         zero = written("0") if whole else self.sql.number(0)
-        return self._named(sa.func.sum(sa.case((condition, weight), else_=zero)))
+        return self.named(sa.func.sum(sa.case((condition, weight), else_=zero)))
 
-    def _named(self, aggregate: Expression) -> str:
+    def named(self, aggregate: Expression) -> str:
+        """Name of an aggregate, the same for the same text."""
         text = str(aggregate.compile(compile_kwargs={"literal_binds": True}))
         name = self._names.setdefault(text, f"s{len(self._names)}")
         self.sums.setdefault(name, aggregate)
@@ -94,6 +82,10 @@ class Formulas:
     def count(self, *conditions: Condition) -> str:
         """Name of the number of rows that meet all conditions."""
         return self.total(sa.and_(*conditions), written("1"), whole=True)
+
+    def hit(self, m: Measure) -> Condition:
+        """Whether a row is relevant and within k."""
+        return sa.and_(self.within(m.k), self.relevant(m))
 
     def hits(self, m: Measure) -> str:
         """Name of the number of relevant rows within k."""
@@ -145,96 +137,78 @@ class Formulas:
         return found
 
 
-Getter = Callable[[str], Expression]
-Shown = Callable[[int | None], Expression]
+@dataclass(frozen=True)
+class _Sums:
+    """`measures.sql.RequestSums` of a database."""
 
+    formulas: Formulas
+    get: Callable[[str], Expression]
+    shows: Callable[[int | None], Expression]
 
-def _ndcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    dcg, ideal = get(f.total(f.within(m.k), f.gain(m) * f.discount(m))), f.ideal(m, get)
-    if m.ideal != "max":
-        return Formula(None, None, dcg, ideal)
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), None, dcg, ideal)
+    @property
+    def sql(self) -> Dialect:
+        return self.formulas.sql
 
+    def number(self, value: float) -> Expression:
+        return self.sql.number(value)
 
-def _dcg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    dcg = get(f.total(f.within(m.k), f.gain(m) * f.discount(m)))
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), dcg)
+    def choose(self, condition: Condition, then: float, otherwise: float) -> Expression:
+        return sa.case((condition, self.number(then)), else_=self.number(otherwise))
 
+    def hits(self, m: Measure) -> Expression:
+        return self.sql.double(self.get(self.formulas.hits(m)))
 
-def _cg(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    gained = get(f.total(f.within(m.k), f.gain(m)))
-    return Formula(get(f.total(f.within(None), f.gain(m))) <= f.sql.number(0), gained)
+    def has_hits(self, m: Measure) -> Condition:
+        return self.get(self.formulas.hits(m)) > written("0")
 
+    def listed(self, m: Measure) -> Expression:
+        return self.sql.double(self.get(self.formulas.listed(m)))
 
-def _precision(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    depth = f.sql.double(shown(None)) if m.k is None else f.sql.number(m.k)
-    hits = f.sql.double(get(f.hits(m)))
-    return Formula(get(f.listed(m)) == written("0"), None, hits, depth)
+    def lists_none(self, m: Measure) -> Condition:
+        return self.get(self.formulas.listed(m)) == written("0")
 
+    def gained(self, m: Measure, is_discounted: bool) -> Expression:
+        f = self.formulas
+        return self.get(f.total(f.within(m.k), f.gain(m) * f.discount(m) if is_discounted else f.gain(m)))
 
-def _recall(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    listed = f.sql.double(get(f.listed(m)))
-    return Formula(None, None, f.sql.double(get(f.hits(m))), listed)
+    def gains_nothing(self, m: Measure) -> Condition:
+        f = self.formulas
+        return self.get(f.total(f.within(None), f.gain(m))) <= self.number(0)
 
+    def ideal(self, m: Measure) -> Expression:
+        return self.formulas.ideal(m, self.get)
 
-def _mrr(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    relevant = sa.and_(f.within(m.k), f.relevant(m))
-    first = get(f._named(sa.func.min(sa.case((relevant, f.rank)))))
-    value = sa.case((first > written("0"), f.sql.number(1) / f.sql.double(first)), else_=f.sql.number(0))
-    return Formula(get(f.listed(m)) == written("0"), value)
+    def first(self, m: Measure) -> Expression:
+        f = self.formulas
+        first = self.get(f.named(sa.func.min(sa.case((f.hit(m), f.rank)))))
+        return sa.case((first > written("0"), self.number(1) / self.sql.double(first)), else_=self.number(0))
 
+    def ranks(self, m: Measure) -> Expression:
+        f = self.formulas
+        return self.get(f.total(f.hit(m), self.sql.double(f.rank)))
 
-def _hit_rate(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    some = get(f.hits(m)) > written("0")
-    value = sa.case((some, f.sql.number(1)), else_=f.sql.number(0))
-    return Formula(get(f.listed(m)) == written("0"), value)
+    def powers(self, m: Measure, base: float) -> Expression:
+        f, last = self.formulas, min(m.k or LONGEST, LONGEST)
+        deepest = 1 + int(log(LEAST) / log(base))
+        weight = self.sql.table(f.rank, 1, [base**i if i < deepest else 0.0 for i in range(last)], 0.0)
+        if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
+            exponent = (self.sql.double(f.rank) - self.number(1)) * self.number(log(base))
+            known, weighs = f.rank <= written(str(last)), f.rank <= written(str(deepest))
+            deeper = sa.func.exp(exponent, type_=sa.Double)
+            weight = sa.case((known, weight), (weighs, deeper), else_=self.number(0))
+        return self.get(f.total(f.hit(m), weight))
 
+    def shown(self, k: int | None) -> Expression:
+        return self.sql.double(self.shows(k))
 
-def _rbp(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    p, last = m.p or 0.8, min(m.k or LONGEST, LONGEST)
-    deepest = 1 + int(log(LEAST) / log(p))
-    weight = f.sql.table(f.rank, 1, [p**i if i < deepest else 0.0 for i in range(last)], 0.0)
-    if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
-        powers = sa.func.exp((f.sql.double(f.rank) - f.sql.number(1)) * f.sql.number(log(p)), type_=sa.Double)
-        known, weighs = f.rank <= written(str(last)), f.rank <= written(str(deepest))
-        weight = sa.case((known, weight), (weighs, powers), else_=f.sql.number(0))
-    total = get(f.total(sa.and_(f.within(m.k), f.relevant(m)), weight))
-    return Formula(get(f.listed(m)) == written("0"), f.sql.number(1 - p) * total)
+    def shows_any(self) -> Condition:
+        return self.shows(None) > written("0")
 
-
-def _ctr(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    depth = f.sql.double(shown(m.k))
-    return Formula(None, None, f.sql.double(get(f.hits(m))), depth)
-
-
-def _click_position(f: Formulas, m: Measure, get: Getter, _: Shown) -> Formula:
-    clicked = sa.and_(f.within(m.k), f.relevant(m))
-    places = get(f.total(clicked, f.sql.double(f.rank)))
-    hits = f.sql.double(get(f.hits(m)))
-    return Formula(None, None, places, hits)
-
-
-def _no_results(f: Formulas, m: Measure, get: Getter, shown: Shown) -> Formula:
-    value = sa.case((shown(None) > written("0"), f.sql.number(0)), else_=f.sql.number(1))
-    return Formula(written("0") == written("1"), value)
-
-
-_MAKERS: dict[str, Callable[[Formulas, Measure, Getter, Shown], Formula]] = {
-    "ndcg": _ndcg,
-    "dcg": _dcg,
-    "cg": _cg,
-    "precision": _precision,
-    "recall": _recall,
-    "mrr": _mrr,
-    "hit_rate": _hit_rate,
-    "rbp": _rbp,
-    "ctr": _ctr,
-    "click_position": _click_position,
-    "no_results": _no_results,
-}
+    def never(self) -> Condition:
+        return written("0") == written("1")
 
 
 def needs_logarithm(measure: Measure) -> bool:
     """Whether a measure takes functions that not every build of SQLite has."""
-    long = measure.k is None or measure.k > LONGEST
-    return long and (measure.name == "rbp" or (measure.name in ("ndcg", "dcg") and measure.discount != "reciprocal"))
+    is_long = measure.k is None or measure.k > LONGEST
+    return is_long and measure.spec.is_weighted_by_rank and measure.discount != "reciprocal"

@@ -19,10 +19,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from monitor.measures.measure import Measure
+from monitor.measures.sql import Formula
 from monitor.measures.summable import grades
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
-from monitor.source.formulas import Formula, Formulas
+from monitor.source.formulas import Formulas
 from monitor.source.label_sql import LabelSQL, is_dirty
 from monitor.source.prepared import Ends, Ready, Template, Templates
 from monitor.source.queries import Queries

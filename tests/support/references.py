@@ -10,7 +10,7 @@ import click
 
 from monitor.cli import cli
 from monitor.config.reference import reference
-from monitor.measures.measure import parse
+from monitor.measures.measure import SPECS, parse
 from monitor.measures.relevance import REASONS
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import COUNTERS, Telemetry
@@ -91,8 +91,28 @@ def refused_rows() -> str:
     return "\n".join([REFUSED.rstrip("\n"), *table(("reason", "what is refused"), rows)]) + "\n"
 
 
+def measures() -> str:
+    """The page of measures as it is written, with the table of all there are."""
+    page = (FOLDER / "measures.md").read_text(encoding="utf-8")
+    before, after = page.split("\n| measure |", 1)
+    return before + "\n".join(table(("measure", "what", "options"), _measures())) + "\n\n" + after.split("\n\n", 1)[1]
+
+
+def _measures() -> Iterator[tuple[str, str, str]]:
+    for name, spec in SPECS.items():
+        text = name + ("(max_grade=4)" if spec.needs_max_grade else "") + ("" if spec.is_of_lists else "@10")
+        what = (spec.what or spec.title) + ("; lower is better" if parse(text).is_better_lower else "")
+        yield f"`{text}`", what, ", ".join(f"`{option}`" for option in spec.option_names.split())
+
+
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"configuration": reference, "commands": commands, "metrics": metrics, "refused-rows": refused_rows}
+    {
+        "configuration": reference,
+        "commands": commands,
+        "metrics": metrics,
+        "refused-rows": refused_rows,
+        "measures": measures,
+    }
 )
 
 

@@ -319,22 +319,6 @@ def _judgments(page: Page) -> Iterator[str]:
 
 
 # Title of the gain, of the weight (empty where it is 1 for all), of their sum, and of what that is divided by.
-_WORDS = {
-    "ndcg": ("gain", "discount", "DCG", "ideal DCG"),
-    "dcg": ("gain", "discount", "DCG", ""),
-    "cg": ("gain", "", "CG", ""),
-    "precision": ("relevant", "", "relevant items", "places"),
-    "recall": ("relevant", "", "relevant items", "relevant items to be found"),
-    "map": ("relevant", "precision there", "sum", "relevant items to be found"),
-    "mrr": ("first relevant", "1 / rank", "sum", ""),
-    "hit_rate": ("first relevant", "", "sum", ""),
-    "err": ("satisfies", "is reached / rank", "sum", ""),
-    "rbp": ("relevant", "(1 - p) p^(rank - 1)", "sum", ""),
-    "ctr": ("relevant", "", "relevant items", "items shown"),
-    "click_position": ("relevant", "its rank", "sum of ranks", "relevant items shown"),
-    "no_results": ("relevant", "", "1 where the list is empty", ""),
-}
-
 _IDEALS = {
     "local": "the items shown within the cut-off, best first",
     "recall": "all logged items, best first",
@@ -345,11 +329,11 @@ _IDEALS = {
 
 def _steps(w: Derivation, counts: bool) -> Iterator[str]:
     """The measure's items, its ideal, and the division that makes the value."""
-    _, _, total, below = _WORDS[w.measure.name]
+    _, _, total, below = w.measure.spec.words
     yield from _terms(w.terms, w.measure) if w.terms else ["no item adds anything"]
     if w.below:
         yield f"{w.below} more with a gain, below the cut-off"
-    if w.measure.name == "ndcg":
+    if "max" in w.measure.spec.ideals:
         yield f"\nideal: {_IDEALS[w.measure.ideal]}" + ("" if w.measure.k is None else f", cut at {w.measure.k}")
         yield from _terms(w.ideal, w.measure) if w.ideal else ["no item has a gain"]
     parts = f"{total} = {_number(w.numerator)}" + (f", {below} = {_number(w.denominator or 0.0)}" if below else "")
@@ -366,7 +350,7 @@ def _value(w: Derivation) -> str:
 
 
 def _terms(terms: Sequence[Term], measure: Measure) -> list[str]:
-    gain, weight, *_ = _WORDS[measure.name]
+    gain, weight, *_ = measure.spec.words
     titles = {"rank": "right", "item": "left", "position": "right", "grade": "right", gain: "right"}
     product = f"{gain} × {weight}" if weight == "discount" else "adds"
     titles |= {weight: "right", product: "right"} if weight else {}

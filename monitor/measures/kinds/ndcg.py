@@ -1,0 +1,91 @@
+"""Discounted cumulated gain, the same without discounts, and over the best that a list could have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from monitor.measures.kernels import (
+    Floats,
+    GradedRankings,
+    Ints,
+    Scores,
+    as_ratio,
+    dcg,
+    discounts,
+    gains,
+    ideal_dcg,
+    plain_scores,
+    rows_with_gain,
+    rows_within,
+    sum_by_request,
+)
+from monitor.measures.measure import ALL_EMPTIES, Measure, Spec
+from monitor.measures.sql import Formula, RequestSums
+
+
+def _score_ndcg(m: Measure, r: GradedRankings) -> Scores:
+    rows = rows_with_gain(m, r)
+    found = as_ratio(dcg(m, *rows, r.size), ideal_dcg(m, r, *rows))
+    if m.ideal != "max":
+        return found
+    # This ideal is made of no data, and so is there where nothing is relevant too.
+    return replace(found, empty=found.empty | (sum_by_request(rows[0], rows[2], r.size) <= 0))
+
+
+def _score_dcg(m: Measure, r: GradedRankings) -> Scores:
+    request, rank, gain = rows_with_gain(m, r)
+    return plain_scores(dcg(m, request, rank, gain, r.size), sum_by_request(request, gain, r.size) <= 0)
+
+
+def _score_cg(m: Measure, r: GradedRankings) -> Scores:
+    request, rank, gain = rows_with_gain(m, r)
+    kept = rows_within(m, rank)
+    return plain_scores(sum_by_request(request[kept], gain[kept], r.size), sum_by_request(request, gain, r.size) <= 0)
+
+
+def _ndcg_sql(m: Measure, s: RequestSums) -> Formula:
+    empty = s.gains_nothing(m) if m.ideal == "max" else None
+    return Formula(empty, None, s.gained(m, True), s.ideal(m))
+
+
+def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
+    return gains(m, grade), np.ones(len(rank)) if m.name == "cg" else discounts(m, rank)
+
+
+NDCG = Spec(
+    "ndcg",
+    "normalised discounted cumulated gain",
+    "ratio",
+    "gain discount ideal max_grade aggregate empty",
+    _score_ndcg,
+    _ndcg_sql,
+    _terms,
+    ("gain", "discount", "DCG", "ideal DCG"),
+    empty="skip",
+    empties=ALL_EMPTIES,
+    ideals=("local", "recall", "global", "max"),
+    is_weighted_by_rank=True,
+)
+DCG = Spec(
+    "dcg",
+    "discounted cumulated gain",
+    "gain",
+    "gain discount empty",
+    _score_dcg,
+    lambda m, s: Formula(s.gains_nothing(m), s.gained(m, True)),
+    _terms,
+    ("gain", "discount", "DCG", ""),
+    is_weighted_by_rank=True,
+)
+CG = Spec(
+    "cg",
+    "cumulated gain",
+    "gain",
+    "gain empty",
+    _score_cg,
+    lambda m, s: Formula(s.gains_nothing(m), s.gained(m, False)),
+    _terms,
+    ("gain", "", "CG", ""),
+)

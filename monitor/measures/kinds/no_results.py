@@ -1,0 +1,28 @@
+"""Share of requests whose list was empty, whatever labels there are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.measures.kernels import GradedRankings, Scores, is_relevant, plain_scores
+from monitor.measures.measure import Measure, Spec
+from monitor.measures.sql import Formula
+
+
+def _score_no_results(m: Measure, r: GradedRankings) -> Scores:
+    return plain_scores((r.shown[None] == 0).astype(float), np.zeros(r.size, bool))
+
+
+NO_RESULTS = Spec(
+    "no_results",
+    "share of requests without results",
+    "ratio",
+    "",
+    _score_no_results,
+    lambda m, s: Formula(s.never(), s.choose(s.shows_any(), 0, 1)),
+    lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
+    ("relevant", "", "1 where the list is empty", ""),
+    empties=("zero",),
+    is_of_lists=True,
+    what="share of requests whose list was empty",
+)

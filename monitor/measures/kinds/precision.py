@@ -1,0 +1,101 @@
+"""Measures that count relevant items: precision, recall, hit rate, click-through rate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.measures.kernels import (
+    Floats,
+    GradedRankings,
+    Ints,
+    Scores,
+    as_ratio,
+    count_hits,
+    count_listed,
+    count_pool,
+    first_relevant,
+    is_relevant,
+    plain_scores,
+)
+from monitor.measures.measure import ALL_EMPTIES, Measure, Spec
+from monitor.measures.sql import Formula, RequestSums
+
+
+def _score_precision(m: Measure, r: GradedRankings) -> Scores:
+    hits = count_hits(m, r)
+    depth = r.shown[None].astype(float) if m.k is None else np.full(r.size, float(m.k))
+    ratio = as_ratio(hits, depth)
+    return Scores(ratio.value, count_listed(m, r) == 0, hits, depth)
+
+
+def _score_recall(m: Measure, r: GradedRankings) -> Scores:
+    return as_ratio(count_hits(m, r), count_pool(m, r))
+
+
+def _score_hit_rate(m: Measure, r: GradedRankings) -> Scores:
+    return plain_scores((count_hits(m, r) > 0).astype(float), count_listed(m, r) == 0)
+
+
+def _score_ctr(m: Measure, r: GradedRankings) -> Scores:
+    return as_ratio(count_hits(m, r), r.shown[m.k].astype(float))
+
+
+def _precision_sql(m: Measure, s: RequestSums) -> Formula:
+    return Formula(s.lists_none(m), None, s.hits(m), s.shown(None) if m.k is None else s.number(m.k))
+
+
+def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
+    return is_relevant(m, grade).astype(float), np.ones(len(rank))
+
+
+PRECISION = Spec(
+    "precision",
+    "precision",
+    "ratio",
+    "rel empty aggregate",
+    _score_precision,
+    _precision_sql,
+    _terms,
+    ("relevant", "", "relevant items", "places"),
+    list_length="uncut",
+    what="relevant items in the first k, divided by k",
+)
+RECALL = Spec(
+    "recall",
+    "recall",
+    "ratio",
+    "rel ideal empty aggregate",
+    _score_recall,
+    lambda m, s: Formula(None, None, s.hits(m), s.listed(m)),
+    _terms,
+    ("relevant", "", "relevant items", "relevant items to be found"),
+    empty="skip",
+    empties=ALL_EMPTIES,
+    ideals=("recall", "global"),
+    what="relevant items in the first k, of all relevant ones",
+)
+HIT_RATE = Spec(
+    "hit_rate",
+    "hit rate",
+    "ratio",
+    "rel empty",
+    _score_hit_rate,
+    lambda m, s: Formula(s.lists_none(m), s.choose(s.has_hits(m), 1, 0)),
+    lambda m, rank, grade: (first_relevant(m, grade), np.ones(len(rank))),
+    ("first relevant", "", "sum", ""),
+    what="whether there is a relevant item",
+)
+CTR = Spec(
+    "ctr",
+    "share of shown items that are relevant (clicked)",
+    "ratio",
+    "rel aggregate",
+    _score_ctr,
+    lambda m, s: Formula(None, None, s.hits(m), s.shown(m.k)),
+    _terms,
+    ("relevant", "", "relevant items", "items shown"),
+    aggregate="pooled",
+    empty="skip",
+    empties=("skip",),
+    list_length="always",
+)

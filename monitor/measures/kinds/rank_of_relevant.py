@@ -1,0 +1,58 @@
+"""Where relevant items stand: one over the rank of the first, and the mean rank of all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.measures.kernels import (
+    GradedRankings,
+    Scores,
+    as_ratio,
+    count_hits,
+    count_listed,
+    first_relevant,
+    hit_rows,
+    is_relevant,
+    plain_scores,
+    sum_by_request,
+)
+from monitor.measures.measure import Measure, Spec
+from monitor.measures.sql import Formula
+
+
+def _score_mrr(m: Measure, r: GradedRankings) -> Scores:
+    rows = hit_rows(m, r)
+    first = np.full(r.size, np.inf)
+    np.minimum.at(first, r.request[rows], r.rank[rows].astype(float))
+    return plain_scores(1 / first, count_listed(m, r) == 0)
+
+
+def _score_click_position(m: Measure, r: GradedRankings) -> Scores:
+    hit = hit_rows(m, r)
+    return as_ratio(sum_by_request(r.request[hit], r.rank[hit].astype(float), r.size), count_hits(m, r))
+
+
+MRR = Spec(
+    "mrr",
+    "reciprocal rank",
+    "ratio",
+    "rel empty",
+    _score_mrr,
+    lambda m, s: Formula(s.lists_none(m), s.first(m)),
+    lambda m, rank, grade: (first_relevant(m, grade), 1 / rank),
+    ("first relevant", "1 / rank", "sum", ""),
+    what="reciprocal rank of the first relevant item",
+)
+CLICK_POSITION = Spec(
+    "click_position",
+    "mean position of the relevant (clicked) items",
+    "position",
+    "rel aggregate",
+    _score_click_position,
+    lambda m, s: Formula(None, None, s.ranks(m), s.hits(m)),
+    lambda m, rank, grade: (is_relevant(m, grade).astype(float), rank.astype(float)),
+    ("relevant", "its rank", "sum of ranks", "relevant items shown"),
+    aggregate="pooled",
+    empty="skip",
+    empties=("skip",),
+)

@@ -1,0 +1,133 @@
+"""A measure costs one file: it is found by configuration, reference, metrics, pull, push-down and explanation."""
+
+import importlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor.cli import run
+from monitor.config import load
+from monitor.measures import kinds
+from monitor.measures.measure import SPECS, parse
+from monitor.measures.summable import obstacle
+from monitor.service.snapshot import Board, take_snapshot
+from monitor.service.telemetry import Telemetry
+from monitor.store import Store
+from monitor.web.exposition import registry
+from tests.support import references
+
+TOY = '''"""A test's."""
+
+import numpy as np
+
+from monitor.measures.kernels import as_ratio, count_hits, is_relevant, plain_scores
+from monitor.measures.measure import Spec
+from monitor.measures.sql import Formula
+
+
+def score(m, rankings):
+    return plain_scores(m.k - count_hits(m, rankings), np.zeros(rankings.size, bool))
+
+
+def terms(m, rank, grade):
+    return is_relevant(m, grade).astype(float), -np.ones(len(rank))
+
+
+MISSES = Spec(
+    "misses", "places without a relevant item", "gain", "rel", score,
+    lambda m, s: Formula(s.never(), s.number(m.k) + s.number(-1) * s.hits(m)), terms,
+    ("relevant", "takes", "misses", ""), empties=("zero",),
+)
+UNSUMMED = Spec(
+    "unsummed", "the same, row by row", "gain", "rel", score, "a toy has no sums", terms, ("", "", "", ""),
+    empties=("zero",),
+)
+'''
+
+CONFIG = """
+store: {{url: "sqlite:///store.db"}}
+sources: {{shop: {{url: "sqlite:///shop.db"}}}}
+monitors:
+  - name: shop
+    source: shop
+    rankings:
+      {{table: rankings, request: request, item: item, position: position, time: {{column: time, format: epoch_s}}}}
+    relevance: {{column: {{grade: grade, max_grade: 1}}}}
+    measures: [misses@3]
+    windows: [1h]
+    engine: {engine}
+"""
+HOUR = 3600
+START = 1_767_225_600
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a log of three requests, of which one item, none and three of three are relevant."""
+    (tmp_path / "toy.py").write_text(TOY, encoding="utf-8")
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
+    monkeypatch.setattr(SPECS, "_is_loaded", False)
+    monkeypatch.chdir(tmp_path)
+    with sqlite3.connect("shop.db") as log:
+        log.execute("CREATE TABLE rankings (request TEXT, item TEXT, position INTEGER, time INTEGER, grade INTEGER)")
+        grades = {"a": (0, 1, 0), "b": (0, 0, 0), "c": (1, 1, 1)}
+        rows = [(r, f"i{n}", n + 1, START + 60, g) for r, of in grades.items() for n, g in enumerate(of)]
+        log.executemany("INSERT INTO rankings VALUES (?, ?, ?, ?, ?)", rows)
+    log.close()
+    yield tmp_path
+    for name in ("misses", "unsummed"):
+        SPECS.remove(name)
+
+
+@pytest.mark.parametrize("engine", ["pull", "pushdown"])
+def test_a_measure_is_configured_read_either_way_shown_and_explained(
+    toy: Path, engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = toy / "rankmon.yaml"
+    config.write_text(CONFIG.format(engine=engine), encoding="utf-8")
+    assert run(["backfill", "-c", str(config), "--from", "2026-01-01", "--to", "2026-01-01T01:00Z"]) == 0
+    (monitor,), store = load(config, {}).monitors, Store(load(config, {}).store.url)
+    history = store.history(monitor.definition(parse("misses@3")), 0, START + HOUR)
+    assert history.sums[0, 0, :3].tolist() == [3, 0, 2 + 3 + 0]
+    board = Board()
+    board.publish(take_snapshot(monitor, store, START + HOUR))
+    store.close()
+    families = {family.name: family.documentation for family in registry(board, Telemetry()).collect()}
+    assert "places without a relevant item" in families["rankmon_misses"]
+    capsys.readouterr()
+    assert run(["inspect", "a", "-c", str(config)]) == 0
+    said = capsys.readouterr().out
+    assert "misses@3 = misses = 2.0" in said
+    assert "takes" in said
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_measure_stands_in_the_reference_and_in_the_message_about_unknown_ones() -> None:
+    assert "| `misses@10` | places without a relevant item | `rel` |" in references.measures()
+    assert str(parse("misses(rel=2)@3")) == "misses(rel=2)@3"
+    with pytest.raises(ValueError, match=r"known are .*misses"):
+        parse("quality!")
+
+
+def test_a_measure_without_sums_is_not_pushed_down_and_says_why(toy: Path) -> None:
+    config = toy / "rankmon.yaml"
+    config.write_text(CONFIG.format(engine="auto").replace("misses@3", "unsummed@3"), encoding="utf-8")
+    (monitor,) = load(config, {}).monitors
+    assert obstacle(monitor) == "unsummed@3: a toy has no sums"
+
+
+def test_an_entry_point_of_another_package_adds_a_measure(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        def load(self) -> object:
+            (packages := toy / "packages").mkdir(exist_ok=True)
+            (packages / "foreign.py").write_text(TOY.replace('"misses"', '"foreign"'), encoding="utf-8")
+            monkeypatch.syspath_prepend(packages)
+            return importlib.import_module("foreign").MISSES
+
+    monkeypatch.setattr(
+        "monitor.measures.measure.entry_points", lambda group: [Entry()] * (group == "rankmon.measures")
+    )
+    assert parse("foreign@3").spec.title == "places without a relevant item"
+    SPECS.remove("foreign")
