@@ -46,8 +46,8 @@ def _score_cg(m: Measure, r: GradedRankings) -> Scores:
 
 
 def _ndcg_sql(m: Measure, s: RequestSums) -> Formula:
-    empty = s.gains_nothing(m) if m.ideal == "max" else None
-    return Formula(empty, None, s.gained(m, True), s.ideal(m))
+    gained, ideal = s.gained(m, True), s.ideal(m)
+    return Formula(numerator=gained, denominator=ideal, empty=s.gains_nothing(m) if m.ideal == "max" else None)
 
 
 def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
@@ -74,7 +74,7 @@ DCG = Spec(
     "gain",
     "gain discount empty",
     _score_dcg,
-    lambda m, s: Formula(s.gains_nothing(m), s.gained(m, True)),
+    lambda m, s: Formula(value=s.gained(m, True), empty=s.gains_nothing(m)),
     _terms,
     ("gain", "discount", "DCG", ""),
     is_weighted_by_rank=True,
@@ -85,7 +85,7 @@ CG = Spec(
     "gain",
     "gain empty",
     _score_cg,
-    lambda m, s: Formula(s.gains_nothing(m), s.gained(m, False)),
+    lambda m, s: Formula(value=s.gained(m, False), empty=s.gains_nothing(m)),
     _terms,
     ("gain", "", "CG", ""),
 )

@@ -19,7 +19,7 @@ NO_RESULTS = Spec(
     "ratio",
     "",
     _score_no_results,
-    lambda m, s: Formula(s.never(), s.choose(s.shows_any(), 0, 1)),
+    lambda m, s: Formula(value=s.choose(s.shows_any(), 0, 1), empty=s.never()),
     lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
     ("relevant", "", "1 where the list is empty", ""),
     empties=("zero",),

@@ -41,7 +41,8 @@ def _score_ctr(m: Measure, r: GradedRankings) -> Scores:
 
 
 def _precision_sql(m: Measure, s: RequestSums) -> Formula:
-    return Formula(s.lists_none(m), None, s.hits(m), s.shown(None) if m.k is None else s.number(m.k))
+    places = s.shown(None) if m.k is None else s.number(m.k)
+    return Formula(numerator=s.hits(m), denominator=places, empty=s.lists_none(m))
 
 
 def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
@@ -66,7 +67,7 @@ RECALL = Spec(
     "ratio",
     "rel ideal empty aggregate",
     _score_recall,
-    lambda m, s: Formula(None, None, s.hits(m), s.listed(m)),
+    lambda m, s: Formula(denominator=s.listed(m), numerator=s.hits(m)),
     _terms,
     ("relevant", "", "relevant items", "relevant items to be found"),
     empty="skip",
@@ -80,7 +81,7 @@ HIT_RATE = Spec(
     "ratio",
     "rel empty",
     _score_hit_rate,
-    lambda m, s: Formula(s.lists_none(m), s.choose(s.has_hits(m), 1, 0)),
+    lambda m, s: Formula(value=s.choose(s.has_hits(m), 1, 0), empty=s.lists_none(m)),
     lambda m, rank, grade: (first_relevant(m, grade), np.ones(len(rank))),
     ("first relevant", "", "sum", ""),
     what="whether there is a relevant item",
@@ -91,7 +92,7 @@ CTR = Spec(
     "ratio",
     "rel aggregate",
     _score_ctr,
-    lambda m, s: Formula(None, None, s.hits(m), s.shown(m.k)),
+    lambda m, s: Formula(numerator=s.hits(m), denominator=s.shown(m.k)),
     _terms,
     ("relevant", "", "relevant items", "items shown"),
     aggregate="pooled",

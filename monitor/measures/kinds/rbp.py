@@ -30,7 +30,7 @@ def _score_rbp(m: Measure, r: GradedRankings) -> Scores:
 
 def _sql(m: Measure, s: RequestSums) -> Formula:
     p = m.p or PERSISTENCE
-    return Formula(s.lists_none(m), s.number(1 - p) * s.powers(m, p))
+    return Formula(value=s.number(1 - p) * s.powers(m, p), empty=s.lists_none(m))
 
 
 def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
