@@ -13,7 +13,7 @@ from monitor.errors import SourceError
 from monitor.measures.summable import grades
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import Database, Statement
-from monitor.source.parallel import InPieces
+from monitor.source.parallel import ParallelReader
 from monitor.source.pull import Pull, open_pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.source.recurring import ReusedIds
@@ -75,7 +75,7 @@ def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
     return PushDown(monitor, database, is_bound=monitor.engine == "pushdown")
 
 
-def open_reader(monitor: Monitor, database: Database) -> Pull | InPieces:
+def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
     """The same, for whoever reads long stretches too, and day after day: what is odd of ids is logged.
 
     Raises:
@@ -84,7 +84,7 @@ def open_reader(monitor: Monitor, database: Database) -> Pull | InPieces:
     source = open_source(monitor, database)
     pull = source.pull if isinstance(source, PushDown) else source
     pull.reused = ReusedIds(monitor)
-    return InPieces(source) if isinstance(source, PushDown) else source
+    return ParallelReader(source) if isinstance(source, PushDown) else source
 
 
 def explained(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:

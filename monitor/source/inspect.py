@@ -30,7 +30,7 @@ from monitor.measures.relevance import GradeLimits
 from monitor.series.partials import bucket_of
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import has_enum_types
-from monitor.source.queries import Condition, Queries, kinds_of, untyped
+from monitor.source.queries import Condition, Queries, event_types, untyped
 from monitor.source.recurring import servings
 from monitor.source.requests import is_same
 from monitor.source.times import to_micros
@@ -210,7 +210,7 @@ class _Look:
         shown = sa.select(q.request, q.item).where(*self._here).distinct().subquery("shown")
         request, item = shown.c
         time = e[recipe.time.column]
-        kind, kinds = q.kind(recipe, q.labels), kinds_of(recipe)
+        kind, kinds = q.kind(recipe, q.labels), event_types(recipe)
         more = [_or_null(e, recipe.type), _or_null(e, recipe.value), sa.null() if kind is None else kind]
         found = (
             sa.select(e[recipe.item], time, item, *more)

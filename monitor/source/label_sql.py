@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from monitor.measures.summable import grades
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
-from monitor.source.queries import Queries, kinds_of
+from monitor.source.queries import Queries, event_types
 from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
 
@@ -208,7 +208,7 @@ class LabelSQL:
             is_number = [self.sql.is_finite(value), *stored[:1]]
             read = self.sql.as_read(value, q.types.labels.get(str(recipe.value)))
             dirt += stored[1:]
-        kind, names = q.kind(recipe, e), kinds_of(recipe)
+        kind, names = q.kind(recipe, e), event_types(recipe)
         cases = []
         for rule in sorted(recipe.rules, key=lambda rule: -(rule.grade or 0)):
             met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]

@@ -27,7 +27,7 @@ from monitor.measures.relevance import (
 )
 from monitor.series.readings import MICROS
 from monitor.source.engine import Reader
-from monitor.source.queries import Queries, kinds_of
+from monitor.source.queries import Queries, event_types
 from monitor.source.requests import Requests, ids_in
 from monitor.source.times import Blocks, Instants, to_micros
 from monitor.types import Column, Events, Judgments, Monitor
@@ -193,7 +193,7 @@ class Labelling:
 
     def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
         """The types of the events `kept` as the rules write them; None for those that the rules do not name."""
-        names = [*kinds_of(recipe), None]
+        names = [*event_types(recipe), None]
         return np.array([names[-1 if numbers[i] is None else int(numbers[i])] for i in kept.tolist()], dtype=object)
 
     # ---- judgments ---------------------------------------------------------------------------------------------

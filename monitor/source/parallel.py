@@ -26,7 +26,7 @@ MARGINS = 4
 """How many times longer a piece is than what is gone through around it."""
 
 
-class InPieces:
+class ParallelReader:
     """Reads long stretches in pieces, by two transactions at once; by `max_concurrent: 1` it never does.
 
     How long a stretch is going to take it knows from the one before; the first is read in two pieces. No more

@@ -113,7 +113,7 @@ class Ready(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Template:
+class PreparedStatement:
     """A statement as the driver takes it, but for the ends of the read.
 
     Attributes:
@@ -127,7 +127,7 @@ class Template:
     order: Sequence[str] | None
 
     @classmethod
-    def of(cls, statement: sa.Executable, dialect: sa.Dialect, ends: Ends) -> Template | None:
+    def of(cls, statement: sa.Executable, dialect: sa.Dialect, ends: Ends) -> PreparedStatement | None:
         """None if the statement is not the same for all reads of the kind, or its driver does not take values as is."""
         assert isinstance(statement, sa.ClauseElement)
         compiled: Any = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
@@ -152,14 +152,14 @@ def _is_changed(parameter: sa.BindParameter[Any], dialect: sa.Dialect) -> bool:
     return parameter.type.dialect_impl(dialect).bind_processor(dialect) is not None
 
 
-class Templates:
+class PreparedStatements:
     """Statements by the kind of read that they are for. Several threads may ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[object, Template | None] = {}
+        self._made: dict[object, PreparedStatement | None] = {}
 
-    def of(self, kind: object, make: Callable[[], Template | None]) -> Template | None:
+    def of(self, kind: object, make: Callable[[], PreparedStatement | None]) -> PreparedStatement | None:
         """The one of a kind, made if there is none yet; None if there cannot be one."""
         with self._lock:
             if kind not in self._made:

@@ -83,7 +83,7 @@ def refused_rows(counts: Any, shown: Any, nothing: Sequence[Any]) -> dict[str, A
     }
 
 
-def kinds_of(recipe: Events) -> list[str]:
+def event_types(recipe: Events) -> list[str]:
     """The types of events that the rules name, in one order."""
     return sorted({r.type for r in recipe.rules if r.type is not None})
 
@@ -295,20 +295,22 @@ class Queries:
         inside = self.sql.between(self.labels.c[recipe.time.column], recipe.time, since, until)
         if recipe.type is None or any(r.type is None for r in recipe.rules):
             return inside
-        return sa.and_(inside, self._type(recipe.type, self.labels).in_([untyped(kind) for kind in kinds_of(recipe)]))
+        return sa.and_(
+            inside, self._type(recipe.type, self.labels).in_([untyped(kind) for kind in event_types(recipe)])
+        )
 
     def _type(self, name: str, events: sa.FromClause) -> ColumnElement[Any]:
         """The type of an event, as something that is compared with any text."""
         return sa.cast(events.c[name], sa.Text) if self.has_enum_types else events.c[name]
 
     def kind(self, recipe: Events, events: sa.FromClause) -> ColumnElement[Any] | None:
-        """Which of `kinds_of` the type of an event is, NULL where it is none; None where the recipe has no types.
+        """Which of `event_types` the type of an event is, NULL where it is none; None where the recipe has no types.
 
         The database says so, not we: it may pad a text, go by a collation, or have the type as a number or an enum.
         """
         if recipe.type is None:
             return None
-        column, kinds = self._type(recipe.type, events), kinds_of(recipe)
+        column, kinds = self._type(recipe.type, events), event_types(recipe)
         cases: list[Any] = [(column == untyped(kind), sa.literal_column(str(i))) for i, kind in enumerate(kinds)]
         return sa.case(*cases) if cases else sa.null()
 

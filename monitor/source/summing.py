@@ -25,7 +25,7 @@ from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formulas
 from monitor.source.label_sql import LabelSQL, is_dirty
-from monitor.source.prepared import Ends, Ready, Template, Templates
+from monitor.source.prepared import Ends, PreparedStatement, PreparedStatements, Ready
 from monitor.source.queries import Queries
 from monitor.source.ranking_sql import Place, RankingSQL
 from monitor.source.times import Blocks
@@ -79,7 +79,7 @@ class Summing:
 
     queries: Queries
     is_thorough: bool = True
-    _templates: Templates = field(default_factory=Templates, compare=False, repr=False)
+    _prepared: PreparedStatements = field(default_factory=PreparedStatements, compare=False, repr=False)
 
     @property
     def sql(self) -> Dialect:
@@ -157,12 +157,12 @@ class Summing:
         shape = self._shape(since, until)
         if shape is None:
             return self.cells(since, until)
-        template = self._templates.of((self.is_thorough, shape), partial(self._template, since, until))
-        return self.cells(since, until) if template is None else template.ready(since, until)
+        prepared = self._prepared.of((self.is_thorough, shape), partial(self._prepare, since, until))
+        return self.cells(since, until) if prepared is None else prepared.ready(since, until)
 
-    def _template(self, since: int, until: int) -> Template | None:
+    def _prepare(self, since: int, until: int) -> PreparedStatement | None:
         ends = Ends((since, until))
-        return Template.of(self.cells(*ends.marks), self.queries.dialect, ends)
+        return PreparedStatement.of(self.cells(*ends.marks), self.queries.dialect, ends)
 
     def _shape(self, since: int, until: int) -> tuple[bool, bool] | None:
         """What `cells` of two reads must have in common that these differ in parameters alone.

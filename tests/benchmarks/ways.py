@@ -17,7 +17,7 @@ from monitor.database_url import parse_url
 from monitor.series.partials import read_as
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.source.engine import Database
-from monitor.source.parallel import InPieces
+from monitor.source.parallel import ParallelReader
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.types import OVERALL, Events, Monitor, TimeColumn
@@ -107,7 +107,7 @@ def backfill(
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(place.monitor.name) as lease:
         source = way(place.monitor, database)
-        reader = InPieces(source) if isinstance(source, PushDown) else source
+        reader = ParallelReader(source) if isinstance(source, PushDown) else source
         *_, done = run_backfill(place.monitor, now, span, reader, store, lease, BatchSize())
     history = store.history(place.monitor.definition(NDCG), *span)
     value = float(read_as(NDCG, history.slice(OVERALL).sum(axis=0)))

@@ -15,7 +15,7 @@ from monitor.database_url import parse_url
 from monitor.series.partials import Partials, to_partials
 from monitor.series.readings import Aggregates
 from monitor.source.engine import Database
-from monitor.source.parallel import InPieces
+from monitor.source.parallel import ParallelReader
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.types import EventRule, Monitor, Recipe
@@ -150,7 +150,7 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
     )
     one, other = (to_partials(a, monitored.bucket, kernels, monitored.slices, {}) for a in answers)
     if database.sql.by_one_processor:
-        pieces = InPieces(pushdown, cut_from=0, margins=0).read(since, until)
+        pieces = ParallelReader(pushdown, cut_from=0, margins=0).read(since, until)
         added_up = to_partials(pieces, monitored.bucket, kernels, monitored.slices, {})
         assert_same(added_up, other, f"in pieces, {monitored.recipe}")
     thorough = PushDown(monitored, database, is_bound=True)
@@ -180,7 +180,7 @@ def every_way(monitored: Monitor, database: Database) -> dict[str, Partials]:
     """The partials by the database and by the pull, of one bucket after the other and of several at once."""
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
     sums, pull = PushDown(monitored, database, is_bound=True), Pull(monitored, database)
-    pieces = InPieces(PushDown(monitored, database, is_bound=True), cut_from=0, margins=0)
+    pieces = ParallelReader(PushDown(monitored, database, is_bound=True), cut_from=0, margins=0)
     found = {}
     for source, buckets in ((sums, 1), (sums, BUCKETS), (pull, 1), (pull, 3), (pull, BUCKETS), (pieces, BUCKETS)):
         edges = [*range(START, END, buckets * BUCKET), END]

@@ -29,7 +29,7 @@ from monitor.source.dialects import dialect_of, known_dialects
 from monitor.source.dialects.base import Dialect
 from monitor.source.dialects.postgresql import PostgreSQL
 from monitor.source.engine import Database, Reader
-from monitor.source.parallel import InPieces
+from monitor.source.parallel import ParallelReader
 from monitor.source.prepared import Ready
 from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import TRIAL, PushDown, why_not
@@ -383,7 +383,7 @@ def test_that_items_are_counted_now_is_told_once(
 
     monkeypatch.setattr(Reader, "rows_of", at_once)
     with caplog.at_level("INFO"):
-        answer = InPieces(reader, cut_from=0, margins=0).read(START, END)
+        answer = ParallelReader(reader, cut_from=0, margins=0).read(START, END)
     assert isinstance(answer, tuple)
     assert [len(part.read) for part in answer if isinstance(part, Aggregates)] == [1, 1], "all is odd"
     assert caplog.text.count("fast path disabled") == 1

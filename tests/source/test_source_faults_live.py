@@ -18,7 +18,7 @@ from monitor.service.cycle import BatchSize, read_partials
 from monitor.source.choice import open_reader
 from monitor.source.dialects import base
 from monitor.source.engine import Database
-from monitor.source.parallel import InPieces
+from monitor.source.parallel import ParallelReader
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.store import Store
@@ -145,7 +145,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.database = Database("s", parse_url(self.url or self.scene.url, None), 50)
         source = open_reader(watched(self.way), self.database)
-        assert isinstance(source, Pull if self.way == "pull" else InPieces)
+        assert isinstance(source, Pull if self.way == "pull" else ParallelReader)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
         self.bench.source.before_reading = self._before
         self.bench.runner._batch_size = BatchSize(buckets=1, most=1)
@@ -271,7 +271,7 @@ def test_a_statement_that_somebody_ended_is_read_again(
 def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
     database = Database("s", parse_url(scene.url, None), 50)
     made = watched("pushdown")
-    source = InPieces(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
+    source = ParallelReader(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
     expected, ended = read_partials(made, source, START, END, {}), list[int]()
 
     def end_them() -> None:

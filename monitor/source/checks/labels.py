@@ -16,7 +16,7 @@ from monitor.source.checks.rankings import FEWEST_GRADES, OF_GRADES
 from monitor.source.checks.remarks import FEWEST, NOTABLE, Remark, percent, shown
 from monitor.source.checks.sample import DAY, MOST_TYPES, OPTIONAL, Sample, and_more
 from monitor.source.engine import Reader
-from monitor.source.queries import Queries, kinds_of
+from monitor.source.queries import Queries, event_types
 from monitor.source.recurring import OFTEN, OWN_ID, harm, servings
 from monitor.source.requests import ids_in
 from monitor.source.times import Blocks, Floats, Ints, to_micros
@@ -55,7 +55,7 @@ def check_types(sample: Sample) -> Iterator[Remark]:
     if not isinstance(recipe, Events) or events is None or recipe.type is None or not events.types:
         return
     every = sum(count for _, _, count in events.types)
-    kinds, seen = kinds_of(recipe), {kind for _, kind, _ in events.types}
+    kinds, seen = event_types(recipe), {kind for _, kind, _ in events.types}
     there = ", ".join(f"{shown(type_)} ({percent(count, every)})" for type_, _, count in events.types[:MOST_TYPES])
     for index, rule in enumerate(recipe.rules):
         if rule.type is not None and kinds.index(rule.type) not in seen:

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import mysql, oracle, postgresql, sqlite
 from monitor.database_url import parse_url
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import ColumnTypes, Database
-from monitor.source.prepared import Ends, Mark, Ready, Template, Templates, rounded_down, rounded_up
+from monitor.source.prepared import Ends, Mark, PreparedStatement, PreparedStatements, Ready, rounded_down, rounded_up
 from monitor.source.pushdown import PushDown
 from monitor.source.queries import Queries
 from monitor.source.summing import Summing
@@ -166,8 +166,8 @@ def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> Non
     table = sa.table("t", sa.column("at"))
     instant = dialect_of(dialect.name).instant
     from_an_end = sa.select(table.c.at).where(table.c.at >= instant(NATIVE, since))
-    assert Template.of(from_an_end, dialect, ends) is not None
-    assert Template.of(from_an_end.where(table.c.at < instant(NATIVE, START + 7)), dialect, ends) is None
+    assert PreparedStatement.of(from_an_end, dialect, ends) is not None
+    assert PreparedStatement.of(from_an_end.where(table.c.at < instant(NATIVE, START + 7)), dialect, ends) is None
 
 
 def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
@@ -176,7 +176,7 @@ def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
     table = sa.table("t", sa.column("at", sa.DateTime()))
     instant = dialect_of(dialect.name).instant
     from_an_end = sa.select(table.c.at).where(table.c.at >= instant(NATIVE, since))
-    assert Template.of(from_an_end, dialect, ends) is None
+    assert PreparedStatement.of(from_an_end, dialect, ends) is None
 
 
 @pytest.mark.parametrize("name", ["end", "instant", "50 %", "a:b", "is it?", "%(end_1)s"])
@@ -219,16 +219,16 @@ def test_a_statement_is_made_once_for_reads_one_after_the_other(
 
 
 def test_threads_wait_for_the_one_that_makes_it() -> None:
-    templates, made = Templates(), list[int]()
+    statements, made = PreparedStatements(), list[int]()
     together = threading.Barrier(8, timeout=20)
 
-    def make() -> Template:
+    def make() -> PreparedStatement:
         made.append(1)
-        return Template("", {}, {}, None)
+        return PreparedStatement("", {}, {}, None)
 
     def ask() -> None:
         together.wait()
-        assert templates.of("kind", make) is templates.of("kind", make)
+        assert statements.of("kind", make) is statements.of("kind", make)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

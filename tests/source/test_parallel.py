@@ -16,7 +16,7 @@ from monitor.series.partials import effort
 from monitor.series.readings import Answer
 from monitor.service.cycle import read_partials
 from monitor.source.engine import Database
-from monitor.source.parallel import MARGINS, InPieces
+from monitor.source.parallel import MARGINS, ParallelReader
 from monitor.source.pushdown import TRIAL, PushDown
 from tests.source.test_pushdown_ways import EPOCH, fill, small
 from tests.support.logs import ATTRIBUTION, BUCKET, END, SPAN, START, events
@@ -54,7 +54,7 @@ def url(tmp_path: Path) -> str:
 def test_two_pieces_are_read_at_the_same_time(url: str) -> None:
     together = threading.Barrier(2, timeout=20)
     watched = Watched(url, before=lambda *_: together.wait())
-    found = InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    found = ParallelReader(watched.source, cut_from=0, margins=0).read(START, END)
     assert sorted(watched.asked) == [(START, MIDDLE), (MIDDLE, END)]
     assert isinstance(found, tuple)
     assert [(part.since, part.until) for part in found] == [(START, MIDDLE), (MIDDLE, END)]
@@ -62,7 +62,7 @@ def test_two_pieces_are_read_at_the_same_time(url: str) -> None:
 
 def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(url: str) -> None:
     watched = Watched(url)
-    source = InPieces(watched.source, cut_from=0, margins=0)
+    source = ParallelReader(watched.source, cut_from=0, margins=0)
     source.read(START + 1, END)
     assert sorted(watched.asked) == [(START + 1, MIDDLE), (MIDDLE, END)]
     for until in (START + BUCKET, START + 3 * BUCKET):  # of which a half is shorter than the attribution
@@ -72,7 +72,7 @@ def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(
 
 def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
     watched, part = Watched(url), (START, START + 3 * BUCKET)
-    source = InPieces(watched.source, cut_from=effort(watched.source.read(START, END)) + 1, margins=0)
+    source = ParallelReader(watched.source, cut_from=effort(watched.source.read(START, END)) + 1, margins=0)
 
     def asked(since: int, until: int) -> list[tuple[int, int]]:
         watched.asked.clear()
@@ -90,7 +90,7 @@ def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
 @pytest.mark.parametrize("pieces", [0.3, 2, 3, 4.9, 11, 400])
 def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int, length: int, pieces: float) -> None:
     until = START + length * BUCKET
-    found = InPieces(Watched(url).source, piece=100, margins=0)._cut(since, until, 100 * pieces)
+    found = ParallelReader(Watched(url).source, piece=100, margins=0)._cut(since, until, 100 * pieces)
     assert [found[0][0], *(end for _, end in found)] == [*(start for start, _ in found), until]
     assert all(end % BUCKET == 0 for _, end in found[:-1])
     lengths = [end - start for start, end in found]
@@ -104,14 +104,14 @@ def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int
 @pytest.mark.parametrize(("attribution", "pieces"), [(0, 8), (900, 8), (1800, 4), (9000, 1)])
 def test_what_is_gone_through_around_a_piece_is_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
     source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url, None), 60))
-    found = InPieces(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
+    found = ParallelReader(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
     assert len(found) == pieces
     assert all(end - start >= MARGINS * (attribution + 2 * SPAN) for start, end in found) or pieces == 1
 
 
 def test_where_one_transaction_is_allowed_a_read_is_one(url: str) -> None:
     watched = Watched(url, most=1)
-    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    ParallelReader(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.asked == [(START, END)]
 
 
@@ -119,7 +119,7 @@ def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
     watched = Watched(url)
     watched.source.is_bound = False
     watched.source._yield(60, "it could not sum up")
-    InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+    ParallelReader(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.asked == [(START, END)]
 
 
@@ -132,7 +132,7 @@ def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> 
         return ()
 
     source.read = MethodType(read, source)  # type: ignore[method-assign]
-    InPieces(source, cut_from=0, margins=0).read(START, END)
+    ParallelReader(source, cut_from=0, margins=0).read(START, END)
     assert asked == [(START, END)]
 
 
@@ -158,7 +158,7 @@ def test_a_piece_that_fails_fails_the_read_when_the_other_is_done(
 
     watched = Watched(url, before=before)
     with pytest.raises(becomes, match=str(error)):
-        InPieces(watched.source, cut_from=0, margins=0).read(START, END)
+        ParallelReader(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.done == [other]
 
 
@@ -169,7 +169,7 @@ def test_after_a_failure_no_more_pieces_are_begun(url: str) -> None:
         time.sleep(0.2)
 
     watched = Watched(url, before=before)
-    source = InPieces(watched.source, cut_from=0, piece=1, margins=0)
+    source = ParallelReader(watched.source, cut_from=0, piece=1, margins=0)
     source._per_second = 1.0
     with pytest.raises(SourceError, match="the server is away"):
         source.read(START, START + 60 * BUCKET)
@@ -187,7 +187,7 @@ def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(u
         beside.release()
 
     watched = Watched(url, before=before)
-    found = read_partials(small(), InPieces(watched.source, cut_from=0, margins=0), START, END, {})
+    found = read_partials(small(), ParallelReader(watched.source, cut_from=0, margins=0), START, END, {})
     assert {(START, MIDDLE), (MIDDLE, END)} <= {*watched.done}
     assert found.traffic.keys() >= {(start, "", "") for start in range(START, END, BUCKET)}
 
