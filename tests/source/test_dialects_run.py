@@ -29,7 +29,7 @@ from monitor.source.pushdown import PushDown
 from monitor.source.queries import Queries
 from monitor.source.summing import Summing
 from monitor.types import Monitor, Slice
-from tests.source.test_dialects import DIALECTS, dialect_of
+from tests.source.test_dialects import DIALECTS, compiler_of
 from tests.source.test_pushdown import Mild, measures, recipe_of
 from tests.source.test_source import assert_same
 from tests.support.engines import duckdb_over_parquet
@@ -102,7 +102,7 @@ class ForeignPull(Pull):
 
     @contextmanager
     def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Any, Queries]]:
-        dialect = dialect_of(self.name)
+        dialect = compiler_of(self.name)
         with super().reading(False, is_checked) as (reader, queries):
             found = replace(queries, dialect=dialect)
             yield Translator(reader, self.name, dialect), found
