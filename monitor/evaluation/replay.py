@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +24,7 @@ from monitor.evaluation.run import Hindsight, StoredPast, judge_past
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import condition, sentence
 from monitor.messages.words import utc
-from monitor.series.partials import TRAFFIC_FIELDS
+from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import SliceKey
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, format_duration
@@ -39,7 +39,7 @@ TRIED_OVER = 90 * DAY
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Period:
     """A time [since, until] in seconds since 1970; `until` is None where it goes on after the span."""
 
     since: int
@@ -53,30 +53,33 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Method:
-    """What one way of judging would have come to: the times at which it had an incident open, oldest first.
+    """What one way of judging would have come to.
 
     Attributes:
+        incidents: the times at which it had an incident open, oldest first.
         pages: how many of these began in the span.
-        seconds: of the span in which one was open.
+        open_seconds: of the span in which one was open.
+        could_judge: whether it could say anything in the span; if not, no page means nothing.
     """
 
     name: str
     what: str
-    stretches: tuple[Stretch, ...]
+    incidents: tuple[Period, ...]
     pages: int
-    seconds: int
+    open_seconds: int
+    could_judge: bool = True
 
 
 @dataclass(frozen=True)
-class Found:
+class ReplayedIncident:
     """One incident with what made it.
 
     Attributes:
         by: verdicts and rules that fired in it, in that order.
-        why: what was told when it opened.
+        why: the evidence by which it opened, in a sentence.
         is_before: it was open when the span began, and is no page of it.
         asks_at: when it would have asked to retrain, if not all was rising again then, seconds; None if it would not.
-        on_call_at: of broken data, when those on call for the model would have been told too, for labels had stayed
+        on_call_at: of broken data, when those on call for the model would have been notified too, for labels had stayed
             away for a day, seconds; None if they would not.
     """
 
@@ -95,11 +98,10 @@ class Replay:
     Attributes:
         since, until: the span that is reported; windows and steps that end in (since, until].
         first: start of the oldest bucket that was judged.
-        incidents: oldest first.
         methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
         verdicts: of the span; empty for a monitor without `drift`.
         step: seconds of a verdict's step.
-        mix: stretches in which a mix shift was told.
+        mix: times of a mix shift.
     """
 
     monitor: str
@@ -107,18 +109,18 @@ class Replay:
     since: int
     until: int
     first: int
-    incidents: tuple[Found, ...]
+    incidents: tuple[ReplayedIncident, ...]
     methods: tuple[Method, ...]
     verdicts: tuple[Verdict, ...]
     step: int
-    mix: tuple[Stretch, ...]
+    mix: tuple[Period, ...]
 
-    def of(self, matter: Matter) -> list[Found]:
+    def of(self, matter: Matter) -> list[ReplayedIncident]:
         """The incidents that opened within the span and are about the model's quality, or about its data."""
         return [f for f in self.incidents if f.incident.matter == matter and not f.is_before]
 
     @property
-    def told_on_call(self) -> list[Found]:
+    def told_on_call(self) -> list[ReplayedIncident]:
         """The incidents about the data of which those on call for the model would have been told within the span."""
         return [f for f in self.incidents if f.on_call_at is not None and f.on_call_at > self.since]
 
@@ -128,7 +130,7 @@ class Replay:
         return {kind: number * self.step / HOUR for kind, number in Counter(v.kind for v in self.verdicts).items()}
 
     @property
-    def masked(self) -> tuple[Stretch, ...]:
+    def masked(self) -> tuple[Period, ...]:
         """Times in which the data were bad."""
         return _runs(self.verdicts, self.step, [v.is_data for v in self.verdicts])
 
@@ -206,7 +208,7 @@ def _measure(monitor: Monitor) -> Measure:
     return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
 
 
-def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found]:
+def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[ReplayedIncident]:
     """Those that were open in the span or opened in it."""
     asked = _asked(monitor, found)
     for stored in found.incidents:
@@ -218,7 +220,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Found
         by = tuple(dict.fromkeys(condition(*change.name) for change in fired))
         why, is_before = "" if told is None else sentence(told), incident.opened_at <= since
         grown = next((change.at for change in fired if is_grave_on_data(change.name[0])), None)
-        yield Found(incident, by, why, is_before, asked.get(incident.id), grown)
+        yield ReplayedIncident(incident, by, why, is_before, asked.get(incident.id), grown)
 
 
 def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
@@ -265,14 +267,14 @@ def _at(change: Change) -> int:
     return change.at
 
 
-def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Stretch, ...]:
+def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Period, ...]:
     """The stretches of steps on which something holds, with the largest effect of the mix in each."""
     found = []
     for is_so, some in groupby(zip(verdicts, holds, strict=True), key=lambda pair: pair[1]):
         if is_so:
             run = [verdict for verdict, _ in some]
             effect = max((v.mix_effect for v in run), key=abs)
-            found.append(Stretch(run[0].end - step, None if run[-1] is verdicts[-1] else run[-1].end, effect))
+            found.append(Period(run[0].end - step, None if run[-1] is verdicts[-1] else run[-1].end, effect))
     return tuple(found)
 
 
@@ -280,27 +282,35 @@ def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tupl
 
 
 def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, int], first: int) -> Iterator[Method]:
-    placed = [p.change for p in found.placed]
+    placed, judged_until = [p.change for p in found.placed], Counter[str]()
+    for name, condition_ in found.conditions.items():
+        judged_until[name[0]] = max(judged_until[name[0]], condition_.known or 0)
     every = by_matter(placed, monitor.alerts)["quality"]
+    has_verdicts = any(v.kind != "not_enough_data" for v in found.verdicts if v.end > span[0])
     if monitor.drift is not None and monitor.alerts:
         yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
     if monitor.drift is not None:
         mine = [c for c in every if c.name[0] in condition_names()]
-        yield _method(monitor, "drift", f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d", mine, span)
+        what = f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d"
+        yield _method(monitor, "drift", what, mine, span, has_verdicts)
     if gone := [c for c in placed if is_grave_on_data(c.name[0])]:
         yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
     for rule in monitor.alerts:
         mine = [c for c in placed if c.name[0] == rule.name]
-        yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span)
+        yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span, judged_until[rule.name] > span[0])
     for rule, what, begin in _plain(monitor, span, first):
-        yield _method(monitor, rule.name, what, _crossings(monitor, store, rule, (begin, span[1])), span)
+        changes, could_judge = _crossings(monitor, store, rule, (begin, span[1]))
+        yield _method(monitor, rule.name, what, changes, span, could_judge)
 
 
-def _method(monitor: Monitor, name: str, what: str, changes: Iterable[Change], span: tuple[int, int]) -> Method:
+def _method(
+    monitor: Monitor, name: str, what: str, changes: Iterable[Change], span: tuple[int, int], could_judge: bool = True
+) -> Method:
     since, until = span
-    every = [Stretch(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
+    every = [Period(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
     seen = tuple(s for s in every if s.until is None or s.until > since)
-    return Method(name, what, seen, sum(s.since > since for s in seen), sum(s.within(since, until) for s in seen))
+    pages, seconds = sum(s.since > since for s in seen), sum(s.within(since, until) for s in seen)
+    return Method(name, what, seen, pages, seconds, could_judge)
 
 
 def _says(rule: Rule) -> str:
@@ -335,16 +345,17 @@ def _rule(monitor: Monitor, name: str, window: int, limit: Drop) -> Rule:
     return Rule(name, _measure(monitor), window, limit)
 
 
-def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]) -> list[Change]:
-    """The changes of a rule that begins to be looked at with the span."""
+def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]) -> tuple[list[Change], bool]:
+    """(changes of a rule that begins to be judged with the span, whether it could be judged in it)."""
     since, until = span
     assert isinstance(rule.limit, Drop)
     pinned = rule.limit.baseline.pinned
     begin = min(since - rule.reach, since if pinned is None else pinned[0])
     history = store.history(monitor.judged_definition(rule), begin, until, overall_only=True)
     view = View(history, history, monitor.bucket, monitor.min_completeness)
-    ends = range(since - since % monitor.bucket + monitor.bucket, until + 1, monitor.bucket)
-    return follow(rule, view, ends, {})[1]
+    ends = range(bucket_of(since, monitor.bucket) + monitor.bucket, until + 1, monitor.bucket)
+    conditions, changes = follow(rule, view, ends, {})
+    return changes, any(condition.known is not None for condition in conditions.values())
 
 
 # ---- rules by themselves ---------------------------------------------------------------------------------------------
@@ -386,7 +397,7 @@ def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
 
 def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> Tried:
     ends = range(since + monitor.bucket, until + 1, monitor.bucket)
-    changes = follow(rule, view, ends, {})[1]
+    conditions, changes = follow(rule, view, ends, {})
     margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
     for key, seen in zip(keys, evaluate(rule, view, keys, until), strict=True):
         lower, upper, _ = bounds(rule, view, key, until)
@@ -396,7 +407,9 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
         room = seen.fires_below - level if rule.rises else level - seen.fires_below
         margins[key] = (room, (upper - lower) / 2)
     fired = Counter(c.key for c in changes if c.became == "firing")
-    return Tried(rule, since, until, _method(monitor, rule.name, _says(rule), changes, (since, until)), fired, margins)
+    could_judge = any(condition.known is not None for condition in conditions.values())
+    method = _method(monitor, rule.name, _says(rule), changes, (since, until), could_judge)
+    return Tried(rule, since, until, method, fired, margins)
 
 
 # ---- as data ---------------------------------------------------------------------------------------------------------
@@ -413,36 +426,20 @@ def plain(found: Replay) -> dict[str, Any]:
         "pages": len(found.of("quality")),
         "data_incidents": len(found.of("data")),
         "told_on_call_of_data": len(found.told_on_call),
-        "incidents": [_incident(f, found.until) for f in found.incidents],
+        "incidents": [_incident(one, found.until) for one in found.incidents],
         "verdict_hours": found.hours,
-        "mix_shifts": [_stretch(s) | {"effect": s.effect} for s in found.mix],
-        "masked": [_stretch(s) for s in found.masked],
-        "methods": [
-            {
-                "name": m.name,
-                "what": m.what,
-                "pages": m.pages,
-                "open_seconds": m.seconds,
-                "incidents": [_stretch(s) for s in m.stretches],
-            }
-            for m in found.methods
-        ],
+        "mix_shifts": [asdict(period) for period in found.mix],
+        "masked": [_times(period) for period in found.masked],
+        "methods": [vars(one) | {"incidents": [_times(period) for period in one.incidents]} for one in found.methods],
     }
 
 
-def _incident(found: Found, until: int) -> dict[str, Any]:
+def _incident(found: ReplayedIncident, until: int) -> dict[str, Any]:
     incident = found.incident
-    return {
-        "id": incident.id,
-        "matter": incident.matter,
-        "severity": incident.severity,
-        "state": incident.state,
-        "retrain": incident.retrain,
+    names = ("id", "matter", "severity", "state", "retrain", "began_at", "opened_at", "closed_at")
+    return {name: getattr(incident, name) for name in names} | {
         "asks_to_retrain_at": found.asks_at,
         "on_call_told_at": found.on_call_at,
-        "began_at": incident.began_at,
-        "opened_at": incident.opened_at,
-        "closed_at": incident.closed_at,
         "lasted": (incident.closed_at or until) - incident.opened_at,
         "open_before": found.is_before,
         "by": list(found.by),
@@ -450,5 +447,5 @@ def _incident(found: Found, until: int) -> dict[str, Any]:
     }
 
 
-def _stretch(stretch: Stretch) -> dict[str, Any]:
-    return {"since": stretch.since, "until": stretch.until}
+def _times(period: Period) -> dict[str, Any]:
+    return {"since": period.since, "until": period.until}

@@ -315,6 +315,7 @@ class Hindsight:
         incidents: oldest first, each with the newest evidence.
         placed: every event, with its incident.
         evidence: of events.
+        conditions: at the end.
         verdicts: as they were at their time, oldest first.
     """
 
@@ -322,6 +323,7 @@ class Hindsight:
     incidents: Sequence[StoredIncident]
     placed: Sequence[Placed]
     evidence: Mapping[Change, Evidence]
+    conditions: Mapping[ConditionName, Condition]
     verdicts: Sequence[Verdict]
 
 
@@ -344,7 +346,8 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     after, events = evaluate(Checkpoint(), past, partial(conditions_of, monitor, ()), resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
     found = rederived(monitor, state, after, events, opened, {}, (0, 0))
-    return Hindsight(end, found.incidents, found.placed, events.evidence, events.lived)
+    conditions = {name: kept.condition for name, kept in after.conditions.items()}
+    return Hindsight(end, found.incidents, found.placed, events.evidence, conditions, events.lived)
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------------

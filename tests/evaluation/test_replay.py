@@ -218,6 +218,18 @@ def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: py
     assert found["since"] == day(0)
 
 
+def test_a_way_of_judging_that_had_too_little_past_says_so_instead_of_no_pages(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--format", "json"))
+    could = {method["name"]: method["could_judge"] for method in found["methods"]}
+    assert (could["drift"], could["fixed threshold"], could["trailing threshold"]) == (False, False, True)
+    (row,) = [line for line in printed(folder, capsys, "--to", iso(12)).splitlines() if line.startswith("fixed")]
+    assert "could not judge: too little past" in row
+    (whole,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
+    assert all(method["could_judge"] for method in whole["methods"])
+
+
 def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from monitor.config import Config
-    from monitor.evaluation.replay import Found, Replay, Stretch, Tried
+    from monitor.evaluation.replay import Period, Replay, ReplayedIncident, Tried
     from monitor.store import Store
     from monitor.types import Monitor
 
@@ -159,7 +159,7 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times" if number else "never"
 
 
-def _incident(one: Found, until: int) -> Iterator[str]:
+def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
     incident = one.incident
     length = lasting((incident.closed_at or until) - incident.opened_at)
     end = f"closed after {length}" if incident.closed_at is not None else f"still open after {length}"
@@ -170,7 +170,7 @@ def _incident(one: Found, until: int) -> Iterator[str]:
         yield f"{'':22}{one.why}"
 
 
-def _told_on_call(one: Found) -> str:
+def _told_on_call(one: ReplayedIncident) -> str:
     return "" if one.on_call_at is None else f", told on-call {utc(one.on_call_at)}"
 
 
@@ -185,11 +185,12 @@ def _mixes(found: Replay) -> Iterator[str]:
 def _methods(found: Replay) -> list[str]:
     rows = []
     for method in found.methods:
-        new = [s.since for s in method.stretches if s.since > found.since]
+        new = [s.since for s in method.incidents if s.since > found.since]
         first = utc(new[0]) if new else "–"
-        share = method.seconds / (found.until - found.since)
-        hours = f"{method.seconds / 3600:,.0f} h ({100 * share:.0f} %)"
-        rows.append((method.name, method.what, str(method.pages), hours, first))
+        share = method.open_seconds / (found.until - found.since)
+        hours = f"{method.open_seconds / 3600:,.0f} h ({100 * share:.0f} %)"
+        pages = str(method.pages) if method.could_judge else "could not judge: too little past"
+        rows.append((method.name, method.what, pages, hours if method.could_judge else "–", first))
     return table(("by itself", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))
 
 
@@ -208,14 +209,18 @@ def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]
 
 def _tried(tried: Tried) -> str:
     pages, length = tried.method.pages, lasting(tried.until - tried.since)
+    if not tried.method.could_judge:
+        return (
+            f"rule {tried.rule.name} could not be judged in the {length} until {utc(tried.until)}: too little is stored"
+        )
     paged = f"have paged {_times(pages)}" if pages else "never have paged"
     text = f"rule {tried.rule.name} would {paged} in the {length} until {utc(tried.until)}"
     if not tried.fired:
         return text
-    share = 100 * tried.method.seconds / (tried.until - tried.since)
+    share = 100 * tried.method.open_seconds / (tried.until - tried.since)
     most = ", ".join(f"{_series(key)} {_times(number)}" for key, number in tried.fired.most_common(MOST_SERIES))
     more = f" and {len(tried.fired) - MOST_SERIES} more" if len(tried.fired) > MOST_SERIES else ""
-    return f"{text}, and fired for {lasting(tried.method.seconds)} ({share:.0f} %): on {most}{more}"
+    return f"{text}, and fired for {lasting(tried.method.open_seconds)} ({share:.0f} %): on {most}{more}"
 
 
 def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
@@ -273,21 +278,21 @@ def picture(found: Replay) -> str:
 
 
 def _shades(found: Replay) -> Iterator[Shade]:
-    from monitor.evaluation.replay import Stretch
+    from monitor.evaluation.replay import Period
 
     yield from (Shade(*_ends(found, s), MASKED) for s in found.masked)
     for one in found.incidents:
         since = one.incident.opened_at if one.incident.matter == "quality" else one.on_call_at
         if since is not None:
-            yield Shade(*_ends(found, Stretch(since, one.incident.closed_at)), ALARM)
+            yield Shade(*_ends(found, Period(since, one.incident.closed_at)), ALARM)
 
 
 def _lanes(found: Replay) -> Iterator[Lane]:
     for method in found.methods:
-        yield Lane(method.name, tuple(Shade(*_ends(found, s), ALARM) for s in method.stretches))
+        yield Lane(method.name, tuple(Shade(*_ends(found, s), ALARM) for s in method.incidents))
     yield Lane("bad data", tuple(Shade(*_ends(found, s), MASKED) for s in found.masked))
     yield Lane("mix shift", tuple(Shade(*_ends(found, s), MIX) for s in found.mix))
 
 
-def _ends(found: Replay, stretch: Stretch) -> tuple[int, int]:
-    return max(stretch.since, found.since), found.until if stretch.until is None else stretch.until
+def _ends(found: Replay, period: Period) -> tuple[int, int]:
+    return max(period.since, found.since), found.until if period.until is None else period.until
