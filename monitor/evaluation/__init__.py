@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.evaluation.fold import CHANGED, GOES_ON, GONE
 from monitor.evaluation.incidents import RESTATED
-from monitor.evaluation.run import REMOVED, Hindsight, StoredPast, judge, judge_past, withdraw
+from monitor.evaluation.run import REMOVED, Hindsight, StoredHours, judge, judge_past, withdraw
 from monitor.evaluation.telling import Telling
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "REMOVED",
     "RESTATED",
     "Hindsight",
-    "StoredPast",
+    "StoredHours",
     "Telling",
     "judge",
     "judge_past",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown, arrival_kinds, arrival_names
 from monitor.conditions.evidence import Evidence, severity_of
+from monitor.conditions.incident import Incident
 from monitor.conditions.thresholds import Change, Condition, ConditionName
 from monitor.drift.levels import CROWD
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.fold import CHANGED, Begin, Checkpoint, Events, Past
-from monitor.store.alerts import StoredIncident
+from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
 from monitor.types import Drift, Monitor
 
 
@@ -22,7 +22,7 @@ class ArrivalConditions:
     Attributes:
         arrived: the newest that the source shows; None if it was not looked at.
         end: of the last window that is to be evaluated, seconds.
-        incident: the open one on the data.
+        incident, findings: the open one on the data, with its newest evidence.
         is_restated: the past is evaluated again, so what stands is to be an event again.
     """
 
@@ -31,7 +31,8 @@ class ArrivalConditions:
     now: float
     arrived: Arrived | None
     end: int
-    incident: StoredIncident | None
+    incident: Incident | None
+    findings: Sequence[Evidence]
     is_restated: bool
 
     identity = "arrivals"
@@ -42,20 +43,22 @@ class ArrivalConditions:
     def judges(self, name: ConditionName) -> bool:
         return True
 
-    def newest(self, checkpoint: Checkpoint) -> Begin:
+    def newest(self, checkpoint: Checkpoint) -> Beginning:
         """Whatever else is evaluated again: what was seen at its time stands."""
-        return Begin(checkpoint.until or 0, checkpoint.of(self.identity), checkpoint.verdicts)
+        return Beginning(checkpoint.until or 0, checkpoint.of(self.identity), checkpoint.verdicts)
 
-    def oldest(self, past: Past, until: int) -> Begin:
-        return Begin(until)
+    def oldest(self, past: FinalHours, until: int) -> Beginning:
+        return Beginning(until)
 
     def why_changed(self, identity: str) -> str:
         return CHANGED
 
-    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Mapping[ConditionName, Condition], Events]:
+    def advance(
+        self, past: FinalHours, begin: Beginning, until: int
+    ) -> tuple[Mapping[ConditionName, Condition], EventBatch]:
         if until < self.end:
-            return begin.conditions, Events()
-        after, events = dict[ConditionName, Condition](), Events()
+            return begin.conditions, EventBatch()
+        after, events = dict[ConditionName, Condition](), EventBatch()
         for kind in arrival_kinds():
             name: ConditionName = (kind.kind, "", "")
             was = self._standing(begin.conditions.get(name))
@@ -74,7 +77,7 @@ class ArrivalConditions:
 
     def _standing(self, was: Condition | None) -> Condition | None:
         """A condition that fires; one of a clock that ran ahead is undone with its incident when all is restated."""
-        is_ahead = self.is_restated and self.incident is not None and self.incident.incident.opened_at > self.now
+        is_ahead = self.is_restated and self.incident is not None and self.incident.opened_at > self.now
         return None if was is None or was.state != "firing" or is_ahead else was
 
     def _change(self, name: ConditionName, since: int, at: int, fires: bool = True) -> Change:
@@ -83,16 +86,18 @@ class ArrivalConditions:
             return Change(name, severity, False, "ok", "firing", since, at)
         return Change(name, severity, False, "firing", "ok", since, at)
 
-    def _place_again(self, name: ConditionName, was: Condition, events: Events) -> None:
+    def _place_again(self, name: ConditionName, was: Condition, events: EventBatch) -> None:
         """That it fires, as it was recorded with the incident that is open: no bucket says so."""
         assert self.incident is not None
-        at = self.incident.incident.opened_at
+        at = self.incident.opened_at
         change = self._change(name, at if was.since is None else was.since, at)
         events.changes.append(change)
         if (known := self._known(name)) is not None:
             events.evidence[change] = known
 
-    def _fire(self, name: ConditionName, was: Condition | None, evidence: ArrivalEvidence, events: Events) -> Condition:
+    def _fire(
+        self, name: ConditionName, was: Condition | None, evidence: ArrivalEvidence, events: EventBatch
+    ) -> Condition:
         now = int(self.now)
         events.newest[name] = evidence
         if was is None:
@@ -102,7 +107,7 @@ class ArrivalConditions:
         since = evidence.since if was is None or was.since is None else was.since
         return Condition("firing", since, 0, now)
 
-    def _end(self, kind: type[ArrivalEvidence], was: Condition, lacks: str, events: Events) -> None:
+    def _end(self, kind: type[ArrivalEvidence], was: Condition, lacks: str, events: EventBatch) -> None:
         name, now = (kind.kind, "", ""), int(self.now)
         since = now if was.since is None else was.since
         change = self._change(name, since, now, fires=False)
@@ -112,10 +117,9 @@ class ArrivalConditions:
 
     def _known(self, name: ConditionName) -> Evidence | None:
         """What was last said of a condition that fires."""
-        found = () if self.incident is None else self.incident.findings
-        return next((one for one in found if one.rule == name[0]), None)
+        return next((one for one in self.findings if one.rule == name[0]), None)
 
-    def _arrivals(self, past: Past, begin: Begin) -> Arrivals:
+    def _arrivals(self, past: FinalHours, begin: Beginning) -> Arrivals:
         """What the kinds look at. Raises Unknown if the source was not looked at."""
         if self.arrived is None:
             raise Unknown
@@ -123,15 +127,15 @@ class ArrivalConditions:
         return Arrivals(self.monitor, self.arrived, self.now, lambda: _usual_events(begin), requests_since)
 
 
-def _lacking(past: Past, begin: Begin) -> str:
+def _lacking(past: FinalHours, begin: Beginning) -> str:
     """What is missing to a baseline, by the newest verdict; empty if nothing is."""
     new = () if begin.verdicts is None else begin.verdicts.verdicts
     newest: Verdict | None = new[-1] if new else past.newest()
     return newest.lacks if newest is not None and newest.kind == "not_enough_data" else ""
 
 
-def _usual_events(begin: Begin) -> float | None:
-    """Events for each request, as remembered; None if nothing is."""
+def _usual_events(begin: Beginning) -> float | None:
+    """EventBatch for each request, as remembered; None if nothing is."""
     if begin.verdicts is None or begin.verdicts.checkpoint.state is None:
         return None
     usual = dict(zip(CROWD, begin.verdicts.checkpoint.state.levels.memory.crowd.tolist(), strict=True))

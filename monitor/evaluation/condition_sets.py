@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from monitor.causes.diagnosis import dimensions, version_slice
+from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import kind_of
 from monitor.conditions.kinds.degraded import Degraded, evidence_at
 from monitor.conditions.kinds.rows_refused import RowsRefused
@@ -30,12 +31,10 @@ from monitor.drift.judge import judge
 from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.fold import CHANGED, Begin, Checkpoint, Events, Past
+from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
 from monitor.messages.words import utc
 from monitor.series.intervals import REACH
 from monitor.series.windows import SliceKey
-from monitor.store.store import HARMLESS
-from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
 from monitor.types import OVERALL, Drift, Monitor
 
 Conditions = dict[ConditionName, Condition]
@@ -60,18 +59,18 @@ class RuleConditions:
         wanted = self.rule.slices
         return self.rule.overall if not dimension else (dimension, None) in wanted or (dimension, value) in wanted
 
-    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
-        return Begin(checkpoint.until, known) if known and checkpoint.until is not None else None
+        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
 
-    def oldest(self, past: Past, until: int) -> Begin:
-        return Begin(until if past.first is None else min(past.first, until))
+    def oldest(self, past: FinalHours, until: int) -> Beginning:
+        return Beginning(until if past.first is None else min(past.first, until))
 
     def why_changed(self, identity: str) -> str:
         return CHANGED
 
-    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, Events]:
-        rule, events = self.rule, Events()
+    def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
+        rule, events = self.rule, EventBatch()
         after, changes, last = {name[1:]: c for name, c in begin.conditions.items()}, list[Change](), begin.since
         if until >= begin.since + self.monitor.bucket:
             view = past.view(rule, begin.since, until)
@@ -91,7 +90,7 @@ class RuleConditions:
         # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
         return {(rule.name, *slice_): c for slice_, c in (after or {OVERALL: Condition()}).items()}, events
 
-    def _describe(self, view: View, since: int, after: Mapping[SliceKey, Condition], events: Events) -> None:
+    def _describe(self, view: View, since: int, after: Mapping[SliceKey, Condition], events: EventBatch) -> None:
         """Evidence of events, and of what fires at the end: by the last window after `since` that says something."""
         rule = self.rule
         for change in events.changes:
@@ -170,22 +169,22 @@ class VerdictConditions:
     def judges(self, name: ConditionName) -> bool:
         return True
 
-    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         known = checkpoint.verdicts
         if known is None or checkpoint.until is None or known.checkpoint.identity != self.identity:
             return None
-        return Begin(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(known.checkpoint))
+        return Beginning(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(known.checkpoint))
 
-    def oldest(self, past: Past, until: int) -> Begin:
+    def oldest(self, past: FinalHours, until: int) -> Beginning:
         """What verdicts had come to where finer buckets end; nothing if that was by other settings."""
         known, rolled_up = past.rolled_up
         if known is not None and known.identity == self.identity_until(known.until):
             known = replace(known, identity=self.identity)
-            return Begin(known.until, known.conditions, VerdictUpdate(known, (), True, known.until))
+            return Beginning(known.until, known.conditions, VerdictUpdate(known, (), True, known.until))
         is_same = known is not None and known.series == self.series
         start = max(rolled_up, known.until if known is not None and is_same else 0)
         anew = VerdictCheckpoint(self.identity, -(-start // self.step) * self.step, None, self.series)
-        return Begin(anew.until, {}, VerdictUpdate(anew, (), True, max(start, 0 if known is None else known.until)))
+        return Beginning(anew.until, {}, VerdictUpdate(anew, (), True, max(start, 0 if known is None else known.until)))
 
     def identity_until(self, until: int) -> str:
         """Of all that decides what comes of steps that end by then: a later reset is none of it."""
@@ -199,9 +198,9 @@ class VerdictConditions:
                 return f"its baseline was begun anew at {utc(reset.since)} by {reset.author}{note}"
         return CHANGED
 
-    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Conditions, Events]:
+    def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
         after, seen, update = self.judge(past, begin, until)
-        events = Events(verdicts=update)
+        events = EventBatch(verdicts=update)
         if update.verdicts:
             end = update.checkpoint.until
             after, gone = withdrawn_ahead(self.drift, update.verdicts, after, end, self._ahead)
@@ -215,7 +214,7 @@ class VerdictConditions:
         return after, events
 
     def judge(
-        self, past: Past, begin: Begin, until: int
+        self, past: FinalHours, begin: Beginning, until: int
     ) -> tuple[Conditions, dict[Change, ConditionEvent], VerdictUpdate]:
         """The conditions at the last step that ended by `until`, their changes on the way, and the verdicts."""
         assert begin.verdicts is not None
@@ -238,7 +237,7 @@ class VerdictConditions:
         return [span for span in spans if span is not None and span[0] < span[1]]
 
     def _describe(
-        self, past: Past, changes: Mapping[Change, ConditionEvent], after: Conditions, events: Events
+        self, past: FinalHours, changes: Mapping[Change, ConditionEvent], after: Conditions, events: EventBatch
     ) -> None:
         """Evidence of events, and of what fires at the end."""
         assert events.verdicts is not None
@@ -260,7 +259,7 @@ class VerdictConditions:
             told = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
             events.newest[name] = self._with_reasons(told, past).calming(after[name], self.step)
 
-    def _observations(self, past: Past, update: VerdictUpdate, since: int) -> Observations:
+    def _observations(self, past: FinalHours, update: VerdictUpdate, since: int) -> Observations:
         """What is stored from `since` on."""
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
         known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
@@ -278,15 +277,14 @@ class VerdictConditions:
             dimensions=tuple(one.dimension for one in dimensions(monitor)),
         )
 
-    def _with_reasons(self, found: Degraded | DataEvidence, past: Past) -> Degraded | DataEvidence:
+    def _with_reasons(self, found: Degraded | DataEvidence, past: FinalHours) -> Degraded | DataEvidence:
         """Of refused rows, with the reasons of its hours: at most the day before it, and its first window."""
         if not isinstance(found, RowsRefused):
             return found
-        rows = past.refused(max(found.since, found.end - DAY) - found.window, found.end)
-        return found.with_reasons({reason: number for reason, number in rows.items() if reason not in HARMLESS})
+        return found.with_reasons(past.refused(max(found.since, found.end - DAY) - found.window, found.end))
 
 
-def _last_of(name: ConditionName, past: Past, update: VerdictUpdate, until: Verdict) -> Verdict:
+def _last_of(name: ConditionName, past: FinalHours, update: VerdictUpdate, until: Verdict) -> Verdict:
     """The verdict that a condition's figures are of: of broken data, the last that found them so."""
     kind = kind_of(name[0])
     if kind is None or not issubclass(kind, DataEvidence):

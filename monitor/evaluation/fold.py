@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from monitor.conditions.checkpoint import BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Rule
@@ -23,8 +24,6 @@ from monitor.conditions.thresholds import Change, Condition, ConditionName, View
 from monitor.drift.series import Hours
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.series.windows import History
-from monitor.store.alerts import StoredCondition
-from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
 from monitor.types import Definition
 
 GONE = "its rule, its slice, or the series that the rule judges is there no more"
@@ -55,7 +54,7 @@ class Checkpoint:
 
 
 @dataclass
-class Events:
+class EventBatch:
     """What happened between two checkpoints.
 
     Attributes:
@@ -74,7 +73,7 @@ class Events:
     verdicts: VerdictUpdate | None = None
     lived: list[Verdict] = field(default_factory=list)
 
-    def add(self, more: Events) -> None:
+    def add(self, more: EventBatch) -> None:
         """Take in what happened next."""
         self.changes += more.changes
         self.evidence |= more.evidence
@@ -85,7 +84,7 @@ class Events:
         self.lived += more.lived
 
 
-class Past(Protocol):
+class FinalHours(Protocol):
     """The stored hours that are evaluated, and what was found in them before."""
 
     @property
@@ -108,7 +107,7 @@ class Past(Protocol):
         """The steps in [since, until) that verdicts are on, some at a time."""
 
     def refused(self, since: int, until: int) -> Mapping[str, int]:
-        """Reason -> rows that were refused."""
+        """Reason -> rows that were refused, but for harmless reasons."""
 
     def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
         """The verdicts that were stored of steps that ended in (since, until]."""
@@ -121,7 +120,7 @@ class Past(Protocol):
 
 
 @dataclass(frozen=True)
-class Begin:
+class Beginning:
     """Where evaluation begins.
 
     Attributes:
@@ -164,33 +163,35 @@ class ConditionSet(Protocol):
     def judges(self, name: ConditionName) -> bool:
         """Whether its slice is one that is judged."""
 
-    def newest(self, checkpoint: Checkpoint) -> Begin | None:
+    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         """The newest checkpoint, if it is one of these conditions as they are defined now."""
 
-    def oldest(self, past: Past, until: int) -> Begin:
+    def oldest(self, past: FinalHours, until: int) -> Beginning:
         """The oldest checkpoint there is, up to `until`."""
 
     def why_changed(self, identity: str) -> str:
         """Why a condition of another identity went."""
 
-    def advance(self, past: Past, begin: Begin, until: int) -> tuple[Mapping[ConditionName, Condition], Events]:
+    def advance(
+        self, past: FinalHours, begin: Beginning, until: int
+    ) -> tuple[Mapping[ConditionName, Condition], EventBatch]:
         """The conditions at `until`, seconds, and the events until then."""
 
 
 def evaluate(
     checkpoint: Checkpoint,
-    past: Past,
+    past: FinalHours,
     conditions: Callable[[Sequence[BaselineReset]], Sequence[ConditionSet]],
     resets: Sequence[tuple[int, BaselineReset]],
     until: int,
-) -> tuple[Checkpoint, Events]:
+) -> tuple[Checkpoint, EventBatch]:
     """The checkpoint at `until`, seconds, and the events since the given one.
 
     Args:
         conditions: what is judged where some resets of the baseline are known.
         resets: (end of the last window that was evaluated without it, reset).
     """
-    events, moments = Events(), {at for at, _ in resets if (checkpoint.until or 0) < at < until}
+    events, moments = EventBatch(), {at for at, _ in resets if (checkpoint.until or 0) < at < until}
     for end in (*sorted(moments), until):
         known = [reset for at, reset in resets if at <= (checkpoint.until or 0)]
         checkpoint = _advance(checkpoint, past, conditions(known), end, events)
@@ -198,12 +199,12 @@ def evaluate(
 
 
 def _advance(
-    checkpoint: Checkpoint, past: Past, sets: Sequence[ConditionSet], until: int, events: Events
+    checkpoint: Checkpoint, past: FinalHours, sets: Sequence[ConditionSet], until: int, events: EventBatch
 ) -> Checkpoint:
     """The checkpoint at `until`; `events` takes in those until then."""
     gone, after = _gone(checkpoint, sets, until), dict[ConditionName, StoredCondition]()
     evidence = {change: events.newest[change.name] for change in gone if change.name in events.newest}
-    some = Events(list(gone), evidence, reasons=gone)
+    some = EventBatch(list(gone), evidence, reasons=gone)
     for one in sets:
         start = begin(replace(checkpoint, verdicts=some.verdicts or checkpoint.verdicts), past, one, until)
         if start is not None:
@@ -215,7 +216,7 @@ def _advance(
     return Checkpoint(until, after, some.verdicts or checkpoint.verdicts)
 
 
-def begin(checkpoint: Checkpoint, past: Past, one: ConditionSet, until: int) -> Begin | None:
+def begin(checkpoint: Checkpoint, past: FinalHours, one: ConditionSet, until: int) -> Beginning | None:
     """Where some conditions are evaluated from; None if they come in with the next window."""
     if (newest := one.newest(checkpoint)) is not None:
         return newest
@@ -242,7 +243,7 @@ def _gone(checkpoint: Checkpoint, sets: Sequence[ConditionSet], until: int) -> d
     return found
 
 
-def _join_what_goes_on(events: Events) -> None:
+def _join_what_goes_on(events: EventBatch) -> None:
     """Of what was changed and fires as it is now at once: one event in place of an end and a beginning."""
     begun = {(c.name, c.at): c for c in events.changes if c.became == "firing"}
     for ended in [change for change, why in events.reasons.items() if why == CHANGED]:

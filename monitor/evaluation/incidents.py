@@ -12,7 +12,7 @@ from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Drop, is_beyond, worst
 from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
 from monitor.conditions.verdicts import DEGRADED
-from monitor.evaluation.fold import Checkpoint, Events
+from monitor.evaluation.fold import Checkpoint, EventBatch
 from monitor.store.alerts import AlertState, StoredIncident
 from monitor.types import Drift, Monitor
 
@@ -34,7 +34,7 @@ class IncidentUpdate:
     monitor: Monitor
     state: AlertState
     checkpoint: Checkpoint
-    events: Events
+    events: EventBatch
     incidents: Sequence[StoredIncident]
     placed: Sequence[Placed] = ()
     removed: Sequence[str] = ()
@@ -56,14 +56,14 @@ def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
 
 
 def gathered(
-    monitor: Monitor, open_before: Mapping[Matter, Incident], events: Events
+    monitor: Monitor, open_before: Mapping[Matter, Incident], events: EventBatch
 ) -> list[tuple[list[Incident], list[Placed]]]:
     """(incidents, events with their incidents) of each matter."""
     matters = by_matter(events.changes, monitor.alerts, open_before.values())
     return [gather(monitor.name, open_before.get(matter), some, matter) for matter, some in matters.items()]
 
 
-def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: Events) -> IncidentUpdate:
+def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch) -> IncidentUpdate:
     """From the open incidents on."""
     incidents, placed = list[StoredIncident](), list[Placed]()
     for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events):
@@ -76,7 +76,7 @@ def rederived(
     monitor: Monitor,
     state: AlertState,
     checkpoint: Checkpoint,
-    events: Events,
+    events: EventBatch,
     open_before: Mapping[Matter, Incident],
     recorded: Mapping[str, StoredIncident],
     kept_until: tuple[int, int],
@@ -166,7 +166,7 @@ def ended(stored: StoredIncident, end: int) -> list[Placed]:
 
 
 def described(
-    monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: Events
+    monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: EventBatch
 ) -> StoredIncident:
     """An incident with the newest evidence of what fires in it, or fired last."""
     was = _as_open(state, incident.id)

@@ -20,7 +20,7 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Kind, Verdict
 from monitor.errors import InputError
 from monitor.evaluation.retraining import asking_since
-from monitor.evaluation.run import Hindsight, StoredPast, judge_past
+from monitor.evaluation.run import Hindsight, StoredHours, judge_past
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import condition, sentence
 from monitor.messages.words import utc
@@ -362,7 +362,7 @@ def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Tried:
+class RuleTrial:
     """What one alert rule would have come to on what is stored, and how sure its windows are.
 
     Attributes:
@@ -385,9 +385,9 @@ class Tried:
         return [key for key, (drop, half) in self.margins.items() if half > drop]
 
 
-def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
+def try_rules(monitor: Monitor, store: Store) -> list[RuleTrial]:
     """Each alert rule over the newest `TRIED_OVER` that are stored and final. Raises StoreError."""
-    past, first = StoredPast(monitor, store), store.retention.whole_since(monitor.traffic)
+    past, first = StoredHours(monitor, store), store.retention.whole_since(monitor.traffic)
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     if first is None or settled is None:
         return []
@@ -395,7 +395,7 @@ def try_rules(monitor: Monitor, store: Store) -> list[Tried]:
     return [_tried(monitor, rule, past.view(rule, since, settled), since, settled) for rule in monitor.alerts]
 
 
-def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> Tried:
+def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> RuleTrial:
     ends = range(since + monitor.bucket, until + 1, monitor.bucket)
     conditions, changes = follow(rule, view, ends, {})
     margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
@@ -409,7 +409,7 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
     fired = Counter(c.key for c in changes if c.became == "firing")
     could_judge = any(condition.known is not None for condition in conditions.values())
     method = _method(monitor, rule.name, _says(rule), changes, (since, until), could_judge)
-    return Tried(rule, since, until, method, fired, margins)
+    return RuleTrial(rule, since, until, method, fired, margins)
 
 
 # ---- as data ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 
 from monitor.causes.diagnosis import Subject
 from monitor.conditions.assessment import Assessment
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import Incident
 from monitor.conditions.verdicts import DEGRADED
@@ -28,7 +29,6 @@ from monitor.series.windows import History
 from monitor.service.diagnosing import UnsavedEvaluation, first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 
 HOUR, DAY = 3600, 86_400

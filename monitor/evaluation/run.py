@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from monitor.conditions.arrivals import Arrived
+from monitor.conditions.checkpoint import BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import Drop, Rule
@@ -34,8 +35,8 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Lease, Store
-from monitor.store.alerts import AlertState, Judgement, StoredCondition, StoredIncident
-from monitor.store.verdicts import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.store.alerts import AlertState, Judgement, StoredIncident
+from monitor.store.store import HARMLESS
 from monitor.types import OVERALL, Definition, Drift, Judgments, Monitor
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ _REQUESTS = TRAFFIC_FIELDS.index("requests")
 _END = 1 << 62
 
 
-class StoredPast:
+class StoredHours:
     """The stored hours of a monitor, as the fold reads them. Raises StoreError, and Stopped once `is_over`."""
 
     def __init__(self, monitor: Monitor, store: Store, is_over: Callable[[], bool] = bool) -> None:
@@ -113,7 +114,8 @@ class StoredPast:
             yield known.rows(at, at + SOME)
 
     def refused(self, since: int, until: int) -> Mapping[str, int]:
-        return self._store.refused(self._monitor.traffic, since, until)
+        rows = self._store.refused(self._monitor.traffic, since, until)
+        return {reason: number for reason, number in rows.items() if reason not in HARMLESS}
 
     def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
         return self._store.verdicts.drawn(self._monitor.name, since, until)
@@ -229,7 +231,7 @@ def _judged(
     until = end if state.anew else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
     if until < end:  # what does not arrive now says nothing of then
         arrived, telling = None, replace(telling, is_current=False)
-    past = StoredPast(monitor, store, is_over)
+    past = StoredHours(monitor, store, is_over)
     update = _evaluated(monitor, state, past, until, store, (now, arrived))
     return tell(update, resets_of(monitor, store), now, store, telling), until == end
 
@@ -237,24 +239,20 @@ def _judged(
 def _evaluated(
     monitor: Monitor,
     state: AlertState,
-    past: StoredPast,
+    past: StoredHours,
     until: int,
     store: Store,
     look: tuple[float, Arrived | None],
 ) -> IncidentUpdate:
-    """What folding from the newest checkpoint to `until` comes to, or from the oldest where the past is another one."""
-    resets, drift = resets_of(monitor, store), monitor.drift
-    arrivals = (
-        () if drift is None else (ArrivalConditions(monitor, drift, *look, until, state.open.get("data"), state.anew),)
-    )
-    standing = store.verdicts.newest_checkpoint(monitor.name) if drift is not None and not state.anew else None
-    checkpoint = Checkpoint(state.until, _open_conditions(state), None if standing is None else VerdictUpdate(standing))
-    if state.anew:
+    """What folding to `until` comes to, from the newest checkpoint or, where the past is another one, the oldest."""
+    resets = resets_of(monitor, store)
+    arrivals = _arrivals(monitor, state, until, *look)
+    if not state.anew:
+        checkpoint, known_from = _newest(monitor, state, store), [(0, reset) for reset in resets]
+    else:
         seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
         checkpoint = Checkpoint(None, seen)
-    known_from = (
-        _known_from(monitor, resets, until - step_of(monitor.bucket), past) if state.anew else [(0, r) for r in resets]
-    )
+        known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
     after, events = evaluate(checkpoint, past, partial(conditions_of, monitor, arrivals), known_from, until)
     if not state.anew:
         return derived(monitor, state, after, events)
@@ -267,7 +265,29 @@ def _evaluated(
     return rederived(monitor, state, after, events, opened, recorded, kept_until)
 
 
-def _open_at_the_oldest(monitor: Monitor, past: StoredPast, store: Store) -> dict[Matter, Incident]:
+def _arrivals(
+    monitor: Monitor, state: AlertState, until: int, now: float, arrived: Arrived | None
+) -> list[ArrivalConditions]:
+    if monitor.drift is None:
+        return []
+    stored = state.open.get("data")
+    incident, findings = (stored.incident, stored.findings) if stored is not None else (None, ())
+    return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.anew)]
+
+
+def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
+    """Where the last run left off.
+
+    What fires in an open incident though no condition stands for it is to end, so it has one without an identity.
+    """
+    verdicts = None if monitor.drift is None else store.verdicts.newest_checkpoint(monitor.name)
+    firing = Checkpoint(state.until, state.conditions).firing()
+    fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
+    lost = {n: StoredCondition("", Condition("firing", f.since)) for n, f in fires if n not in firing}
+    return Checkpoint(state.until, {**state.conditions, **lost}, None if verdicts is None else VerdictUpdate(verdicts))
+
+
+def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> dict[Matter, Incident]:
     """The incidents that verdicts had open at the oldest checkpoint."""
     if monitor.drift is None:
         return {}
@@ -278,16 +298,8 @@ def _open_at_the_oldest(monitor: Monitor, past: StoredPast, store: Store) -> dic
     return opened_by(monitor.name, monitor.drift, oldest.conditions, oldest.since, recorded)
 
 
-def _open_conditions(state: AlertState) -> dict[ConditionName, StoredCondition]:
-    """Those that are stored, and what fires in an open incident though no condition stands for it, which is to end."""
-    fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
-    lost = {n: StoredCondition("", Condition("firing", f.since)) for n, f in fires}
-    firing = {name for name, kept in state.conditions.items() if kept.condition.state == "firing"}
-    return {**state.conditions, **{name: kept for name, kept in lost.items() if name not in firing}}
-
-
 def _known_from(
-    monitor: Monitor, resets: Sequence[BaselineReset], latest: int, past: StoredPast
+    monitor: Monitor, resets: Sequence[BaselineReset], latest: int, past: StoredHours
 ) -> list[tuple[int, BaselineReset]]:
     """(end of the last window that was evaluated before it was said, reset): what was found by then stays found.
 
@@ -341,7 +353,7 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     if settled is None:
         return None
-    end, past = min(settled, until - until % monitor.bucket), StoredPast(monitor, store)
+    end, past = min(settled, until - until % monitor.bucket), StoredHours(monitor, store)
     resets = _known_from(monitor, resets_of(monitor, store), _END, past)
     after, events = evaluate(Checkpoint(), past, partial(conditions_of, monitor, ()), resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
@@ -361,7 +373,7 @@ def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheck
     """
     if monitor.drift is None:
         return None
-    conditions, past = verdict_conditions(monitor, resets_of(monitor, store)), StoredPast(monitor, store)
+    conditions, past = verdict_conditions(monitor, resets_of(monitor, store)), StoredHours(monitor, store)
     until, oldest = -(-until // conditions.step) * conditions.step, conditions.oldest(past, until)
     if until <= oldest.since:
         return None
@@ -403,7 +415,7 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
     stored = store.verdicts.newest_checkpoint(monitor.name)
     if stored is not None and stored.identity == conditions.identity:
         return status(stored.state, store.verdicts.newest(monitor.name))
-    end, past = store.settled_end(monitor.traffic, monitor.bucket), StoredPast(monitor, store)
+    end, past = store.settled_end(monitor.traffic, monitor.bucket), StoredHours(monitor, store)
     if end is None:
         return status(None, None)
     _, _, update = conditions.judge(past, conditions.oldest(past, end), end)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.evidence import Evidence, is_grave_on_data
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
-from monitor.evaluation.fold import GONE, Events
+from monitor.evaluation.fold import GONE, EventBatch
 from monitor.evaluation.incidents import IncidentUpdate
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
@@ -20,7 +21,6 @@ from monitor.series.finality import final_age
 from monitor.service.diagnosing import UnsavedEvaluation
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident, Transition
-from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 
 
@@ -213,7 +213,7 @@ def _asking(
     return replace(asked, evidence=evidence(update.monitor, current, update.end, unsaved, store))
 
 
-def _recorded(placed: Placed, events: Events, now: float) -> Transition:
+def _recorded(placed: Placed, events: EventBatch, now: float) -> Transition:
     found = transition(placed, events.evidence.get(placed.change), now)
     return replace(found, reason=events.reasons.get(placed.change, found.reason))
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Set
 
+from monitor.conditions.checkpoint import VerdictCheckpoint
 from monitor.conditions.rules import Drop
 from monitor.conditions.thresholds import LEAST_BASELINE
 from monitor.errors import InputError
@@ -17,7 +18,6 @@ from monitor.series.intervals import DAY
 from monitor.series.partials import bucket_of
 from monitor.series.retention import apart_from, pinned
 from monitor.store import Holding, Lease, Store
-from monitor.store.verdicts import VerdictCheckpoint
 from monitor.types import Monitor, Retention
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, 
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.retraining import asks, in_the_way
-from monitor.evaluation.run import StoredPast, resets_of
+from monitor.evaluation.run import StoredHours, resets_of
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
 from monitor.messages.words import utc
@@ -210,7 +210,7 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleRe
     """What the alert rules see in the newest window that was judged."""
     if state.until is None:
         return ()
-    past, found = StoredPast(monitor, store), []
+    past, found = StoredHours(monitor, store), []
     for rule in monitor.alerts:
         view = past.view(rule, state.until, state.until)
         keys = keys_of(rule, view)

@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
+from monitor.conditions.checkpoint import StoredCondition, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter, evidence_of
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.thresholds import Condition, ConditionName
@@ -34,18 +35,10 @@ from monitor.store.schema import (
     transitions,
     verdicts,
 )
-from monitor.store.verdicts import VerdictUpdate, forget, put
+from monitor.store.verdicts import forget, put
 
 AT_ONCE = 1000
 """Most incidents that are forgotten in one transaction."""
-
-
-@dataclass(frozen=True)
-class StoredCondition:
-    """A stored condition; `identity` is that of the rule that came to it."""
-
-    identity: str
-    condition: Condition
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
+from monitor.conditions.checkpoint import VerdictCheckpoint
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.partials import bucket_of
 from monitor.series.retention import Span
@@ -21,7 +22,7 @@ from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import COARSE, FINE, IS_FINE, MONITOR, SINCE, UNTIL, fields_of, identity, sums_of, table_of
 from monitor.store.schema import buckets, monitors, partials, refusals, series, traffic
-from monitor.store.verdicts import VerdictCheckpoint, put_oldest
+from monitor.store.verdicts import put_oldest
 from monitor.types import TRAFFIC, Definition
 
 DAY = 86_400

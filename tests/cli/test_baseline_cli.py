@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.config import load
 from monitor.drift.series import Hours
 from monitor.evaluation import Telling, judge
@@ -21,7 +22,6 @@ from monitor.messages.words import utc
 from monitor.series.partials import Partials
 from monitor.store import Store
 from monitor.store.schema import incidents, outbox
-from monitor.store.verdicts import BaselineReset
 from monitor.types import OVERALL, Monitor
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store

@@ -8,11 +8,11 @@ import pytest
 
 from monitor.cli.commands.status import verdict_of
 from monitor.conditions.arrivals import Arrivals, Arrived, Misread
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.kinds.labels_late import LabelsLate
 from monitor.conditions.kinds.source_stale import stale_since
 from monitor.drift.series import HOUR, Hours
 from monitor.service.snapshot import take_snapshot
-from monitor.store.verdicts import BaselineReset
 from monitor.types import Monitor
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking

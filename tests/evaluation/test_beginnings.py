@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.drift.series import DAY, HOUR
 from monitor.evaluation import replay
 from monitor.service.snapshot import take_snapshot
-from monitor.store.verdicts import BaselineReset
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline as RuleBaseline
 from monitor.conditions.rules import Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
@@ -17,7 +18,6 @@ from monitor.evaluation.replay import replay
 from monitor.evaluation.run import moved_checkpoint
 from monitor.service.retention import RetentionWorker
 from monitor.store.schema import drift_borders
-from monitor.store.verdicts import BaselineReset
 from monitor.types import Retention
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day

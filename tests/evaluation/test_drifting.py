@@ -9,6 +9,7 @@ from typing import TypedDict
 import numpy as np
 import pytest
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.verdict_hours import hours
 from monitor.conditions.verdicts import DEGRADED
@@ -21,7 +22,6 @@ from monitor.messages.notification import Notification, notification
 from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.store.schema import drift_states
-from monitor.store.verdicts import BaselineReset
 from monitor.types import OVERALL
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day, on, verdicts

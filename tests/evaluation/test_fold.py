@@ -17,13 +17,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.evaluation import judge_past
-from monitor.evaluation.fold import Checkpoint, Events, evaluate
-from monitor.evaluation.run import StoredPast, conditions_of
+from monitor.evaluation.fold import Checkpoint, EventBatch, evaluate
+from monitor.evaluation.run import StoredHours, conditions_of
 from monitor.measures.measure import parse
-from monitor.store.verdicts import BaselineReset
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 from tests.support.examples import examples
@@ -67,7 +67,7 @@ def copied(begun: Path) -> Iterator[Bench]:
 
 
 def recorded(bench: Bench) -> dict[str, Any]:
-    """Events, verdicts, incidents and where evaluation stands."""
+    """EventBatch, verdicts, incidents and where evaluation stands."""
     steps, verdicts = bench.store.alerts.transitions("search"), bench.store.verdicts
     newest = verdicts.newest_checkpoint("search")
     # One that is open when the past is read again keeps its name, and so the time at which it was seen to open.
@@ -132,13 +132,13 @@ def stored(begun: Path) -> Iterator[Bench]:
         yield bench
 
 
-def folded(bench: Bench, ends: Sequence[int], resets: Sequence[tuple[int, BaselineReset]] = ()) -> tuple[Any, Events]:
+def folded(bench: Bench, ends: Sequence[int]) -> tuple[Any, EventBatch]:
     """The checkpoint after evaluating up to each of some ends, rows, and all events on the way; nothing is stored."""
-    checkpoint, events = Checkpoint(), Events()
+    checkpoint, events = Checkpoint(), EventBatch()
     conditions = partial(conditions_of, bench.monitor, ())
     for end in ends:
-        past = StoredPast(bench.monitor, bench.store)
-        checkpoint, some = evaluate(checkpoint, past, conditions, resets, day(0) + end * HOUR)
+        past = StoredHours(bench.monitor, bench.store)
+        checkpoint, some = evaluate(checkpoint, past, conditions, (), day(0) + end * HOUR)
         events.add(some)
     return checkpoint, events
 

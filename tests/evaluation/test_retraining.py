@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.evidence import Evidence, Matter
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.rules import Floor
@@ -25,7 +26,7 @@ from monitor.service.diagnosing import NOTHING, UnsavedEvaluation, first_fired, 
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.store.verdicts import BaselineReset, Diagnosis
+from monitor.store.verdicts import Diagnosis
 from monitor.types import Drift, Monitor, Relation, Slice
 from tests.causes.test_diagnosing import FIRST, LAST, Bench, bench, filled
 from tests.causes.test_diagnosing import watched as bench_monitor

@@ -143,12 +143,12 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
     Args:
         since: seconds since 1970; the hour that goes on now without it. It is taken to the beginning of its step.
     """
+    from monitor.conditions.checkpoint import BaselineReset
     from monitor.conditions.verdict_hours import step_of
     from monitor.drift.constants import SETTLING_DAYS
     from monitor.drift.series import DAY
     from monitor.drift.settings import DriftSettings
     from monitor.evaluation.run import drift_of
-    from monitor.store.verdicts import BaselineReset
 
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
     at = int(now) if since is None else since

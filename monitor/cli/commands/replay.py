@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from monitor.config import Config
-    from monitor.evaluation.replay import Period, Replay, ReplayedIncident, Tried
+    from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial
     from monitor.store import Store
     from monitor.types import Monitor
 
@@ -207,7 +207,7 @@ def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]
             yield number, told, True
 
 
-def _tried(tried: Tried) -> str:
+def _tried(tried: RuleTrial) -> str:
     pages, length = tried.method.pages, lasting(tried.until - tried.since)
     if not tried.method.could_judge:
         return (
@@ -223,7 +223,7 @@ def _tried(tried: Tried) -> str:
     return f"{text}, and fired for {lasting(tried.method.open_seconds)} ({share:.0f} %): on {most}{more}"
 
 
-def _noise(monitor: Monitor, tried: Tried, store: Store) -> str:
+def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
     """That chance alone moves some of a rule's series by more than it takes to fire; empty if it does not."""
     if not (unsure := tried.unsure):
         return ""
