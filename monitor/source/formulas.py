@@ -31,7 +31,7 @@ class Formulas:
         rank, grade: of a row: from 1 on, NULL where it has none; one of `grades`, 0 or NULL.
         grades: that there can be above 0, rising.
         sums: name -> aggregate over a request's rows.
-        too_many: name of a sum -> the most it may come to for the formulas to hold.
+        too_many: name of a sum -> its highest value for which the formulas hold.
     """
 
     sql: Dialect

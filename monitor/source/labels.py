@@ -176,7 +176,7 @@ class Labelling:
         return np.concatenate(found)
 
     def _listed(self, rows: GradedRows, number: Ints) -> GradedRows:
-        """The rows that events are on, from `rows` which hold them for each event anew; all rows where zeros count."""
+        """The rows that events are on, from `rows` which hold them once for each event; all rows where zeros count."""
         if self.is_sparse:
             return self._placed(rows.where(_of_one_event(rows, number)))
         return self._placed(self._rows(self._columns(self.queries.all_rows(*self.range)))[0])

@@ -51,7 +51,7 @@ class ParallelReader:
         return self._source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Answer:
-        """As `PushDown.read`, in one part or several. If one fails, no more are begun, and it is told when all ended.
+        """As `PushDown.read`, in one part or several. If one fails, none begins after it; its error comes last.
 
         Raises:
             TooMany: as of `PushDown.read`; also if a piece took longer than a statement may, be it of one bucket: by

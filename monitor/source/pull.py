@@ -201,7 +201,7 @@ class Pull:
     def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Reader, Queries]]:
         """A transaction, and the statements for the types that the columns have in it.
 
-        After a failure the statements are made anew, for tables may have been replaced.
+        After a failure the statements are made again, for tables may have been replaced.
 
         Args:
             to_sum: whether to prepare the database for statements that sum up.

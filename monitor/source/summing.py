@@ -312,7 +312,7 @@ class Summing:
 
     @property
     def _kept(self) -> set[str]:
-        """Columns of a request beside those of its measures."""
+        """Columns of a request other than those of its measures."""
         return {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
 
     @staticmethod

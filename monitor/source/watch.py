@@ -34,7 +34,7 @@ class Watch:
 
     Attributes:
         is_late: whether a step took longer than it might.
-        is_ended: whether a step was ended, for that or as somebody wished; then the connection is of no more use.
+        is_ended: whether a step was ended, for that or as somebody wished; then the connection cannot be used again.
         is_on: whether there is, or was until now, a connection to watch over; not while one is being opened.
     """
 

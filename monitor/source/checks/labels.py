@@ -27,7 +27,7 @@ MOST_TRACED = 1_000
 
 FEWEST_LOST = 5
 """Events that match nothing, below which they are no sign of anything. Of late clicks, bots and other pages there are a
-few per cent in sound logs; a share above NOTABLE is told."""
+few per cent in sound logs; a share above NOTABLE is worth a remark."""
 
 MOST_IDS = 1_000
 MOST_TIMES = 100_000
@@ -35,7 +35,7 @@ MOST_TIMES = 100_000
 
 
 def check_labels(sample: Sample) -> Iterator[Remark]:
-    """Whether any request has a label; where grades are refused, that is told by itself."""
+    """Whether any request has a label; refused grades have a remark of their own."""
     counts = sample.reading.refusals.counts
     refused = sum(int(rows.sum()) for reason, rows in counts.items() if reason in OF_GRADES)
     if sample.size < FEWEST or sample.labelled or refused >= FEWEST_GRADES:

@@ -90,7 +90,7 @@ def _no_relation(database: Database, side: _Side, error: SourceError) -> Remark:
 
 
 def _tables(database: Database, relation: Relation) -> list[str]:
-    """The tables and views that there are where one is looked for; none where that is not told cheaply."""
+    """The tables and views that there are where one is looked for; none where a database cannot list them cheaply."""
     text = database.sql.tables_query
     if not text:
         return []
@@ -121,7 +121,7 @@ def _of_time(database: Database, relation: sa.FromClause, time: TimeColumn, key:
         with database.reading() as reader:
             values = reader.columns(sa.select(column).where(column.isnot(None)).limit(SAMPLE))[0]
     except SourceError:
-        return  # such as a driver cannot read; what it says of them is told without this
+        return  # values that the driver cannot read; its own error says so
     try:
         check(time, values)
     except SourceError as error:

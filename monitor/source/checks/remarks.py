@@ -17,7 +17,7 @@ FEWEST = 20
 """Requests, or events, below which nothing is concluded."""
 
 NOTABLE = 0.1
-"""Share of rows refused for one reason, from which on it is told."""
+"""Share of rows refused for one reason, from which on it is worth a remark."""
 
 LONGEST_SHOWN = 40
 MOST_NAMES = 8

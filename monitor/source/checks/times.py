@@ -26,7 +26,7 @@ EXACT = 5.0
 """Seconds by which a source that is written at once may lag."""
 
 TINY = 0.02
-"""Share of requests with a label, below which it is told when events name what was shown, but at other times."""
+"""Share of requests with a label, below which events on what was shown, but at other times, are worth a remark."""
 
 LOOK_AGAIN = 3.0
 """Seconds after which it is seen whether the newest time moves on."""
@@ -120,7 +120,7 @@ def _old(sample: Sample) -> Iterator[Remark]:
 def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: float) -> str:
     """That many rows are dated in the future, in words, with the remedy; empty where there are few or none.
 
-    Where clocks are changed right now bounds are an hour wider, and nothing is told.
+    Where clocks are changed right now bounds are an hour wider, and this check says nothing.
 
     Raises:
         SourceError: the source did not answer.

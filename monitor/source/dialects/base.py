@@ -104,7 +104,7 @@ class Dialect:
     is_in_process = False
     is_streamed = True
     clock = ""
-    """SQL: the server's clock in seconds since 1970; empty where it is this machine's, or is not told."""
+    """SQL: the server's clock in seconds since 1970; empty where it is this machine's, or unknown."""
     has_statement_limit = True
     explains_bounds = False
     """Whether its EXPLAIN tells which index or partition bounds a read; see `plans`."""
@@ -312,7 +312,7 @@ class Dialect:
     def check_slice(self, reader: Any, column: Expression, name: str, code: Any, is_bound: bool) -> None:
         """Raise SourceError if a column to slice by has no least value, or equal ones that are written differently.
 
-        `is_bound`: push-down was asked for, and the remedy is told.
+        `is_bound`: push-down was asked for, so errors name the remedy.
         """
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
@@ -480,7 +480,7 @@ class Dialect:
         return None
 
     def obstacle(self, column: TimeColumn, other: TimeColumn | None = None) -> str:
-        """Why times of a column cannot be reckoned with, or not beside those of another one; empty if they can."""
+        """Why times of a column cannot be reckoned with, or not compared with those of another; empty if they can."""
         zones = {column.timezone, other and other.timezone}
         are_instants = not self.instants_have_zones and zones <= {None, "UTC"} and other is not None
         if other is not None and not _alike(column, other) and not (are_instants and column.format == other.format):

@@ -145,7 +145,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
             raise Failed(f"statement timeout: still running after {self._connection.limit:g} s")
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Some rows; fewer only where there are no more."""
+        """Some rows; fewer only at the end."""
         wanted = size or self.arraysize
         while len(self._data) < wanted and self._state != self._STATE_FINISHED:
             self._fetch_more()
@@ -180,7 +180,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
 
 
 def _settings(limit: float) -> Iterator[tuple[str, object]]:
-    """What a session is told before it is used."""
+    """Settings of a session before it is used."""
     yield "spark.sql.session.timeZone", "UTC"
     yield "spark.sql.thriftServer.queryTimeout", math.ceil(limit)
     yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or what was ended would go on in the executors
