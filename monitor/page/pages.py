@@ -119,35 +119,22 @@ def _article(
     snapshot: MonitorSnapshot, states: Sequence[MonitorState], served: PageSource, now: float, budget: DrawingBudget
 ) -> dict[str, Any]:
     """All of one monitor."""
-    monitor, progress, next_run = snapshot.monitor, snapshot.progress, served.next_run_at(snapshot.monitor.name)
+    next_run = served.next_run_at(snapshot.monitor.name)
+    past = [s for s in snapshot.incidents if not s.incident.is_open]
     return {
-        "name": monitor.name,
-        "labels": monitor.labels,
-        "runbook": monitor.runbook_url,
+        "shown": snapshot,
         "states": states,
-        "error": progress.last_error,
-        "success": None if progress.last_success_at is None else now - progress.last_success_at,
-        "newest": None if progress.newest_source_at is None else now - progress.newest_source_at,
+        "now": now,
         "next_run": None if next_run is None else time.time() - next_run,
-        "due": snapshot.due_buckets,
-        "provisional": snapshot.provisional_buckets,
         "coverage": coverage_of(snapshot),
-        "refused": sorted(snapshot.refused.items()),
-        "unmatched": snapshot.unmatched,
-        "future": snapshot.future_rows,
-        "full": list(map(str, snapshot.full)),
         "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
         "data_incident": _open(snapshot, snapshot.data_incident, served.called) if snapshot.data_incident else None,
         "verdict": _verdict(snapshot, served.called),
-        "retrain": snapshot.on_retraining,
-        "no_retraining_as": snapshot.no_retraining_as,
-        "silenced": snapshot.silenced_until,
         "judged": judged_figure(snapshot, budget.points),
         "figures": figures(snapshot, budget),
-        "series": [_row(s, monitor.min_completeness) for s in snapshot.series],
-        "incidents": [_past(snapshot, s) for s in snapshot.incidents if not s.incident.is_open][:MOST_INCIDENTS],
-        "has_rules": bool(monitor.alerts),
+        "series": [_row(s, snapshot.monitor.min_completeness) for s in snapshot.series],
+        "incidents": [_past(snapshot, stored) for stored in past[:MOST_INCIDENTS]],
     }
 
 
@@ -159,11 +146,10 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
     until = max((r.evaluation.end for r in snapshot.readings), default=0)
     sentences = zip(told.findings, each_sentence(told.findings, until=until), strict=True)
     return {
-        "id": incident.id,
+        "stored": stored,
+        "incident": incident,
         "title": told.title.removeprefix(f"{about.name}: "),
-        "severity": incident.severity,
         "began": beginning(incident, told.findings),
-        "opened_at": incident.opened_at,
         "lasts": bad_for(stored, snapshot.judged_until),
         "where": list(dict.fromkeys(f.where or "all traffic" for f in told.findings)),
         "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
@@ -173,10 +159,6 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
         "advice": advice(told.findings),
         "outlook": may_be_well(told.findings),
         "command": command(called, f"explain-incident {incident.id}"),
-        "is_told": stored.told,
-        "by": stored.acknowledged_by,
-        "at": stored.acknowledged_at,
-        "note": stored.note,
     }
 
 
@@ -192,17 +174,12 @@ def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
     closed_at = incident.opened_at if incident.closed_at is None else incident.closed_at
     about = dict.fromkeys(_about(f) for f in stored.findings)
     return {
-        "id": incident.id,
-        "began_at": incident.began_at,
+        "stored": stored,
+        "incident": incident,
         "closed_at": closed_at,
-        "lasted": lasting(closed_at - incident.began_at),
-        "severity": incident.severity,
-        "state": incident.state,
         "about": list(about) or ["what was judged is gone"],
         "refused": _refused(snapshot, incident),
         "lowest": _lowest(snapshot, incident, closed_at),
-        "by": stored.acknowledged_by,
-        "note": stored.note,
     }
 
 
@@ -264,10 +241,4 @@ def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> st
 def _row(series: Series, least: float) -> dict[str, Any]:
     """A line in the table of all figures."""
     latest = next((p for p in series.provisional if (p.dimension, p.slice) == OVERALL), None)
-    return {
-        "measure": str(series.measure),
-        "window": format_duration(series.length),
-        "definition": series.definition.id,
-        "point": overall_point(series, least),
-        "provisional": latest,
-    }
+    return {"series": series, "point": overall_point(series, least), "provisional": latest}

@@ -75,4 +75,5 @@ TEMPLATES = Environment(
 TEMPLATES.filters.update(
     ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, change=change, signed=signed
 )
+TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)
