@@ -1,4 +1,4 @@
-"""Database URLs: read with the configuration by the same parser that they are opened with."""
+"""Database URLs, read by the same parser that opens them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "maria
 
 
 def how_to_install(extra: str) -> str:
-    """The command that brings what an extra needs, be this rankmon of a wheel or of a checkout: it is there already."""
+    """The command that installs an extra into this rankmon."""
     return f"{sys.executable} -m pip install 'rankmon[{extra}]'"
 
 
 def postgresql_arguments(url: URL, program: str, connect_timeout: int, silence: int) -> dict[str, Any]:
-    """What a connection to PostgreSQL needs, be it to a source or to the store, but for what the URL says itself.
+    """Connection arguments for PostgreSQL, a source or the store, except those that the URL sets.
 
-    It may lead through a pooler that gives each transaction another connection: so nothing is prepared beyond one
-    (psycopg would name statements that the next connection lacks), and settings are made within each transaction.
+    A pooler may give each transaction another connection, so nothing is prepared beyond one.
 
     Args:
         program: the application's name, which poolers let through.
-        connect_timeout, silence: seconds; after the latter a machine that is gone is noticed.
+        silence: seconds after which a machine that is gone is noticed.
     """
     if url.get_driver_name() not in ("psycopg", "psycopg2"):
         return {}
@@ -55,7 +54,7 @@ def parse_url(text: str, password: str | None) -> URL:
 
 
 SHORT = 8
-"""Characters below which a secret is hidden where it is a word of its own only: it may be part of any word."""
+"""Characters below which a secret is hidden only as a word of its own: it may be part of any word."""
 
 
 def without(text: str, secrets: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
-"""Everything that can go wrong on purpose, shaped by what the caller can do about it."""
+"""The errors of rankmon, shaped by what the caller can do about them."""
 
 NO_MEMORY = "not enough memory; give this process more, or read a shorter time at once"
 
 
 class RankmonError(Exception):
-    """Base of all errors with a message meant for a person: what, where, and the remedy."""
+    """Base of all errors whose message is for a person: what, where, and the remedy."""
 
 
 class ConfigError(RankmonError):
@@ -20,11 +20,10 @@ class InputError(RankmonError):
 
 
 class SourceError(RankmonError):
-    """The user's database did not answer as it must. Trying again later may help.
+    """The user's database did not answer as it must; trying again later may help.
 
-    `reason` is a short fixed word for the failure counter: `connect`, `timeout`, `permission`,
-    `missing`, `driver`, `resources`, `query` or `data`. `lasting`: the statement itself cannot be served, and will not
-    be before something changes.
+    `reason`, for the failure counter: connect, timeout, permission, missing, driver, resources, query or data.
+    `lasting`: the statement cannot be served until something changes.
     """
 
     def __init__(self, message: str, reason: str = "query", lasting: bool = False) -> None:
@@ -34,15 +33,12 @@ class SourceError(RankmonError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether it is an outage, which somebody ends elsewhere."""
+        """Whether it is an outage."""
         return self.reason == "connect"
 
 
 class StoreError(RankmonError):
-    """rankmon's own database is out of reach, or not at the schema that this version needs.
-
-    `may_pass`: it is an outage, which somebody ends elsewhere.
-    """
+    """rankmon's own database is out of reach (`may_pass`), or not at the schema that this version needs."""
 
     def __init__(self, message: str, may_pass: bool = False) -> None:
         super().__init__(message)
@@ -50,11 +46,11 @@ class StoreError(RankmonError):
 
 
 class StoreLocked(StoreError):
-    """Another process holds what was to be written locked, frozen perhaps; trying again later may help."""
+    """Another process holds a lock on what was to be written; trying again later may help."""
 
 
 class LeaseLost(RankmonError):
-    """Another process writes this monitor; this one steps aside and writes nothing."""
+    """Another process writes this monitor; this one writes nothing."""
 
 
 class ClockError(RankmonError):
@@ -62,11 +58,7 @@ class ClockError(RankmonError):
 
 
 class Undelivered(RankmonError):
-    """A receiver did not take a notification; trying again later may help. The text holds no secret.
-
-    Attributes:
-        wait: seconds that it asked to be left alone for; 0 if it did not.
-    """
+    """A receiver did not accept a notification; it asked to wait for `wait` seconds. The text holds no secret."""
 
     def __init__(self, text: str, wait: float = 0.0) -> None:
         super().__init__(text)
@@ -74,12 +66,12 @@ class Undelivered(RankmonError):
 
 
 class Unserved(RankmonError):
-    """Nothing can be served at the address, for another process has it perhaps; trying again later may help."""
+    """The address cannot be served, another process may have it; trying again later may help."""
 
 
 class Stopped(RankmonError):
-    """The process was asked to end; the chunk under way was left out whole."""
+    """The process was asked to end; the batch under way was dropped."""
 
 
 class TooMany(RankmonError):
-    """An answer is larger than what is held in memory at once; a shorter time range is to be read."""
+    """An answer is larger than memory allows at once; read a shorter time range."""

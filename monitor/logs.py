@@ -40,12 +40,12 @@ class TextFormatter(logging.Formatter):
         return plain(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
 
 
-MOST_LINES = 500
-"""Lines that one place in the code may write in a minute: a loop that fails at once would fill a disk."""
+MAX_LINES = 500
+"""Lines that one place in the code may write in a minute, so that a loop that fails at once fills no disk."""
 
 
 class Bounded(logging.Filter):
-    """Lets MOST_LINES of each place through in a minute, and says later how many it did not."""
+    """Lets MAX_LINES of each place through in a minute, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -57,14 +57,12 @@ class Bounded(logging.Filter):
         place, now = (record.pathname, record.lineno), self._clock()
         since, count = self._counts.get(place, (now, 0))
         if now - since >= 60:
-            if count > MOST_LINES:
-                record.msg, record.args = (
-                    f"{record.getMessage()} ({count - MOST_LINES:,} lines like this left out)",
-                    None,
-                )
+            if count > MAX_LINES:
+                left_out = f"({count - MAX_LINES:,} lines like this left out)"
+                record.msg, record.args = f"{record.getMessage()} {left_out}", None
             since, count = now, 0
         self._counts[place] = since, count + 1
-        return count < MOST_LINES
+        return count < MAX_LINES
 
 
 REPEATING = (
@@ -75,19 +73,17 @@ REPEATING = (
     "thrift.transport.TSocket",
     "urllib3.connectionpool",
 )
-"""Loggers of drivers, and of the pool of their connections, that log just what they raise next, with a traceback even,
-or before they try once more what they raise then, or what they could not tidy up once it was raised. What is raised is
-told with place and remedy."""
+"""Loggers of drivers and their pools that log what they also raise; the error is logged with place and remedy."""
 
 
 def silence_drivers() -> None:
-    """Keep drivers and their pool from telling by themselves what the errors say that they raise."""
+    """Keep drivers from logging what they also raise."""
     for name in REPEATING:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def set_up(level: str, style: Literal["text", "json"]) -> None:
-    """Log to standard error. Libraries speak up from `warning` on only."""
+    """Log to standard error; of libraries, warnings and errors only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Bounded())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
@@ -95,5 +91,5 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("monitor").setLevel(level.upper())
-    # What it warns of is what anybody may send it, in words that would have the operator install something.
+    # It warns of whatever anybody sends, and would have the operator install something.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

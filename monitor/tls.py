@@ -1,4 +1,4 @@
-"""TLS as the server speaks it: from the names of its files to an SSL context."""
+"""The server's TLS: from the names of its files to an SSL context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """Where the server's certificate and key are (PEM), and whether clients must show a certificate too."""
+    """The server's certificate and key (PEM files), and whether clients must show a certificate too."""
 
     cert_file: Path
     key_file: Path
@@ -34,12 +34,11 @@ class TlsConfig:
     @property
     def files(self) -> tuple[Path, ...]:
         """All files that the context is made from."""
-        given = (self.cert_file, self.key_file, self.client_ca_file)
-        return tuple(path for path in given if path is not None)
+        return tuple(p for p in (self.cert_file, self.key_file, self.client_ca_file) if p is not None)
 
 
 class TlsFault(InputError):
-    """A file that TLS cannot be set up with; `key` is the field of TlsConfig that names it."""
+    """A file that TLS cannot use; `key` is the field of TlsConfig that names it."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -47,11 +46,7 @@ class TlsFault(InputError):
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
-    """The context to serve with, its files read now.
-
-    Raises:
-        TlsFault: a file cannot be read, is of the wrong kind, or the key is not the certificate's.
-    """
+    """The context to serve with, its files read now. Raises TlsFault if they are unreadable or do not fit together."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.min_version]
     context.maximum_version = _VERSIONS[config.max_version]

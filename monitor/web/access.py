@@ -1,4 +1,4 @@
-"""Who may see the site, and over what: swapped as a whole when the configuration is loaded anew."""
+"""Who may see the site, and over what; replaced as a whole when the configuration is reloaded."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from monitor.web.passwords import Passwords, TooManyChecks
 log = logging.getLogger(__name__)
 
 OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""Paths that need no password: who asks for them restarts rankmon, and need not know more."""
+"""Paths that need no password, for supervisors."""
 
 CHECKS_AT_ONCE = 2
-"""Threads that check passwords; what else is served does not wait for them."""
+"""Threads that check passwords; other requests do not wait for them."""
 
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="rankmon", charset="UTF-8"', "Cache-Control": "no-store"}
 
@@ -55,10 +55,10 @@ class Access:
         self._names = {web.host, urlsplit(web.external_url).hostname, socket.gethostname().lower()}
 
     def foreign(self, scope: Scope) -> Response | None:
-        """What to answer to a browser that another site's page sent here; None to all others.
+        """The answer to a browser that another site's page sent here; None to all others.
 
-        Such a page can have a browser send what changes something, and read what only this machine may read if its own
-        name suddenly leads here (DNS rebinding). It cannot do so by an address, nor by a name without a dot.
+        Such a page can send what changes something, and read what only this machine may read by DNS rebinding; but not
+        by an address or a name without a dot.
         """
         headers, is_reading = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -71,7 +71,7 @@ class Access:
             return None
         if self._knows(host):
             return None
-        return PlainTextResponse("this name is not known here; set web.external_url to the address that you use\n", 421)
+        return PlainTextResponse("unknown host name; set web.external_url to the address that you use\n", 421)
 
     def _knows(self, host: str) -> bool:
         try:
@@ -108,7 +108,7 @@ class Gate:
 
 
 async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
-    """What to answer to a request without the password; None if it has it."""
+    """The answer to a request without the password; None if it has it."""
     client, _ = scope["client"] or ("", 0)
     given = Headers(scope=scope).get("authorization", "")
     try:

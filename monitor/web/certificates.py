@@ -15,7 +15,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class Certificates:
-    """Makes the TLS context anew when one of its files has changed; a renewed certificate needs no restart."""
+    """Renews the TLS context when one of its files has changed: a renewed certificate needs no restart."""
 
     def __init__(self, config: TlsConfig) -> None:
         """Raises TlsFault if the files are wrong."""
@@ -24,15 +24,15 @@ class Certificates:
         self._context = server_context(config)
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection. Files that are wrong are warned of once, and the former ones stay."""
+        """The context for a new connection. Wrong files are warned of once, and the former ones stay."""
         stamp = _stamp(self.config)
         if stamp != self._stamp:
             self._stamp = stamp
             try:
                 self._context = server_context(self.config)
-                log.info("the certificate in %s was read anew", self.config.cert_file)
+                log.info("certificate in %s has changed; using the new one", self.config.cert_file)
             except TlsFault as fault:
-                log.warning("changed files of TLS are not taken, the former stay: %s: %s", fault.key, fault)
+                log.warning("changed TLS files are not usable: %s: %s; keeping the former ones", fault.key, fault)
         return self._context
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.errors import TooMany
-from monitor.logs import MOST_LINES, REPEATING, Bounded, silence_drivers
+from monitor.logs import MAX_LINES, REPEATING, Bounded, silence_drivers
 from monitor.source.engine import Database
 from tests.support.postgres import free_port
 
@@ -84,9 +84,9 @@ def test_one_place_fills_no_disk_and_what_was_left_out_is_counted() -> None:
     for _ in range(10_000):
         record = logging.LogRecord("asyncio", logging.ERROR, "events.py", 7, "out of %s", ("files",), None)
         said.append(bounded.filter(record))
-    assert sum(said) == MOST_LINES
+    assert sum(said) == MAX_LINES
     assert bounded.filter(record)
-    assert record.getMessage() == f"out of files ({10_000 - MOST_LINES:,} lines like this left out)"
+    assert record.getMessage() == f"out of files ({10_000 - MAX_LINES:,} lines like this left out)"
     other = logging.LogRecord("asyncio", logging.ERROR, "events.py", 8, "else", (), None)
     assert bounded.filter(other)
     assert other.getMessage() == "else"
