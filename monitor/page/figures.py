@@ -8,15 +8,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from monitor.conditions.rules import Rule
 from monitor.measures.measure import Measure
-from monitor.messages.words import lasting
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot, room_for_words, spark
 from monitor.page.state import overall_point
-from monitor.page.words import caption, change, number, percent, signed, utc
+from monitor.page.words import TEMPLATES, caption, change, number
 from monitor.series.windows import Point, SliceKey
 from monitor.service.history import HistoryPoint, SeriesHistory
-from monitor.service.slice_comparison import ComparedSlice
 from monitor.service.snapshot import MonitorSnapshot, Series, StoredIncident
 from monitor.types import OVERALL, format_duration
 
@@ -66,9 +63,7 @@ def _figure(
         "point": None if series is None else overall_point(series, snapshot.monitor.min_completeness),
         "provisional": provisional,
         "change": "" if history.newest is None or history.newest.change is None else change(history.newest.change),
-        "rules": [
-            _rule_words(rule, limits) for rule, limits in zip(history.rules, _newest_limits(history), strict=True)
-        ],
+        "rules": list(zip(history.rules, history.newest.limits, strict=True)) if history.newest else [],
         "spark": overview_spark(history),
         "has_baseline": any(name == "baseline" for name, _ in shown.limits),
         "has_threshold": any(name == "threshold" for name, _ in shown.limits),
@@ -81,19 +76,6 @@ def _figure(
 def _provisional(series: Series | None) -> Point | None:
     points = () if series is None else series.provisional
     return next((p for p in points if (p.dimension, p.slice) == OVERALL), None)
-
-
-def _newest_limits(history: SeriesHistory) -> Sequence[tuple[float | None, float | None]]:
-    return history.newest.limits if history.newest is not None else [(None, None)] * len(history.rules)
-
-
-def _rule_words(rule: Rule, limits: tuple[float | None, float | None]) -> str:
-    baseline, threshold = limits
-    against = "" if baseline is None else f", baseline {number(baseline)}"
-    if threshold is None:
-        return f"Rule {rule.name}: not enough known to judge"
-    lasts = f" for {lasting(rule.lasting)}" if rule.lasting else ""
-    return f"Rule {rule.name} fires {'above' if rule.rises else 'below'} {number(threshold)}{lasts}{against}"
 
 
 # ---- the plots -------------------------------------------------------------------------------------------------------
@@ -183,13 +165,9 @@ def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> li
 def summary(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
     """What the plot shows, in words."""
     known = [(p.value, p.end) for p in history.drawn if p.value is not None]
-    (low, low_at), (high, high_at), (last, last_at) = min(known), max(known), known[-1]
     count = len(stretches(history, incidents))
-    named = f"{count} incident{'' if count == 1 else 's'}" if count else "no incident"
-    return (
-        f"{number(last)} at {utc(last_at)}; lowest {number(low)} at {utc(low_at)}, highest {number(high)} at "
-        f"{utc(high_at)}; {named} in this time."
-    )
+    template = TEMPLATES.get_template("figure_summary.txt")
+    return template.render(last=known[-1], low=min(known), high=max(known), incidents=count)
 
 
 def overview_spark(history: SeriesHistory) -> Markup:
@@ -213,30 +191,9 @@ def _slices(history: SeriesHistory, series: Series | None, most: int) -> dict[st
     spread = max((max(v) - min(v) for v in (_known(history, c.key) for c in found) if v), default=0.0)
     points = {(p.dimension, p.slice): p for p in series.final}
     rows = [
-        {
-            "name": f"{c.key[0]} = {c.key[1]}",
-            "spark": _slice_spark(history, c.key, spread),
-            "value": number(c.value),
-            "interval": _interval(points.get(c.key)),
-            "before": _before(c),
-            "is_new": c.since is not None,
-            "change": change(c.change),
-            "share": percent(c.share),
-            "effect": "–" if c.before is None else signed(c.effect, 4),
-            "has_fallen": c.effect < 0,
-        }
-        for c in found[:most]
+        {"compared": c, "point": points.get(c.key), "spark": _slice_spark(history, c.key, spread)} for c in found[:most]
     ]
     return {"slices": rows, "against": series.comparison.against, "more_slices": len(found) - len(rows)}
-
-
-def _before(one: ComparedSlice) -> str:
-    """What a slice was; of a new one since when it is there, and how it compares with the others in the same hours."""
-    if one.since is None:
-        return number(one.before)
-    others = "no others in these hours" if one.others is None else f"the others {number(one.others)}"
-    apart = "" if one.beside is None else f" ({change(one.beside)})"
-    return f"new since {utc(one.since)}; {others}{' in the same hours' * (one.others is not None)}{apart}"
 
 
 def _known(history: SeriesHistory, key: SliceKey) -> list[float]:
@@ -252,9 +209,3 @@ def _slice_spark(history: SeriesHistory, key: SliceKey, spread: float) -> Markup
     values = [values.get(key) for _, values in history.slices]
     words = f"from {number(min(known))} to {number(max(known))}"
     return Markup(spark(values, middle - spread / 2, middle + spread / 2, words))
-
-
-def _interval(point: Point | None) -> str:
-    if point is None or point.lower is None or point.upper is None:
-        return "–"
-    return f"{number(point.lower)} – {number(point.upper)}"

@@ -1,4 +1,4 @@
-"""The slices' newest windows beside what they were before, and those that are new beside the others."""
+"""The slices' newest windows against what they were before, and new ones against the others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ComparedSlice:
         return 0.0 if self.before is None else (self.value - self.before) * self.share
 
     @property
-    def beside(self) -> float | None:
+    def against_others(self) -> float | None:
         """Of a new slice, how far it is from the others, relative; None where there are none."""
         return self.value / self.others - 1 if self.others else None
 

@@ -222,7 +222,7 @@ def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_
     assert snapshot.incident is not None
     new, old = snapshot.series[0].comparison.slices
     assert (new.key[1], new.since, new.before, new.change) == ("v2", FALL, None, None)
-    assert (new.value, new.others, new.beside) == pytest.approx((0.6, 0.8, -0.25))
+    assert (new.value, new.others, new.against_others) == pytest.approx((0.6, 0.8, -0.25))
     assert (old.since, old.before) == (None, pytest.approx(0.8))
     said = page(snapshot, at)
     assert "new since 2022-01-18 00:00 UTC; the others 0.800 in the same hours (−25.0 %)" in said
