@@ -17,7 +17,7 @@ from monitor.conditions.verdicts import DEGRADED
 from monitor.messages.explanation import advice, beginning, changes, each_sentence, may_be_well, title_of
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import topic
-from monitor.messages.words import ago, command, counted, decayed, lasting, not_judged, over_the_last
+from monitor.messages.words import ago, command, counted, decayed, not_judged, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
