@@ -69,7 +69,7 @@ def test_what_a_backfill_left_open_is_told_once_with_a_link(app: App, receiver: 
     (got,) = [g.document for g in receiver.taken]
     assert got["url"] == "https://rankmon.example.com/x/monitors/shop"
     assert got["labels"] == {"team": "search"}
-    assert got["title"].startswith("shop: ndcg@10 fell")
+    assert got["title"].startswith("shop: ndcg@10 down ")
     before = app.telemetry.counts()["rankmon_evaluations", ("shop",)]
     eventually(lambda: app.telemetry.counts()["rankmon_evaluations", ("shop",)] >= before + 3)
     assert kinds(receiver) == ["firing"]
