@@ -165,11 +165,10 @@ class Alerts(Connected):
 
     def state(self, monitor: str) -> AlertState:
         """Where the judging of a monitor stands. Raises StoreError."""
-        with self.reading() as connection:
-            of_it = {"monitor": monitor}
-            row = connection.execute(_JUDGED, of_it).one_or_none()
-            found = {(r.rule, r.dimension, r.value): _kept(r) for r in connection.execute(_CONDITIONS, of_it)}
-            asked = connection.execute(_RETRAINED, of_it).one_or_none()
+        with self.at_once():
+            row = next(iter(self.rows(_JUDGED, monitor=monitor)), None)
+            found = {(r.rule, r.dimension, r.value): _kept(r) for r in self.rows(_CONDITIONS, monitor=monitor)}
+            asked = next(iter(self.rows(_RETRAINED, monitor=monitor)), None)
         return AlertState(
             until=None if row is None else row.until,
             anew=row is not None and bool(row.anew),
@@ -227,45 +226,44 @@ class Alerts(Connected):
 
     def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
         """The newest incidents first, of all monitors if none is named, in any state if none is."""
-        query, wanted = _incidents(monitor is not None, state is not None), {"monitor": monitor, "state": state}
-        with self.reading() as connection:
-            return [_stored(row) for row in connection.execute(query, wanted | {"most": most})]
+        query = _incidents(monitor is not None, state is not None)
+        found = self.rows(query, monitor=monitor, state=state, most=most)
+        with self.documents():
+            return [_stored(row) for row in found]
 
     def incident(self, id_: str) -> StoredIncident | None:
         """One incident, or None."""
-        with self.reading() as connection:
-            row = connection.execute(sa.select(incidents).where(incidents.c.id == id_)).one_or_none()
-        return None if row is None else _stored(row)
+        found = self.rows(sa.select(incidents).where(incidents.c.id == id_))
+        with self.documents():
+            return next((_stored(row) for row in found), None)
 
     def transitions(self, monitor: str, since: int = 0, until: int | None = None, most: int = 1000) -> list[Transition]:
         """The newest transitions of a monitor in [since, until] seconds, oldest first."""
         query = sa.select(transitions).order_by(transitions.c.at.desc(), transitions.c.id.desc()).limit(most)
         query = query.where(transitions.c.monitor == monitor, transitions.c.at >= since)
         query = query if until is None else query.where(transitions.c.at <= until)
-        with self.reading() as connection:
-            rows = connection.execute(query).all()
-        return [_transition(row) for row in reversed(rows)]
+        found = self.rows(query)
+        with self.documents():
+            return [_transition(row) for row in reversed(found)]
 
     def watched(self) -> list[str]:
         """Names of the monitors that have an incident open."""
         query = sa.select(incidents.c.monitor).where(incidents.c.state == "firing").distinct()
-        with self.reading() as connection:
-            return list(connection.execute(query).scalars())
+        return [name for (name,) in self.rows(query)]
 
     def told(self, incident: str) -> list[str]:
         """The targets that were told of an incident."""
         query = sa.select(outbox.c.target).where(outbox.c.incident == incident, outbox.c.kind != "retrain").distinct()
-        with self.reading() as connection:
-            return list(connection.execute(query).scalars())
+        return [target for (target,) in self.rows(query)]
 
     def notices(self, incident: str) -> tuple[int, Notification | None]:
         """(how many notifications there were of an incident, the newest of them)."""
         mine = outbox.c.incident == incident
         newest = sa.select(outbox.c.document).where(mine).order_by(outbox.c.id.desc()).limit(1)
-        with self.reading() as connection:
-            number = connection.execute(sa.select(sa.func.count(outbox.c.key.distinct())).where(mine)).scalar()
-            document = connection.execute(newest).scalar()
-        return int(number or 0), None if document is None else Notification.of(json.loads(document))
+        number = self.integer(sa.select(sa.func.count(outbox.c.key.distinct())).where(mine))
+        document = self.scalar(newest)
+        with self.documents():
+            return number or 0, None if document is None else Notification.of(json.loads(document))
 
     # ---- what people do ------------------------------------------------------------------------------------------
 
@@ -276,34 +274,28 @@ class Alerts(Connected):
             note: empty leaves the one that is there.
         """
         change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)
-        with self.writing() as connection:
-            done = connection.execute(change.values(note=note) if note else change)
-            return done.rowcount == 1
+        return self.change(change.values(note=note) if note else change) == 1
 
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
         """Who takes care of which of these incidents; those that nobody has acknowledged are left out."""
         c = incidents.c
         wanted = sa.select(c.id, c.acknowledged_at, c.acknowledged_by, c.note)
-        with self.reading() as connection:
-            rows = connection.execute(wanted.where(c.id.in_(ids), c.acknowledged_at.is_not(None)))
-            return {id_: Acknowledgement(at, by, note) for id_, at, by, note in rows}
+        found = self.rows(wanted.where(c.id.in_(ids), c.acknowledged_at.is_not(None)))
+        return {id_: Acknowledgement(at, by, note) for id_, at, by, note in found}
 
     def silence(self, monitor: str, now: float, until: float, author: str, note: str) -> None:
         """Tell nobody of a monitor's new incidents until then, in real seconds since 1970."""
         row = {"monitor": monitor, "since": now, "until": until, "author": author, "note": note}
-        with self.writing() as connection:
-            connection.execute(silences.insert().values(row))
+        self.change(silences.insert().values(row))
 
     def unsilence(self, monitor: str, now: float) -> int:
         """End a monitor's silences; how many there were."""
         change = silences.update().where(silences.c.monitor == monitor, silences.c.until > now).values(until=now)
-        with self.writing() as connection:
-            return connection.execute(change).rowcount
+        return self.change(change)
 
     def silences(self, now: float) -> list[Silence]:
         """The silences that hold at `now`, real seconds since 1970."""
-        with self.reading() as connection:
-            return [Silence(*row) for row in connection.execute(_SILENCES, {"now": now})]
+        return [Silence(*row) for row in self.rows(_SILENCES, now=now)]
 
     def purge(self, before: float) -> int:
         """Forget what was over before then, seconds, and all that belongs to it; how many incidents. Raises StoreError.

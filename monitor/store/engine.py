@@ -118,6 +118,22 @@ class Connected:
         with self.writing() as connection:
             return connection.execute(statement, parameters or {}).rowcount
 
+    @contextmanager
+    def documents(self) -> Iterator[None]:
+        """For a block that reads JSON out of rows: whatever is wrong with that is the store's fault.
+
+        Raises:
+            StoreError: a document is cut, or lacks what rankmon has written.
+        """
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            told = on_one_line(f"{type(error).__name__}: {error}")
+            raise StoreError(
+                f"store {self.url.render_as_string(hide_password=True)}: a stored document is not as rankmon writes it "
+                f"({told}); bring back a copy of the store, or use a new one and run rankmon backfill for the past"
+            ) from error
+
     def columns(self, query: sa.Select[Any], parameters: dict[str, Any] | None = None) -> list[list[Any]]:
         """The answer's columns as the driver sends them, twice as fast as rows; none if it is empty.
 

@@ -109,15 +109,13 @@ class Outbox(Connected):
             .order_by(outbox.c.id)
             .limit(AT_ONCE)
         )
-        with self.reading() as connection:
-            return [Waiting(*row) for row in connection.execute(query)]
+        return [Waiting(*row) for row in self.rows(query)]
 
     def next_at(self, now: float, target: str) -> float | None:
         """When something for a target will be due, `now` if it is; None if nothing waits. Raises StoreError."""
         first = sa.select(sa.func.min(outbox.c.id)).where(*_WAITING, outbox.c.target == target)
         query = sa.select(outbox.c.next_at).where(outbox.c.id.in_(first.group_by(outbox.c.incident)))
-        with self.reading() as connection:
-            found = connection.execute(query).scalars().all()
+        found = [at for (at,) in self.rows(query)]
         return min((now if at > now + FARTHEST else max(at, now) for at in found), default=None)
 
     def standing(self, target: str, sent_by: float | None = None) -> list[Notification]:
@@ -127,16 +125,12 @@ class Outbox(Connected):
             .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
             .group_by(outbox.c.incident)
         )
-        with self.reading() as connection:
-            known = sa.select(outbox.c.document).where(outbox.c.id.in_(newest))
-            known = known if sent_by is None else known.where(outbox.c.sent_at <= sent_by)
-            documents = connection.execute(known).scalars()
-            return [Notification.of(json.loads(document)) for document in documents]
+        known = sa.select(outbox.c.document).where(outbox.c.id.in_(newest))
+        return self._notifications(known if sent_by is None else known.where(outbox.c.sent_at <= sent_by))
 
     def is_waiting(self, id_: int) -> bool:
         """Whether it has not been sent or given up yet. Raises StoreError."""
-        with self.reading() as connection:
-            return connection.execute(sa.select(outbox.c.id).where(*_WAITING, outbox.c.id == id_)).first() is not None
+        return self.scalar(sa.select(outbox.c.id).where(*_WAITING, outbox.c.id == id_)) is not None
 
     def ended(self, target: str, since: float, until: float, incident: str | None = None) -> list[Notification]:
         """The ends that a target got in [since, until], or that of one incident; but where the like of it is open.
@@ -146,8 +140,7 @@ class Outbox(Connected):
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.kind.in_(ENDS))
         query = query.where(outbox.c.sent_at.between(since, until))
         query = query if incident is None else query.where(outbox.c.incident == incident)
-        with self.reading() as connection:
-            found = [Notification.of(json.loads(text)) for text in connection.execute(query).scalars()]
+        found = self._notifications(query)
         on = {(one.monitor, one.matter) for one in self.standing(target)} if found else set()
         return [one for one in found if (one.monitor, one.matter) not in on]
 
@@ -155,16 +148,19 @@ class Outbox(Connected):
         """Those under which an incident was told to a target, or may have been, for an answer can be lost."""
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)
         found = set[Severity]()
-        with self.reading() as connection:
-            for document in connection.execute(query.where(outbox.c.kind.in_(TELLING))).scalars():
-                with suppress(ValueError, KeyError):  # a broken one was told to nobody
-                    found.add(json.loads(document)["severity"])
+        for (document,) in self.rows(query.where(outbox.c.kind.in_(TELLING))):
+            with suppress(ValueError, KeyError):  # a broken one was told to nobody
+                found.add(json.loads(document)["severity"])
         return found
+
+    def _notifications(self, query: sa.Select[tuple[str]]) -> list[Notification]:
+        found = self.rows(query)
+        with self.documents():
+            return [Notification.of(json.loads(document)) for (document,) in found]
 
     def is_open(self, incident: str) -> bool:
         """Whether an incident still goes on. Raises StoreError."""
-        with self.reading() as connection:
-            return connection.execute(_OPEN.where(incidents.c.id == incident)).first() is not None
+        return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
 
     def is_outdated(self, waiting: Waiting) -> bool:
         """Whether a newer one waits that says all that this one says. Raises StoreError."""
@@ -177,8 +173,7 @@ class Outbox(Connected):
             outbox.c.kind.in_(TELLING),
             outbox.c.id > waiting.id,
         )
-        with self.reading() as connection:
-            return connection.execute(newer).first() is not None
+        return self.scalar(newer) is not None
 
     def sent(self, id_: int, now: float) -> None:
         """The receiver has it. Raises StoreError."""
@@ -193,8 +188,7 @@ class Outbox(Connected):
         self._change(id_, attempts=outbox.c.attempts + 1, dropped_at=now, last_error=storable(error)[:LONGEST_ERROR])
 
     def _change(self, id_: int, **values: object) -> None:
-        with self.writing() as connection:
-            connection.execute(outbox.update().where(outbox.c.id == id_).values(**values))
+        self.change(outbox.update().where(outbox.c.id == id_).values(**values))
 
     # ---- targets that come and go --------------------------------------------------------------------------------
 
@@ -210,8 +204,7 @@ class Outbox(Connected):
             .where(outbox.c.target.in_(waiting))
             .group_by(outbox.c.target)
         )
-        with self.reading() as connection:
-            return {target: float(max(at)) for target, *at in connection.execute(query)}
+        return {target: float(max(at)) for target, *at in self.rows(query)}
 
     def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
         """Give up what waits for a target that is no more, after `heirs` got what they lack of it; how many waited."""
@@ -246,12 +239,10 @@ class Outbox(Connected):
         Whoever was away for long, or held up by its receiver, is not to lose it by that. Raises StoreError.
         """
         lost = sa.and_(_owed(target), outbox.c.last_error == NOBODYS)
-        with self.reading() as connection:  # looked for often, and hardly ever there
-            found = connection.execute(sa.select(outbox.c.id).where(lost)).scalars().all()
-        if not found:
+        found = [id_ for (id_,) in self.rows(sa.select(outbox.c.id).where(lost))]
+        if not found:  # looked for often, and hardly ever there
             return 0
-        with self.writing() as connection:
-            return connection.execute(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now))).rowcount
+        return self.change(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now)))
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
         """Have a target wait for some notifications too; those that it got or waits for already aside."""
@@ -273,8 +264,7 @@ class Outbox(Connected):
             .where(*_WAITING)
             .group_by(outbox.c.target)
         )
-        with self.reading() as connection:
-            return {target: (int(n), float(oldest)) for target, n, oldest in connection.execute(query)}
+        return {target: (int(n), float(oldest)) for target, n, oldest in self.rows(query)}
 
     def of_monitor(self, monitor: str) -> list[TargetQueue]:
         """What of a monitor waits, by target. Raises StoreError."""
@@ -284,16 +274,13 @@ class Outbox(Connected):
             .where(*_WAITING, incidents.c.monitor == monitor)
             .order_by(outbox.c.target, outbox.c.id)
         )
-        with self.reading() as connection:
-            rows = connection.execute(query).all()
-        return [_queue(target, list(some)) for target, some in groupby(rows, key=lambda row: row.target)]
+        return [_queue(target, list(some)) for target, some in groupby(self.rows(query), key=lambda row: row.target)]
 
     def purge(self, before: float) -> None:
         """Forget what was sent or given up before then, unless its incident is open, or more of it waits."""
         done = sa.func.coalesce(outbox.c.sent_at, outbox.c.dropped_at)
         goes_on = outbox.c.incident.in_(_OPEN) | outbox.c.incident.in_(sa.select(outbox.c.incident).where(*_WAITING))
-        with self.writing() as connection:
-            connection.execute(outbox.delete().where(done < before, ~goes_on))
+        self.change(outbox.delete().where(done < before, ~goes_on))
 
 
 def _queue(target: str, rows: Sequence[Any]) -> TargetQueue:

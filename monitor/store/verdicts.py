@@ -45,14 +45,14 @@ class Verdicts(Connected):
 
     def newest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
         """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
-        with self.reading() as connection:
-            row = connection.execute(_STATE, {"monitor": monitor}).one_or_none()
+        row = next(iter(self.rows(_STATE, monitor=monitor)), None)
         if row is None:
             return None
-        try:
-            state = self._state(monitor, row.state) if row.state else None
-        except ValueError:
-            return None
+        with self.documents():
+            try:
+                state = self._state(monitor, row.state) if row.state else None
+            except ValueError:
+                return None
         return VerdictCheckpoint(row.identity, row.until, state)
 
     def oldest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
@@ -61,16 +61,16 @@ class Verdicts(Connected):
         Of another version no more is known than where it is. Raises StoreError.
         """
         query = sa.select(drift_borders).where(drift_borders.c.monitor == monitor)
-        with self.reading() as connection:
-            row = connection.execute(query).one_or_none()
+        row = next(iter(self.rows(query)), None)
         if row is None:
             return None
         series = tuple(row.series.split())
-        try:
-            state = DriftState.from_json(json.loads(row.state)) if row.state else None
-        except ValueError:
-            return VerdictCheckpoint("", row.until, None, series)
-        found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
+        with self.documents():
+            try:
+                state = DriftState.from_json(json.loads(row.state)) if row.state else None
+            except ValueError:
+                return VerdictCheckpoint("", row.until, None, series)
+            found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
         return VerdictCheckpoint(row.identity, row.until, state, series, found)
 
     def _state(self, monitor: str, text: str) -> DriftState:
@@ -91,15 +91,16 @@ class Verdicts(Connected):
             .where(verdicts.c.monitor == monitor, verdicts.c.at > since, verdicts.c.at <= until)
             .order_by(verdicts.c.at)
         )
-        with self.reading() as connection:
-            return [_reader().validate_json(document) for document in connection.scalars(query)]
+        found = self.rows(query)
+        with self.documents():
+            return [_reader().validate_json(document) for (document,) in found]
 
     def newest(self, monitor: str, kind: str | None = None) -> Verdict | None:
         """The newest verdict on a monitor, or the newest of a kind; None if there is none."""
         query = _NEWEST if kind is None else _NEWEST.where(verdicts.c.kind == kind)
-        with self.reading() as connection:
-            document = connection.scalar(query, {"monitor": monitor})
-        return None if document is None else _reader().validate_json(document)
+        document = self.scalar(query, monitor=monitor)
+        with self.documents():
+            return None if document is None else _reader().validate_json(document)
 
     def drawn(self, monitor: str, since: int, until: int) -> list[VerdictPoint]:
         """What there is to draw of the verdicts on steps that ended in (since, until], oldest first."""
@@ -109,14 +110,12 @@ class Verdicts(Connected):
             .where(c.monitor == monitor, c.at > since, c.at <= until)
             .order_by(c.at)
         )
-        with self.reading() as connection:
-            return [VerdictPoint(*row) for row in connection.execute(query)]
+        return [VerdictPoint(*row) for row in self.rows(query)]
 
     def baselines(self, monitor: str) -> list[BaselineReset]:
         """Where somebody had the baseline of a monitor begin anew, oldest first."""
-        with self.reading() as connection:
-            rows = connection.execute(_BASELINES, {"monitor": monitor})
-            return [BaselineReset(row.since, row.author, row.note, row.judged_until) for row in rows]
+        found = self.rows(_BASELINES, monitor=monitor)
+        return [BaselineReset(row.since, row.author, row.note, row.judged_until) for row in found]
 
     def begin_baseline(self, monitor: str, baseline: BaselineReset, now: float) -> None:
         """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
@@ -133,17 +132,14 @@ class Verdicts(Connected):
     def forget_baseline(self, monitor: str, since: int) -> bool:
         """Take back that a baseline began anew at a moment, seconds; whether it had. Raises StoreError."""
         gone = baselines.delete().where(baselines.c.monitor == monitor, baselines.c.since == since)
-        with self.writing() as connection:
-            return connection.execute(gone).rowcount == 1
+        return self.change(gone) == 1
 
     def same_since(self, monitor: str, kind: str) -> int | None:
         """End of the first of the newest verdicts on a monitor that all are of a kind, seconds; None if none is."""
         of_it = verdicts.c.monitor == monitor
         other = sa.select(sa.func.max(verdicts.c.at)).where(of_it, verdicts.c.kind != kind).scalar_subquery()
         first = sa.select(sa.func.min(verdicts.c.at)).where(of_it, verdicts.c.at > sa.func.coalesce(other, 0))
-        with self.reading() as connection:
-            found: int | None = connection.scalar(first)
-        return found
+        return self.integer(first)
 
     def diagnosis(self, incident: str) -> Mapping[str, Any] | None:
         """The first that `diagnoses` has; None if nothing was found out."""
@@ -153,21 +149,19 @@ class Verdicts(Connected):
         """What was found out of each condition of an incident: overall before slices, then as they were taken."""
         c = diagnoses.c
         query = sa.select(diagnoses).where(c.incident == incident)
-        with self.reading() as connection:
-            rows = connection.execute(query.order_by(c.dimension != "", c.taken_at, c.rule, c.value)).all()
+        found = self.rows(query.order_by(c.dimension != "", c.taken_at, c.rule, c.value))
+        with self.documents():
+            documents = [json.loads(row.document) if row.document else None for row in found]
         return [
-            Diagnosis(
-                (r.rule, r.dimension, r.value), r.taken_at, json.loads(r.document) if r.document else None, r.error
-            )
-            for r in rows
+            Diagnosis((row.rule, row.dimension, row.value), row.taken_at, document, row.error)
+            for row, document in zip(found, documents, strict=True)
         ]
 
     def diagnosed(self, incident: str) -> set[ConditionName]:
         """The conditions of an incident of which something was found out."""
         c = diagnoses.c
         query = sa.select(c.rule, c.dimension, c.value).where(c.incident == incident, c.document != "")
-        with self.reading() as connection:
-            return {(row.rule, row.dimension, row.value) for row in connection.execute(query)}
+        return {(row.rule, row.dimension, row.value) for row in self.rows(query)}
 
     def put_diagnosis(self, incident: str, monitor: str, found: Diagnosis) -> None:
         """Keep what was found out of a condition, or why nothing was: the first document stays. Raises StoreError."""

@@ -24,6 +24,7 @@ from monitor.errors import StoreError
 from monitor.store import Store, waiting
 from monitor.store.engine import explained
 from monitor.store.migrate import LOCK
+from monitor.store.schema import drift_borders, incidents, outbox, transitions, verdicts
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
 
@@ -355,6 +356,48 @@ def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path
     path.write_bytes(path.read_bytes().replace(b"search", b"s\xe9arch", 1))  # in the index or in the table, not in both
     with pytest.raises(StoreError, match="bring back a copy of it"), Store(url).blaming_damage():
         raise KeyError("requests")
+
+
+RENAMED = (
+    ("incidents", "summary", '"firing"', '"fires"', lambda s: s.alerts.incidents()),
+    ("transitions", "evidence", '{"', '{"not ', lambda s: s.alerts.transitions("shop")),
+    ("outbox", "document", '"severity"', '"gravity"', lambda s: s.alerts.notices("0123456789")),
+    ("verdicts", "document", '"kind"', '"sort"', lambda s: s.verdicts.newest("shop")),
+    ("drift_borders", "conditions", "[", "[0, ", lambda s: s.verdicts.oldest_checkpoint("shop")),
+)
+
+
+@pytest.mark.parametrize(("table", "column", "was", "became", "read"), RENAMED, ids=[row[0] for row in RENAMED])
+def test_a_document_with_another_key_is_told_with_what_to_do(
+    tmp_path: Path, table: str, column: str, was: str, became: str, read: Callable[[Store], object]
+) -> None:
+    store = new_store(make_url(f"sqlite:///{tmp_path}/rankmon.db"))
+    rows = {
+        "incidents": incidents.insert().values(
+            id="0123456789", monitor="shop", state="firing", severity="warning", retrain=False, began_at=0, opened_at=0,
+            told=True, summary='{"firing": [], "findings": []}',
+        ),
+        "transitions": transitions.insert().values(
+            monitor="shop", rule="r", dimension="", value="", was="ok", became="firing", at=1, recorded_at=1.0,
+            reason="", evidence='{"kind": "threshold"}',
+        ),
+        "outbox": outbox.insert().values(
+            target="log", incident="0123456789", kind="firing", key="k", document='{"severity": "warning"}',
+            created_at=1.0, attempts=0, next_at=0.0, last_error="",
+        ),
+        "verdicts": verdicts.insert().values(
+            monitor="shop", at=3600, kind="healthy", requests=1, document='{"end": 3600, "kind": "healthy"}'
+        ),
+        "drift_borders": drift_borders.insert().values(
+            monitor="shop", identity="i", series="", until=1, state="", conditions='[[["r", "", ""], ["ok", null]]]'
+        ),
+    }  # fmt: skip
+    store.change(rows[table])
+    renamed = sa.text(f"UPDATE {table} SET {column} = replace({column}, :was, :became)")
+    store.change(renamed, {"was": was, "became": became})
+    with pytest.raises(StoreError, match=r"not as rankmon writes it \(.*bring back a copy of the store"):
+        read(store)
+    store.close()
 
 
 def test_a_daemon_that_may_only_read_its_store_does_not_start(rankmon: Rankmon, folder: Path) -> None:
