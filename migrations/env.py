@@ -1,4 +1,4 @@
-"""Alembic's entry: applies the scripts beside it over the connection that rankmon hands in."""
+"""Alembic's entry: applies the scripts in this folder over the connection that rankmon hands in."""
 
 from alembic import context
 

@@ -209,7 +209,7 @@ class Measure:
 
     @property
     def highest_grade(self) -> float:
-        """The highest grade that can be scored: `max_grade`, or the one whose gain comes to `HIGHEST_GAIN`.
+        """The highest grade that can be scored: `max_grade`, or the one whose gain is `HIGHEST_GAIN`.
 
         >>> parse("ndcg@10").highest_grade, parse("ndcg(gain=exp2)@10").highest_grade
         (1e+100, 332.0)

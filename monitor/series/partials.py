@@ -397,7 +397,7 @@ def admit(
     """(names, code of each value's name, newly admitted names), of the requests of some buckets.
 
     Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
-    were read at once. Missing, empty and mixed values have a name of their own, which takes nobody's place.
+    were read at once. Missing, empty and mixed values have names of their own, which take no place.
 
     Args:
         values, bucket: (n,) of each request, or of each group of `requests`.

@@ -1,6 +1,6 @@
 """Which values of a dimension have a series of their own, and at what time: a place may be given back.
 
-A bucket is tallied by the places at its start, whenever it is read: two reads of it give the same values a series.
+A bucket is counted by the places at its start, so two reads of it give the same values a series.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class SliceRegistry:
         return sorted({edge for edge in every if edge is not None and edge != BEGINNING})
 
     def open_at(self, instant: int, slices: Sequence[Slice]) -> tuple[Slice, ...]:
-        """The dimensions as they are to be tallied at an instant.
+        """The dimensions by which buckets of an instant are counted.
 
-        Before the newest change of a dimension nobody new gets a place: it might be one of those that were taken later.
+        Before the newest change of a dimension no new value gets a place: a later bucket may have taken it.
         """
         newest = {key: max(edge for gap in gaps for edge in gap if edge is not None) for key, gaps in self.gaps.items()}
         shut = {dimension for (dimension, _), change in newest.items() if instant < change}

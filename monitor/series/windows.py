@@ -100,7 +100,7 @@ class History:
     def spread(self, seconds: int, width: int) -> History:
         """Buckets of `seconds` as ones of `width`: the first of each has it all, and the others are read like it.
 
-        Windows that cut none of the longer buckets come to the same by it, and so do intervals from whole days.
+        Windows that cut none of the longer buckets are the same, and so are intervals from whole days.
         """
         parts = seconds // width
         sums = np.zeros((len(self.starts) * parts, *self.sums.shape[1:]))
@@ -221,11 +221,11 @@ def points(
     final = bool(window.final.all()) and len(window.starts) > 0
     inside, crowd = window.sums.sum(axis=0), dict(zip(seen.slices, seen.sums.sum(axis=0), strict=True))
     merged = dict(zip(window.slices, inside, strict=True))
-    none, nobody = np.zeros(history.sums.shape[2]), np.zeros(traffic.sums.shape[2])
+    none, no_traffic = np.zeros(history.sums.shape[2]), np.zeros(traffic.sums.shape[2])
     asked = [
         key
         for key in (history.slices if keys is None else keys)
-        if key == OVERALL or crowd.get(key, nobody)[0] or merged.get(key, none)[b.REQUESTS]
+        if key == OVERALL or crowd.get(key, no_traffic)[0] or merged.get(key, none)[b.REQUESTS]
     ]
     columns = history.columns(asked)
     bounds = with_basis(measure, history.starts, columns, width, length, end)
@@ -244,7 +244,7 @@ def points(
                 method,
                 requests,
                 empty / requests if requests else None,
-                _coverage(crowd.get(key, nobody), by_judgments),
+                _coverage(crowd.get(key, no_traffic), by_judgments),
                 shares.get(key, shares[OVERALL]),
                 final,
                 basis,

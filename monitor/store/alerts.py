@@ -1,4 +1,4 @@
-"""What the alert rules have come to: conditions, incidents with their transitions, silences, and requests to retrain.
+"""Conditions, incidents with their transitions, silences, and requests to retrain.
 
 A judgement is stored in one transaction, fenced by the writer's lease, together with the notifications that tell of it:
 either all of it happened, or none.
@@ -103,7 +103,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Silence:
-    """A time in which nobody is told of a monitor's new incidents; real seconds since 1970."""
+    """A time without notifications of a monitor's new incidents; real seconds since 1970."""
 
     id: int
     monitor: str
@@ -130,7 +130,7 @@ class Judgement:
         until: end of the last window that was judged.
         conditions: all there are now.
         incidents: new and changed ones.
-        removed: ids of incidents that nobody was told of and that better data have undone.
+        removed: ids of unannounced incidents that better data have undone.
         anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
         notices: (target, notification) to be sent.
         drift: what the verdicts came to; None if there is nothing new.
@@ -277,14 +277,14 @@ class Alerts(Connected):
         return self.change(change.values(note=note) if note else change) == 1
 
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
-        """Who takes care of which of these incidents; those that nobody has acknowledged are left out."""
+        """Incident -> its acknowledgement, if it has one."""
         c = incidents.c
         wanted = sa.select(c.id, c.acknowledged_at, c.acknowledged_by, c.note)
         found = self.rows(wanted.where(c.id.in_(ids), c.acknowledged_at.is_not(None)))
         return {id_: Acknowledgement(at, by, note) for id_, at, by, note in found}
 
     def silence(self, monitor: str, now: float, until: float, author: str, note: str) -> None:
-        """Tell nobody of a monitor's new incidents until then, in real seconds since 1970."""
+        """Send no notification of a monitor's new incidents until then, in real seconds since 1970."""
         row = {"monitor": monitor, "since": now, "until": until, "author": author, "note": note}
         self.change(silences.insert().values(row))
 

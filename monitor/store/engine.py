@@ -246,7 +246,7 @@ def _watch(engine: sa.Engine, path: str) -> None:
 
 
 def _read_what_is_left_alone(engine: sa.Engine, path: Path) -> None:
-    """Let those who may only read the store do so while nobody writes it."""
+    """Let users with read access alone open a store that no process writes."""
 
     @sa.event.listens_for(engine, "do_connect")
     def _open(*_: object) -> Any:
@@ -322,7 +322,7 @@ def _is_locked(error: Exception, said: str) -> bool:
 
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
-    """What to do about an error; empty where there is no more to say."""
+    """What to do about an error; empty if none is known."""
     if isinstance(error, UnicodeEncodeError):
         return "give text that is UTF-8, as a terminal in another encoding does not"
     if isinstance(error, ModuleNotFoundError):

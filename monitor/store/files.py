@@ -32,7 +32,7 @@ def fault_of(path: Path) -> str:
         return f"{user()} may not read {path}; run rankmon as its owner, or let its group read it (chmod 640)"
     if not _may(folder, os.W_OK | os.X_OK):
         return (
-            f"{user()} may not write into the folder {folder}, where SQLite keeps the store and files beside it; let "
+            f"{user()} may not write into the folder {folder}, where SQLite keeps the store and its journal; let "
             "this user write there, run rankmon as the user who may, or change store.url"
         )
     if _seen(path.exists) and not _may(path, os.R_OK | os.W_OK):
@@ -43,7 +43,7 @@ def fault_of(path: Path) -> str:
 def keep_private(path: Path) -> None:
     """Make a missing store readable by its owner alone, whatever the umask, and one that everybody may read too.
 
-    SQLite gives the files beside it the same mode. A file that a group alone may read was made so by somebody.
+    SQLite gives its journal the same mode. A file that a group alone may read was made so by somebody.
     """
     with suppress(OSError):  # of which SQLite tells
         if not path.exists():
@@ -66,14 +66,14 @@ def user() -> str:
 
 
 def is_left_alone(path: Path) -> bool:
-    """Whether this user may only read the store, and nobody has it open: its log would lie beside it."""
+    """Whether this user may only read the store, and no process has it open: then there is no journal."""
     if not _seen(path.is_file) or path.with_name(path.name + "-wal").exists():
         return False
     return not (_may(path, os.W_OK) and _may(path.parent, os.W_OK | os.X_OK))
 
 
 def open_left_alone(path: Path, timeout: float) -> Any:
-    """A connection that only reads. SQLite would make a file beside the store otherwise, even to read it."""
+    """A connection that only reads. Without it SQLite makes a journal even to read."""
     name = f"file:{quote(str(path.absolute()))}?immutable=1"
     return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False)
 

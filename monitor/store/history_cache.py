@@ -1,7 +1,7 @@
 """A store that keeps in memory what one monitor's cycles read of the past again and again.
 
 What a cycle needs of the past is read once, and then only what was stored since. Whoever writes a monitor holds its
-lease, whose number rises with each holder: if somebody else has held it since, all is forgotten and read anew.
+lease, whose number rises with each holder: if another process held it since, the cache is emptied.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CachedStore(Store):
             raise
 
     def forget(self) -> None:
-        """Read all anew when it is asked for."""
+        """Empty the cache."""
         self._known.clear()
         self._budget.free(self)
 

@@ -94,7 +94,7 @@ class Leases(Connected):
         return named(holder or "")
 
     def is_gone(self, holder: str) -> bool:
-        """Whether a holder is known to be no more."""
+        """Whether a holder is known to have ended."""
         return _is_dead(holder, self.holder)
 
     def number(self, monitor: str) -> int:
@@ -104,7 +104,7 @@ class Leases(Connected):
         return int(found or 0)
 
     def released(self, monitor: str) -> int | None:
-        """The number of a monitor's last holder if that has given it back: then it can write no more; else None."""
+        """The number of a monitor's last holder if that has given it back and can no longer write; else None."""
         query = sa.select(leases.c.token).where(leases.c.monitor == monitor, leases.c.expires_at == 0.0)
         with self.reading() as connection:
             found: int | None = connection.execute(query).scalar()
@@ -144,7 +144,7 @@ class Leases(Connected):
         return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
-        """Whether a lease that has not expired has nobody any more who would use it.
+        """Whether the holder of a lease that has not expired is gone.
 
         Of its own this process knows by the number: one that it took when the disk was full was never stored.
         """
@@ -249,7 +249,7 @@ def _namespace() -> str:
 
 
 def _started(pid: str) -> str:
-    """When a process began, in ticks since boot; empty if it is no more, `?` if that cannot be seen."""
+    """When a process began, in ticks since boot; empty if it has ended, `?` if that cannot be seen."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -260,7 +260,7 @@ def _started(pid: str) -> str:
 
 
 def _is_dead(holder: str, own: str) -> bool:
-    """Whether the holder was a process of this very machine that is no more."""
+    """Whether the holder was a process of this machine that has ended."""
     theirs, mine = _Identity.parse(holder), _Identity.parse(own)
     if theirs is None or mine is None or theirs[:3] != mine[:3] or "?" in theirs[:5]:
         return False

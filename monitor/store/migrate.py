@@ -50,7 +50,7 @@ class Schema(Connected):
             yield
 
     def lacks(self) -> str:
-        """What there is to say of a database without rankmon's tables; empty if it has them. Raises StoreError."""
+        """What is wrong with a database without rankmon's tables; empty if it has them. Raises StoreError."""
         with self.reading() as connection:
             if _revision(connection) is not None:
                 return ""
@@ -79,7 +79,7 @@ def _alembic(connection: sa.Connection) -> Any:
 
 
 def migrations_folder() -> Path:
-    """Where the migration scripts are: inside the installed package, or beside it in a checkout."""
+    """Where the migration scripts are: inside the installed package, or next to it in a checkout."""
     inside = PACKAGE / "_migrations"
     return inside if inside.is_dir() else PACKAGE.parent / "migrations"
 

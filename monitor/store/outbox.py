@@ -149,7 +149,7 @@ class Outbox(Connected):
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)
         found = set[Severity]()
         for (document,) in self.rows(query.where(outbox.c.kind.in_(TELLING))):
-            with suppress(ValueError, KeyError):  # a broken one was told to nobody
+            with suppress(ValueError, KeyError):  # a broken one was never delivered
                 found.add(json.loads(document)["severity"])
         return found
 
@@ -207,7 +207,7 @@ class Outbox(Connected):
         return {target: float(max(at)) for target, *at in self.rows(query)}
 
     def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
-        """Give up what waits for a target that is no more, after `heirs` got what they lack of it; how many waited."""
+        """Give up what waits for a removed target, after `heirs` got what they lack of it; how many waited."""
         waiting = sa.and_(*_WAITING, outbox.c.target == gone)
         said = "handed on to the channel's receivers" if heirs else NOBODYS
         with self.writing() as connection:
@@ -234,7 +234,7 @@ class Outbox(Connected):
             self._copy(connection, outbox.c.id.in_(newest), target, now)
 
     def take_back(self, target: str, now: float) -> int:
-        """Have a target wait again for what it is owed of what others gave up, for nobody seemed to have it; how much.
+        """Have a target wait again for what it is owed of what others gave up as ownerless; how much.
 
         Whoever was away for long, or held up by its receiver, is not to lose it by that. Raises StoreError.
         """

@@ -199,7 +199,7 @@ drift_states = _table(
     _each(sa.BigInteger, "until"),
     _each(sa.Text, "state"),
 )
-"""What the verdicts on a monitor have come to, up to `until`; `identity` is of what is judged, and how."""
+"""State of the verdicts on a monitor at `until`; `identity` is of what is judged, and how."""
 
 drift_borders = _table(
     "drift_borders",
@@ -210,7 +210,7 @@ drift_borders = _table(
     _each(sa.Text, "state conditions"),
 )
 """The same at the end of what was rolled up or forgotten, before which no verdict can be found again; `series` are the
-definitions that were judged, `conditions` what the verdicts had come to, as JSON."""
+definitions that were judged, `conditions` those of the verdicts, as JSON."""
 
 verdicts = _table(
     "verdicts",

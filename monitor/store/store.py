@@ -130,7 +130,7 @@ class Store(Connected):
         self.engine.dispose()
 
     def blaming_damage(self) -> AbstractContextManager[None]:
-        """For a block that works with what is stored: a fault in it is told as the damaged file's, if that is one."""
+        """For a block that works with stored values: if the file is damaged, a fault in it is reported as that."""
         return blaming_damage(self.url)
 
     def hold(self, monitor: str) -> AbstractContextManager[Lease]:

@@ -1,4 +1,4 @@
-"""What verdicts have come to: one for each step, where they stand, baselines begun anew, and diagnoses of incidents."""
+"""Verdicts, one for each step, their checkpoints, resets of baselines, and diagnoses of incidents."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Verdicts(Connected):
     def oldest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
         """Where evaluating again begins; None if none of a monitor's buckets were rolled up or forgotten.
 
-        Of another version no more is known than where it is. Raises StoreError.
+        Of another version only its place is known. Raises StoreError.
         """
         query = sa.select(drift_borders).where(drift_borders.c.monitor == monitor)
         row = next(iter(self.rows(query)), None)
@@ -113,12 +113,12 @@ class Verdicts(Connected):
         return [VerdictPoint(*row) for row in self.rows(query)]
 
     def baselines(self, monitor: str) -> list[BaselineReset]:
-        """Where somebody had the baseline of a monitor begin anew, oldest first."""
+        """Resets of the baseline of a monitor, oldest first."""
         found = self.rows(_BASELINES, monitor=monitor)
         return [BaselineReset(row.since, row.author, row.note, row.judged_until) for row in found]
 
     def begin_baseline(self, monitor: str, baseline: BaselineReset, now: float) -> None:
-        """Have the baseline of a monitor begin anew; the verdicts follow with the next step. Raises StoreError.
+        """Reset the baseline of a monitor; the verdicts follow with the next step. Raises StoreError.
 
         How far they are now is kept with it. Of two that begin at the same moment the later word counts, but it is
         known since the earlier.
@@ -130,7 +130,7 @@ class Verdicts(Connected):
             connection.execute(upserted(self.dialect, baselines, row, news))
 
     def forget_baseline(self, monitor: str, since: int) -> bool:
-        """Take back that a baseline began anew at a moment, seconds; whether it had. Raises StoreError."""
+        """Undo the reset of a baseline at a moment, seconds; whether there was one. Raises StoreError."""
         gone = baselines.delete().where(baselines.c.monitor == monitor, baselines.c.since == since)
         return self.change(gone) == 1
 

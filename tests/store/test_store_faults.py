@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_user(
     (folder / "store").chmod(0o555)
     code, out, err = rankmon(*command)
     assert code == 4
-    assert f"may not write into the folder {folder}/store, where SQLite keeps the store and files beside it" in err
+    assert f"may not write into the folder {folder}/store, where SQLite keeps the store and its journal" in err
     assert "user " in err
     assert "all is well" not in out
     assert "everything answers\n" not in out.replace("not everything", "")
