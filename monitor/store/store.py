@@ -193,7 +193,8 @@ class Store(Connected):
 
         A day of a slice that is stored by several definitions counts once, by that which has most of it.
         """
-        of_it = (series.c.monitor == MONITOR, series.c.kernel == TRAFFIC, IS_FINE)
+        is_there = buckets.c.mark.is_distinct_from("refused")
+        of_it = (series.c.monitor == MONITOR, series.c.kernel == TRAFFIC, IS_FINE, is_there)
         newest = sa.select(sa.func.max(buckets.c.bucket_start + series.c.bucket_seconds)).join_from(buckets, series)
         query = (
             sa.select(series.c.id, slices.c.dimension, slices.c.value, buckets.c.bucket_start, traffic.c.requests)
