@@ -63,12 +63,6 @@ class AlarmStates:
         fresh = (since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
         return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
-    def padded(self, count: int, now: int) -> AlarmStates:
-        """With new units at the end."""
-        new = AlarmStates.empty(count - len(self.run), now)
-        both = {n: np.concatenate([getattr(self, n), getattr(new, n)]) for n in self._of_arrays()}
-        return AlarmStates(**both, course=self.course.padded(count))
-
     def _of_arrays(self) -> list[str]:
         return [name for name in self.__dataclass_fields__ if name != "course"]
 

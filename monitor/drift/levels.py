@@ -16,7 +16,7 @@ from monitor.drift import data_checks as checks
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import WEEKDAYS, regressors, slots
-from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, mapped, units
+from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, units, widened
 from monitor.drift.settings import DriftSettings
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(8)
@@ -42,10 +42,6 @@ class DaySums:
     def empty(cls, number: int, slices: int) -> DaySums:
         """Without anything in it."""
         return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
-
-    def padded(self, slices: int) -> DaySums:
-        """With columns of zeros for new slices."""
-        return replace(self, sums=np.pad(self.sums, ((0, 0), (0, slices - self.sums.shape[1]))))
 
     def scaled(self, fields: int | slice | list[int], factors: Floats) -> DaySums:
         """Some of the sums times (S,) factors."""
@@ -84,10 +80,8 @@ class Levels:
 
     def padded(self, slices: int) -> Levels:
         """With new slices."""
-        more = slices - self.ratios.shape[1]
-        ratios = np.pad(self.ratios, ((0, 0), (0, more)), constant_values=1.0)
-        found = self._each_day(lambda day: day.padded(slices))
-        return replace(found, ratios=ratios, rising=np.pad(self.rising, (0, more)))
+        pending = tuple(widened(day, DaySums.empty(0, slices)) for day in self.pending)
+        return replace(widened(self, Levels.empty(0, slices)), pending=pending)
 
     def _each_day(self, change: Callable[[DaySums], DaySums]) -> Levels:
         days = tuple(change(day) for day in self.pending)
@@ -284,10 +278,6 @@ class ForecastErrors:
     def empty(cls, count: int) -> ForecastErrors:
         """Nothing forecast yet."""
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
-
-    def padded(self, count: int) -> ForecastErrors:
-        """With new units at the end."""
-        return mapped(self, lambda a: np.pad(a, (0, count - len(self.over))), ("over", "under", "chance"))
 
     def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
         """With the three days before `today`, if all are known; the forecast had left them out."""

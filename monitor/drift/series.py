@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar, dataclass_transform
 
@@ -36,6 +36,19 @@ def slotted(cls: type[T]) -> type[T]:
 def mapped(found: T, function: Callable[[Any], Any], names: Sequence[str], **more: Any) -> T:
     """A dataclass with a function applied to the fields of these names, and other values of `more`."""
     return replace(found, **{name: function(getattr(found, name)) for name in names}, **more)  # type: ignore[type-var]
+
+
+def widened(found: T, empty: T) -> T:
+    """A dataclass with the new slices, or units, of `empty`: of the same type, wider, and with nothing in it."""
+    wider: dict[str, Any] = {}
+    for name in (field.name for field in fields(found)):  # type: ignore[arg-type]
+        old, new = getattr(found, name), getattr(empty, name)
+        if is_dataclass(old):
+            wider[name] = widened(old, new)
+        elif isinstance(old, np.ndarray) and old.shape != new.shape:
+            wider[name] = new.copy()
+            wider[name][tuple(map(slice, old.shape))] = old
+    return replace(found, **wider)  # type: ignore[type-var]
 
 
 def some(flags: Bools) -> bool:

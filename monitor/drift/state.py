@@ -16,7 +16,7 @@ from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, ForecastErrors, Levels
-from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, mapped
+from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, widened
 from monitor.drift.settings import DriftSettings
 
 PLAIN = 64
@@ -53,11 +53,6 @@ class RecentSteps:
         """Nothing known of them."""
         return cls(np.zeros((checks.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
-    def padded(self, more: int) -> RecentSteps:
-        """With so many new slices."""
-        sound = np.pad(self.sound, ((0, 0), (0, more)), constant_values=1.0)
-        return replace(self, sums=np.pad(self.sums, ((0, 0), (0, 0), (0, more))), sound=sound)
-
 
 @frozen
 class DataFaults:
@@ -92,10 +87,6 @@ class DataFaults:
         """Nothing is the matter."""
         never = np.zeros(slices, np.int64)
         return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
-
-    def padded(self, more: int) -> DataFaults:
-        """With so many new slices."""
-        return mapped(self, lambda a: np.pad(a, (0, more)), ("missing", "lost_since", "lost_until"))
 
 
 @frozen
@@ -202,10 +193,10 @@ class DriftState:
             reference=None if self.reference is None else self.reference.padded(count),
             baseline=None if self.baseline is None else self.baseline.padded(count),
             levels=self.levels.padded(count),
-            misses=self.misses.padded(count + 1),
-            recent=self.recent.padded(more),
-            standing=self.standing.padded(count + 1, start),
-            trouble=self.trouble.padded(more),
+            misses=widened(self.misses, ForecastErrors.empty(count + 1)),
+            recent=widened(self.recent, RecentSteps.empty(self.recent.sums.shape[1], count)),
+            standing=widened(self.standing, AlarmStates.empty(count + 1, start)),
+            trouble=widened(self.trouble, DataFaults.empty(count)),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -52,12 +52,6 @@ class FallFilter:
         nothing = np.zeros(count)
         return cls(now, nothing, nothing, np.zeros((3, count, c.FALL_STARTS)))
 
-    def padded(self, count: int) -> FallFilter:
-        """With new units at the end."""
-        more = (0, count - len(self.deviation))
-        starts = np.pad(self.starts, [(0, 0), more, (0, 0)])
-        return FallFilter(self.until, np.pad(self.deviation, more), np.pad(self.certainty, more), starts)
-
     def without(self, which: Bools) -> FallFilter:
         """With nothing known of these of the U units."""
         kept = ~which

@@ -60,7 +60,7 @@ def test_a_day_with_an_outage_makes_nothing_suspect_once_labels_are_back(
 ) -> None:
     """By chance, and by less than half: of the labels that so few requests usually have."""
     spans = sums(lately / 3, labelled / 3), sums(lately, labelled), sums(8 * lately, 0.8 * lately)
-    assert g.labels_suspect(spans, g.Spread(0.02, 0.1)).tolist() == [is_suspect]
+    assert g.labels_suspect(spans, g.Dispersion(0.02, 0.1)).tolist() == [is_suspect]
 
 
 def test_requests_are_told_whether_they_have_a_label_or_not() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from monitor.drift import constants as c
 from monitor.drift.noise import fit_wander
-from monitor.drift.series import DAY, HOUR, Floats
+from monitor.drift.series import DAY, HOUR, Floats, widened
 from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, follow
 
 ONE = np.ones(1, bool)
@@ -135,7 +135,7 @@ def test_what_is_left_out_is_forgotten_and_so_is_what_all_were_with_it() -> None
 
 
 def test_new_units_begin_with_nothing() -> None:
-    wide = courses(foretold(np.full((30, 2), -0.05), 0.01))[-1].padded(4)
+    wide = widened(courses(foretold(np.full((30, 2), -0.05), 0.01))[-1], FallFilter.empty(4, 0))
     assert wide.starts.shape == (3, 4, c.FALL_STARTS)
     assert wide.evidence(HOUR)[2:].tolist() == [0.0, 0.0]
 
