@@ -16,7 +16,7 @@ from monitor.drift import sudden_falls
 from monitor.drift.eprocess import SliceSums, UnitSums, factors, grow, score
 from monitor.drift.noise import Noise
 from monitor.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, frozen, some, units
-from monitor.drift.settings import Threshold
+from monitor.drift.settings import EvidenceThreshold
 from monitor.drift.sudden_falls import FallFilter, Forecast
 
 REQUESTS, TOTAL, EXPECTED = range(3)
@@ -147,7 +147,7 @@ def see(
     left_out: Bools,
     short: Floats,
     past: Floats,
-    threshold: Threshold,
+    threshold: EvidenceThreshold,
     ends: list[int],
     hours: float,
 ) -> StepEvidence:
@@ -179,7 +179,7 @@ def see(
     )
 
 
-def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: Threshold) -> AlarmStates:
+def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThreshold) -> AlarmStates:
     """The standing after one more step.
 
     While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would

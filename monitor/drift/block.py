@@ -19,7 +19,7 @@ from monitor.drift.levels import REQUESTS, SHOWN, VOLUME, Levels, doubt
 from monitor.drift.noise import mix_effects
 from monitor.drift.seasonality import by_changed_clocks, slots
 from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
-from monitor.drift.settings import DriftSettings, Threshold
+from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DataFaults, DriftState
 from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss
 
@@ -190,7 +190,7 @@ class Block(NamedTuple):
     mix: list[float]
     seen: StepEvidence
     requests: Floats
-    threshold: Threshold
+    threshold: EvidenceThreshold
 
 
 def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Block:

@@ -17,7 +17,7 @@ import numpy as np
 from monitor.drift import constants as c
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats, frozen, some_of, units
-from monitor.drift.settings import Threshold
+from monitor.drift.settings import EvidenceThreshold
 
 
 @frozen
@@ -86,7 +86,7 @@ class UnitSums(NamedTuple):
     products: Floats
 
 
-def factors(sums: SliceSums, noise: Noise, threshold: Threshold, hours: float) -> Floats:
+def factors(sums: SliceSums, noise: Noise, threshold: EvidenceThreshold, hours: float) -> Floats:
     """(T, U, 3) logarithm of each step's factor, of so many hours, for each stake; 0 where there is no request."""
     whole = sums.whole
     short, squared, lowest = _shortfall(sums, noise)
@@ -96,7 +96,7 @@ def factors(sums: SliceSums, noise: Noise, threshold: Threshold, hours: float) -
     return capped
 
 
-def most(threshold: Threshold, tempered: Floats, hours: float) -> Floats:
+def most(threshold: EvidenceThreshold, tempered: Floats, hours: float) -> Floats:
     """(..., U, 1) logarithm of the largest factor of a step, of which `tempered` is the share that chance has."""
     lasting = c.MOST_ALARM_HOURS - (c.MOST_ALARM_HOURS - c.LEAST_ALARM_HOURS) * tempered
     share = hours / lasting
@@ -135,7 +135,7 @@ def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
     return short, squared, lowest
 
 
-def grow(evidence: Floats, factor: Floats, threshold: Threshold) -> Floats:
+def grow(evidence: Floats, factor: Floats, threshold: EvidenceThreshold) -> Floats:
     """(M + 1) x factor for each unit and stake, (U, 3)."""
     return np.minimum((evidence + 1.0) * factor, threshold.most)
 

@@ -11,7 +11,7 @@ from monitor.drift import sudden_falls
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import most, odds
 from monitor.drift.series import DAY, WEEK, Floats, units
-from monitor.drift.settings import DriftSettings, Threshold
+from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DriftState
 from monitor.drift.sudden_falls import FallFilter, Forecast
 
@@ -56,7 +56,9 @@ class _Usual:
     level: Floats
     variance: Floats
 
-    def evidence(self, settings: DriftSettings, found: DriftBaseline, drop: Floats, threshold: Threshold) -> Floats:
+    def evidence(
+        self, settings: DriftSettings, found: DriftBaseline, drop: Floats, threshold: EvidenceThreshold
+    ) -> Floats:
         """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)

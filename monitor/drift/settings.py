@@ -12,7 +12,7 @@ from monitor.drift import constants as c
 from monitor.drift.series import DAY, HOUR, Bools, Floats
 
 
-class Threshold(NamedTuple):
+class EvidenceThreshold(NamedTuple):
     """What the evidence of U units is held against; not to be written to.
 
     Attributes:
@@ -27,7 +27,7 @@ class Threshold(NamedTuple):
     most_logarithm: Floats
 
     @classmethod
-    def of(cls, each: Floats) -> Threshold:
+    def of(cls, each: Floats) -> EvidenceThreshold:
         """Of (U,) steps."""
         most = each * c.EVIDENCE_CAP
         of_stakes = np.repeat(most[:, None], len(c.STAKES), axis=1)
@@ -94,18 +94,18 @@ class DriftSettings:
             return self.pinned_at if self.pinned_at <= start else 0
         return max((at for at in (self.pinned_at, *self.begun_anew) if at <= start), default=0)
 
-    def thresholds(self, judged: Bools) -> Threshold:
+    def thresholds(self, judged: Bools) -> EvidenceThreshold:
         """The threshold of each unit, by which (U,) those that are judged keep the budget; overall is the first."""
         whole = c.BUDGET_HOURS / self.hours / self.budget / c.RESERVE
         return _shared(whole, len(judged), int(np.count_nonzero(judged[1:])))
 
 
 @lru_cache
-def _shared(whole: float, units: int, slices: int) -> Threshold:
+def _shared(whole: float, units: int, slices: int) -> EvidenceThreshold:
     found = np.full(units, whole)
     found[0] /= c.OVERALL_SHARE if slices else 1.0
     found[1:] *= max(slices, 1) / (1 - c.OVERALL_SHARE)
-    return Threshold.of(found)
+    return EvidenceThreshold.of(found)
 
 
 @lru_cache

@@ -11,9 +11,9 @@ from monitor.drift.alarms import AlarmStates, StepEvidence, see, step
 from monitor.drift.eprocess import SliceSums
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats, units
-from monitor.drift.settings import Threshold
+from monitor.drift.settings import EvidenceThreshold
 
-THRESHOLD = Threshold.of(np.full(3, 2000.0))
+THRESHOLD = EvidenceThreshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])
 
 

@@ -13,11 +13,11 @@ from monitor.drift.constants import LEAST_ALARM_HOURS, MOST_ALARM_HOURS
 from monitor.drift.eprocess import SliceSums, factors, grow, score
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats
-from monitor.drift.settings import Threshold
+from monitor.drift.settings import EvidenceThreshold
 
 CALM = np.full(2, 0.004**2)
 NOISE = Noise(CALM, 3 * CALM, np.zeros(2), np.full(2, 0.01), CALM, np.full(2, 0.9), CALM, CALM)
-THRESHOLD = Threshold.of(np.exp([9.0, 9.0]))
+THRESHOLD = EvidenceThreshold.of(np.exp([9.0, 9.0]))
 EXACT = replace(NOISE, tolerated=np.zeros(2))
 
 
@@ -30,7 +30,7 @@ def drawn(rng: np.random.Generator, steps: int, requests: int, mean: float) -> S
 
 def run_length(rng: np.random.Generator, requests: int, mean: float, threshold: float, most: int) -> int:
     """Steps to the alarm of a baseline that is exactly right."""
-    limit = Threshold.of(np.full(2, threshold))
+    limit = EvidenceThreshold.of(np.full(2, threshold))
     factor = np.exp(factors(drawn(rng, most, requests, mean), EXACT, limit, 1.0))
     evidence = np.zeros((2, 3))
     for step in range(most):
