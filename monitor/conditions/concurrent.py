@@ -51,14 +51,12 @@ class _Span(NamedTuple):
 
     @property
     def without_results(self) -> tuple[float, float]:
-        """Share of the requests without results, that came and usually; all of them count as none."""
         size = float(self.came[_REQUESTS])
         found = (float(sums[_NO_RESULTS]) / size if size else 0.0 for sums in (self.came, self.usual))
         now, usual = (share if share < 1 else 0.0 for share in found)
         return now, usual
 
     def of(self, what: Changed, field: int) -> ConcurrentChange:
-        """What came and what is usual, for each request with results unless it is these."""
         size = 1.0 if field == _REQUESTS else float(self.came[_REQUESTS])
         now, usual = (1.0, 1.0) if field == _REQUESTS else (1 - share for share in self.without_results)
         return ConcurrentChange(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
@@ -95,7 +93,6 @@ def concurrent_changes(seen: Observations, key: SliceKey, alarm: Alarm, end: int
 
 
 def _span(seen: Observations, key: SliceKey, since: int, until: int, back: int) -> _Span:
-    """[since, until) beside the same hours `back` seconds before, but for hours of bad data in either."""
     sound = seen.traffic.without(seen.masked, step_of(seen.width))
     now, past = sound.between(since, until), sound.between(since - back, until - back)
     dimension = seen.drift.mix_by if key == OVERALL else None

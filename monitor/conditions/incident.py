@@ -1,9 +1,6 @@
-"""Incidents: what a monitor's firing conditions amount to for the people on call. One at a time per monitor and matter.
+"""Incidents: one at a time per monitor and matter, from its first firing condition until none fires.
 
-It opens when a first condition fires, takes in every other one that fires while it is open, and closes when none does
-any more: `resolved` if the last of them was seen well again, `withdrawn` if what they were about is gone. Broken data,
-be it by a verdict or by a rule on the label coverage, are a matter of their own: they go to other people, and say
-nothing of the model.
+It closes as `resolved` if the last of them was well again, as `withdrawn` if what they were about is gone.
 """
 
 from __future__ import annotations
@@ -23,11 +20,7 @@ IncidentState = Literal["firing", "resolved", "withdrawn"]
 
 
 def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
-    """What a condition is about. Those that a verdict makes have its name in place of a rule's.
-
-    Args:
-        rules: of the monitor; those on the label coverage are about the data.
-    """
+    """What a condition is about; rules on the label coverage are about the data."""
     kind = kind_of(name[0])
     if kind is not None:
         return kind.audience
@@ -37,11 +30,7 @@ def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
 def by_matter(
     changes: Iterable[Change], rules: Sequence[Rule], opened: Iterable[Incident] = ()
 ) -> dict[Matter, list[Change]]:
-    """What each matter's incidents are made of, in the order in which it came about.
-
-    Args:
-        opened: what is open before them; what fires in one of these ends in it, whatever became of its rule since.
-    """
+    """Changes by matter, in order; what fires in an `opened` incident ends in it, even if its rule was changed."""
     found: dict[Matter, list[Change]] = {matter: [] for matter in MATTERS}
     held = {name: incident.matter for incident in opened for name in incident.firing or {}}
     for change in sorted(changes, key=_order):
@@ -68,12 +57,9 @@ class Incident:
     """One incident; instants in seconds, ends of windows.
 
     Attributes:
-        began_at: when the first of its conditions had first fallen; of requests that are lacking, start of the first
-            hour that lacked them.
-        severity: the gravest that it ever had.
-        retrain: whether a condition that recommends to retrain ever fired in it.
+        began_at: when the first of its conditions had first fallen, or requests began to lack.
+        severity, retrain: the gravest that it ever had; whether retraining was ever recommended in it.
         firing: conditions that fire now.
-        matter: what it is about.
     """
 
     monitor: str
@@ -88,7 +74,7 @@ class Incident:
 
     @property
     def id(self) -> str:
-        """Ten hexadecimal digits that anyone who judges the same buckets comes to."""
+        """Ten hexadecimal digits that are the same for the same buckets."""
         more = f"\n{self.matter}" if self.matter != "quality" else ""
         return hashlib.sha256(f"{self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
 
@@ -109,12 +95,7 @@ class Placed:
 def gather(
     monitor: str, current: Incident | None, changes: Iterable[Change], matter: Matter = "quality"
 ) -> tuple[list[Incident], list[Placed]]:
-    """What some changes make of the incident that is open, and the new ones that they open, oldest first.
-
-    Args:
-        current: the open incident of this matter before the first of the changes.
-        changes: of all conditions that are about it, in any order.
-    """
+    """What some changes, in any order, make of the open incident, and the new ones that they open, oldest first."""
     found: list[Incident] = [] if current is None else [current]
     placed: list[Placed] = []
     ordered = sorted(changes, key=_order)

@@ -214,5 +214,4 @@ class Observations:
 
 
 def _weeks(length: int) -> int:
-    """Seconds of as many whole weeks as a length takes."""
     return -(-length // WEEK) * WEEK

@@ -18,13 +18,7 @@ COVERAGE = "label_coverage"
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a window is compared with; just one of the three is set.
-
-    Attributes:
-        trailing: this many seconds right before the window.
-        weeks: the same hours of this many weeks before.
-        pinned: [since, until) seconds, always the same.
-    """
+    """What a window is compared with: seconds right before it, the same hours of weeks before, or a fixed period."""
 
     trailing: int = 0
     weeks: int = 0
@@ -43,7 +37,7 @@ class Baseline:
         return ((end - length - self.trailing, end - length),)
 
     def reach(self, length: int) -> int:
-        """Seconds before a window's end that have to be known, the window included; a pinned period left aside."""
+        """Seconds before a window's end that have to be known, the window included, without a pinned period."""
         return length + (self.weeks * WEEK if self.weeks else self.trailing)
 
 
@@ -74,13 +68,11 @@ class Rule:
     """One alert rule of a monitor. Every final bucket is one evaluation, over the window that it ends.
 
     Attributes:
-        measure: read as it is written; None is the label coverage.
-        window: seconds.
-        lasting: seconds of evaluations in a row that must have fallen before it fires.
-        resolve_lasting: seconds of evaluations in a row that must be well again before it resolves.
-        min_requests: windows, and baselines, with fewer requests are not judged.
-        retrain: whether it recommends to retrain the model while it fires.
-        overall: whether all traffic together is judged.
+        measure: None is the label coverage.
+        window, lasting, resolve_lasting: seconds; of evaluations in a row before it fires, and before it resolves.
+        min_requests: of windows and baselines that are judged.
+        retrain: whether it recommends retraining while it fires.
+        overall: whether all traffic is judged.
         slices: (dimension, value) judged too; value None is each value of the dimension.
     """
 

@@ -1,12 +1,9 @@
-"""Alert rules at work: windows judged one after the other, and the state that a condition comes to by that.
-
-A condition is a rule on one slice. Each final bucket is an evaluation of the window that it ends; an evaluation says
-fallen, well, in between, or that nothing can be said. What cannot be said neither fires nor resolves:
+"""Alert rules: the evaluation of each window, and the state of a condition (a rule on one slice) after it.
 
     ok --fallen--> pending --fallen for `lasting`--> firing --well for `resolve_lasting`--> ok
                    pending --well or between--> ok          firing --slice without traffic--> ok (withdrawn)
 
-It is a fold over stored partials: the same buckets lead to the same states, however many are judged at once.
+Each final bucket ends a window. What cannot be evaluated neither fires nor resolves.
 """
 
 from __future__ import annotations
@@ -37,15 +34,12 @@ State = Literal["ok", "pending", "firing", "withdrawn"]
 
 @dataclass(frozen=True)
 class View:
-    """What a rule is judged on.
+    """What a rule is evaluated on: partials of its measure's kernel, or of the traffic, in buckets of `width` seconds.
 
     Attributes:
-        history: partials of what the rule judges: its measure's kernel, or the traffic.
-        traffic: of the same monitor.
-        width: of a bucket, seconds.
         least: share of a window's buckets that must have been read.
         by_judgments: label coverage is the share of judged impressions, not of requests with a label.
-        personal: dimensions whose values are not told to anybody, for they are texts of queries.
+        personal: dimensions whose values are query texts and never shown.
     """
 
     history: History
@@ -62,16 +56,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One window of one slice under one rule.
+    """One window of one slice under one rule; `end` in seconds.
 
     Attributes:
-        end: of the window, seconds.
-        unknown: why nothing can be said; empty if something can.
+        unknown: why it says nothing; empty if it does.
         requests: with data, in the window.
-        value: None where there is no data.
-        baseline: that it was compared with; None without one.
-        fires_below, back_from: where the rule fires, and from where on it is well again; None if unknown.
-        rises: the rule fires above the one, and it is well again down from the other.
+        fires_below, back_from: where the rule fires, and from where on it is well again; of a rule that `rises`, above
+            the one and down from the other.
     """
 
     end: int
@@ -100,12 +91,12 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Where a rule stands on one slice.
+    """State of a rule on one slice; instants in seconds.
 
     Attributes:
-        since: end of the first evaluation that had fallen, seconds; None while ok.
+        since: end of the first evaluation that had fallen; None while ok.
         streak: evaluations in a row towards the next state.
-        known: end of the last evaluation that could say something.
+        known: end of the last evaluation that is not unknown.
     """
 
     state: State = "ok"
@@ -116,13 +107,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A condition's step from one state to another.
+    """A condition's step from one state to another at the end of a window, seconds.
 
     Attributes:
-        name: rule, dimension, value.
         since: end of the first window that had fallen, seconds.
-        at: end of the window that made the change, seconds.
-        evaluation: of that window; None where it is the rule or slice that went.
+        evaluation: of the window `at`; None where the rule or slice is gone.
     """
 
     name: ConditionName
@@ -144,7 +133,7 @@ class Change:
 
 
 def keys_of(rule: Rule, view: View) -> list[SliceKey]:
-    """The slices that a rule judges: overall first, then those of its dimensions that were ever seen."""
+    """The slices that a rule judges, overall first."""
     wanted = [key for key in view.history.slices if (key[0], None) in rule.slices or key in rule.slices]
     return ([OVERALL] if rule.overall else []) + wanted
 
@@ -198,11 +187,9 @@ def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floa
 
 
 def _shares_of_days(history: History, since: int, until: int) -> Floats:
-    """(S,) share of the days from `since` on, a shorter one at the end included, in which there was any request.
+    """(S,) share of the days from `since` on with any request; of a slice, in which its dimension was read.
 
-    For a slice only where its dimension was read.
-
-    Buckets that were read and held nothing are no history to compare with; an hour without requests is none to miss.
+    Buckets without requests are no history to compare with; an hour without requests is none to miss.
     """
     inside = history.rows(since, until)
     counts = history.kept[inside] & (history.sums[inside, :1, b.REQUESTS] > 0)
@@ -256,11 +243,11 @@ def bounds(rule: Rule, view: View, key: SliceKey, end: int) -> Interval:
 def follow(
     rule: Rule, view: View, ends: Sequence[int], before: Mapping[SliceKey, Condition]
 ) -> tuple[dict[SliceKey, Condition], list[Change]]:
-    """Judge some windows in order: each slice's condition after them, and its changes on the way.
+    """Each slice's condition after some windows in order, and its changes on the way.
 
     Args:
         ends: rising, seconds.
-        before: conditions that were reached before the first of them; others are ok.
+        before: conditions before the first of them; others are ok.
     """
     keys = keys_of(rule, view)
     conditions = {key: before.get(key, Condition()) for key in keys}

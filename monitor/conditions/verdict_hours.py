@@ -35,14 +35,11 @@ def hours(
     refused: Mapping[int, int],
     counts_unlabelled: bool,
 ) -> Hours:
-    """The whole steps of some final buckets.
+    """The whole steps of some final buckets of `width` seconds in which `mix_by` was read.
 
     Args:
-        width: of a bucket, seconds.
-        history, traffic: partials of the measure and of the traffic; what is not final of them is left out, and where
-            `mix_by` was not read yet.
         refused: start of a bucket -> rows that were refused.
-        counts_unlabelled: whether a request without a label is in the measure, as a 0; else its value is not known.
+        counts_unlabelled: whether a request without a label counts as 0 in the measure; else its value is unknown.
     """
     step = step_of(width)
     dimension = drift.mix_by or ""

@@ -23,16 +23,13 @@ ONLY_ONE = "the only slice: judged as overall"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit by its baseline, averaged over a week. `None` where there is nothing to work a figure out from.
+    """A slice, or overall, by its baseline averaged over a week; None where a figure is unknown.
 
     Attributes:
-        slice: its name; empty for overall.
         requests: a day.
-        level: expected mean of the measure.
-        moved: relative change of the level since the baseline was fitted, the last days left out.
-        tolerated: relative drop that is none.
-        smallest: relative drop that raises an alarm within 24 hours in half of the cases or more.
-        lacks: why it is not judged, or shows no drop; empty if it does.
+        moved: relative change of the level since the baseline was fitted, without the last days.
+        tolerated, smallest: relative drop that is none, and that raises an alarm within 24 h in half of the cases.
+        lacks: why it is not judged, or shows no drop.
     """
 
     slice: str
@@ -73,7 +70,6 @@ def units_of(settings: DriftSettings, state: DriftState | None) -> list[Unit]:
 
 
 def _overall(found: DriftBaseline, requests: Floats, level: Floats, ratio: Floats) -> Unit:
-    """Under the usual mix."""
     size = np.where(found.known, requests, 0.0)
     whole = float(size.sum())
     if not whole > 0:
@@ -84,7 +80,6 @@ def _overall(found: DriftBaseline, requests: Floats, level: Floats, ratio: Float
 
 
 def _lacks(found: DriftBaseline, unit: int) -> str:
-    """Why a unit is not judged, if it is not."""
     if unit == 0 or not found.known[unit - 1]:
         return TOO_NEW
     return ONLY_ONE if len(found.known) == 1 else TOO_THIN

@@ -181,7 +181,6 @@ def name_of(drift: Drift, unit: str) -> ConditionName:
 
 
 def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
-    """The conditions whose alarms went with their baseline or slice."""
     return {name_of(drift, change.unit) for change in verdict.changes if change.became == "withdrawn"}
 
 
@@ -195,7 +194,6 @@ def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[Conditi
 def _data(
     step: int, verdict: Verdict, before: Mapping[ConditionName, Condition]
 ) -> Iterator[tuple[ConditionName, Condition]]:
-    """The conditions of broken data. They last until the data were sound for a while, and where nothing is known."""
     for kind in data_kinds():
         name = (kind.kind, "", "")
         was = before.get(name)

@@ -1,8 +1,4 @@
-"""Which version of the model may be to blame for a fall, by what is stored of each of them.
-
-Either it began to serve when the fall began. Or it began some days before, and is clearly worse than what serves beside
-it: of a version that a tenth of the requests were given on trial, the mean of all shows the harm only after a while.
-"""
+"""Which version of the model may have caused a fall: one that began to serve with it, or a young, clearly worse one."""
 
 from __future__ import annotations
 
@@ -17,10 +13,9 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import NONE, OTHER, OVERALL
 
 NEAR = 6 * HOUR
-"""Seconds between the beginning of a version and that of a fall, up to which they are taken for one time."""
+"""Seconds between the beginning of a version and that of a fall, up to which they count as one time."""
 NEAR_SHARE = 0.25
-"""The same as a share of the time that it took to find the fall, where that is longer: so much less is known of when it
-began."""
+"""The same as a share of the time that it took to find the fall, if longer: its beginning is less certain then."""
 LEAST_SHARE = 0.05
 """Of the requests: a version that has fewer hardly moves the mean of all. None lowers it by more than its share."""
 
@@ -31,10 +26,9 @@ SPAN = 7 * DAY
 LEAST_PART = 1 / 3
 """Of what the mean of all fell by, that a version must take from it."""
 LATE = 2 * DAY
-"""Seconds by which a fall may have begun before it could be told, where few requests or a small fall make it: what a
-version took before that is none of it."""
+"""Seconds by which a fall may have begun before it could be found, if it is small or requests are few."""
 GREW = 0.5
-"""Of its share, what a version may have had before the step of a rollout that is told with a fall."""
+"""Of its share, what a version may have had before the step of a rollout that is reported with a fall."""
 CLEARLY = 4.0
 """Standard errors."""
 
@@ -52,10 +46,10 @@ class NewVersion:
     Attributes:
         former: the one that served most requests of the day before.
         since: start of its first bucket, or of the first in which it had clearly more requests than before.
-        fell_at: start of the step in which the fall began, as far as that can be told; of `step` seconds.
-        until: end of its last bucket, where it serves no more.
-        share, share_before: of the requests of the last day that it served, since it began, and of the day before.
-        fell_within: the same as `fell_at` of the first and of the last step in which the fall may have begun.
+        fell_at: start of the step of `step` seconds in which the fall most probably began; `fell_within`, of the first
+            and the last step in which it may have begun.
+        until: end of its last bucket, if it no longer serves.
+        share, share_before: of the requests of its last day, and of the day before it began.
     """
 
     version: str
@@ -71,15 +65,13 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class WeakVersion:
-    """A version of the model that began to serve of late and is clearly worse than what serves beside it.
+    """A young version of the model that is clearly worse than the others; instants in seconds.
 
     Attributes:
-        since: start of its first bucket, seconds.
-        value, others: means of its requests, and of what it is held against, since the fall began; a week at most.
+        value, others: means of its requests and of the others since the fall began, a week at most.
         lower, upper: 95 % interval of the difference.
-        share: of the requests.
-        until: end of its last bucket, where it serves no more.
-        dimension: `others` are in the same slices of this; empty where all others are meant.
+        until: end of its last bucket, if it no longer serves.
+        dimension: `others` are in the same slices of this; empty for all others.
         is_before: it alone serves its slices, so `others` are these in the same hours of the weeks before.
     """
 
@@ -177,13 +169,11 @@ def weak(
 
 
 def _since(history: History, key: SliceKey) -> int:
-    """Start of a version's first bucket; of one that was there from the first on, that is long ago."""
     busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
     return int(history.starts[busy[0]]) if len(busy) and busy[0] else 0
 
 
 def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> WeakVersion | None:
-    """A version in a span; None where it is not clearly worse or there are too few requests of it or of others."""
     share, others = _share(history, key, span)
     if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
         return None
@@ -196,7 +186,6 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
 
 
 def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:
-    """What a version took from the mean of all in a span; 0 where there is too little to tell."""
     seen = apart(history, key, by, span, span[0])
     return 0.0 if seen is None else _share(history, key, span)[0] * seen.difference
 
@@ -227,19 +216,17 @@ def _shares(part: History, keys: list[SliceKey], dimension: str) -> b.Floats | N
 
 
 def _first(part: History, key: SliceKey, least: float) -> int | None:
-    """Start of the first bucket in which a version has more than this share of the requests."""
     every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
     busy = np.flatnonzero(theirs > least * every)
     return int(part.starts[busy[0]]) if len(busy) else None
 
 
 def served_until(traffic: History, key: SliceKey, since: int, now: int, width: int, step: int) -> int | None:
-    """End of the last bucket of a version that has served since then, where it serves no more by `now`; else None."""
+    """End of the last bucket of a version that has served since then, if it no longer serves at `now`; else None."""
     return _until(traffic.between(since, now), key, width, now - step)
 
 
 def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:
-    """End of a version's last bucket, where the others have had requests since; None if it still serves."""
     every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
     end = int(part.starts[np.flatnonzero(theirs > 0)[-1]]) + width
     return end if end <= now and every[part.starts >= end].any() else None

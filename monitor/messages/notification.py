@@ -124,19 +124,16 @@ class _Told:
 
     @property
     def sentences(self) -> list[list[str]]:
-        """Of the first conditions, the most important sentence of each first."""
         until = 0 if self.is_over else max((f.end for f in self.findings if not f.verdict), default=0)
         is_doubted = Assessment(self.findings).is_doubted
         return [x.sentences(f, self.is_over, until, is_doubted) for f in self.findings[:MOST_TOLD]]
 
     @property
     def more(self) -> int:
-        """Conditions without a sentence of their own."""
         return max(0, len(self.findings) - MOST_TOLD)
 
     @property
     def over_by_name(self) -> list[str]:
-        """What is over while others go on."""
         more = [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
         return [x.condition(*f.name) for f in self.over[:MOST_TOLD]] + more
 
@@ -166,19 +163,16 @@ class _Told:
 
     @property
     def split(self) -> Degraded | None:
-        """The first with where the change came from."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.split is not None)
         return next((f for f in known if f.dimension or f.slices), None)
 
     @property
     def with_slices(self) -> QualityEvidence | None:
-        """The first on all traffic that is down and names the slices that fell most."""
         falls = (f for f in self.findings if isinstance(f, QualityEvidence) and f.slices and not f.is_recovering)
         return next(falls, None)
 
     @property
     def changes(self) -> list[str]:
-        """What changed with what is still down; each thing once, of all traffic rather than of its slices."""
         told = dict[str, str]()
         for one in Assessment(self.findings).down.quality:
             told = {**dict(zip((c.what for c in one.concurrent), x.changes(one), strict=True)), **told}
@@ -190,23 +184,19 @@ class _Told:
 
     @property
     def followed(self) -> list[Evidence]:
-        """What resolved only because its baseline moved."""
         return [f for f in self.findings if getattr(f, "still_below", None) is not None]
 
     @property
     def decayed(self) -> list[Degraded]:
-        """What resolved clearly below the reference."""
         return [f for f in self.findings if isinstance(f, Degraded) and f.below_reference is not None]
 
     @property
     def rose_little(self) -> list[Degraded]:
-        """What resolved with a value that is surely lower than tolerated."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.fires and f.upper is not None)
         return [f for f in known if (f.upper or 0.0) < (f.threshold or 0.0)]
 
     @property
     def worst(self) -> QualityEvidence | None:
-        """The slice that fell furthest, if by half as much again as the mean of all."""
         first = self.findings[0]
         if first.dimension or first.change is None or first.is_recovering:
             return None
@@ -221,13 +211,11 @@ class _Told:
 
     @property
     def explain(self) -> str:
-        """The command that explains an incident; empty where there is none."""
         is_asked = self.kind in ("firing", "updated") and self.incident.matter == "quality" and self.about.called
         return command(self.about.called, f"explain-incident {self.incident.id}") if is_asked else ""
 
     @property
     def late_labels(self) -> list[str]:
-        """Commands that count labels which arrived late."""
         a = Assessment(self.findings)
         if self.kind != "resolved" or a.data is None or any(f.is_new_normal for f in self.findings):
             return []

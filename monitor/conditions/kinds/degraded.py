@@ -108,7 +108,6 @@ def evidence_at(
 
 
 def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Degraded:
-    """An open alarm, over its hours since the fall began; where it may be over, up to when that began."""
     key = name[1:]
     end = verdict.end if alarm.back_since is None else alarm.back_since
     window = max(end - alarm.fell_at, seen.width)
@@ -150,7 +149,6 @@ def _within(alarm: Alarm, step: int) -> tuple[int, int] | None:
 
 
 def _new_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> NewVersion | None:
-    """The version that began to serve about when an alarm's fall began; None for a version's own fall."""
     if not seen.versions or (alarm.unit and seen.drift.mix_by == seen.versions):
         return None
     step, fell = step_of(seen.width), 0.0 if alarm.unit else -alarm.effect
@@ -164,7 +162,6 @@ def _new_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> NewVersi
 
 
 def _weak_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> WeakVersion | None:
-    """The version that takes a good part of what all traffic fell by; versions are not stored by slice."""
     if not seen.versions or alarm.unit or alarm.before is None:
         return None
     step = step_of(seen.width)
@@ -180,12 +177,10 @@ def _weak_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> WeakVer
 
 
 def _well_for(seen: Observations, key: SliceKey, since: int, until: int) -> int:
-    """Seconds that were judged since it may be over; its first step counts always, as no other hour shows it."""
     return max(seen.judged_for(key, since, until), step_of(seen.width))
 
 
 def _with_split(found: Degraded, split: Split, drift: Drift) -> Degraded:
-    """With where the change of the whole came from when its alarm opened; of a slice, how much it makes."""
     whole = Decomposition(split.within, split.mix, split.before, split.value)
     if found.dimension:
         part = next(p for p in split.parts if p.slice == found.slice)
@@ -198,7 +193,6 @@ def _with_split(found: Degraded, split: Split, drift: Drift) -> Degraded:
 
 
 def _of_end(seen: Observations, name: ConditionName, verdict: Verdict, since: int) -> Degraded:
-    """An alarm that closed, over the hours since evidence grew that it is over."""
     key = name[1:]
     closed = next((c for c in verdict.changes if name_of(seen.drift, c.unit) == name), None)
     overall = next((c for c in verdict.changes if not c.unit), None)

@@ -84,7 +84,6 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
 
 
 def _flooded(seen: Observations, verdict: Verdict) -> list[SliceFall]:
-    """The slices that have most of the requests beyond the usual ones, with how many these are."""
     since, found = verdict.end - verdict.span, list[SliceFall]()
     least = (verdict.requests - (verdict.requests_expected or 0.0)) / 2
     for key in (key for key in seen.traffic.slices if key[0] in seen.dimensions):

@@ -21,7 +21,7 @@ class RowsRefused(DataEvidence):
 
     kind: ClassVar[str] = "rows_refused"
     title: ClassVar[str] = "rows refused"
-    recovered: ClassVar[str] = "no more rows refused than usual for 6 h"
+    recovered: ClassVar[str] = "as few rows refused as usual for 6 h"
     text: ClassVar[str] = """
 {{ it.rows|count }} rows of the rankings were refused over {{ it.window|duration }}
 (usually {{ it.rows_before|count if it.rows_before >= 1 else "none" }}).

@@ -150,7 +150,6 @@ def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tupl
 
 
 def _per_request(partials: Floats, what: Changed) -> Floats:
-    """Partials whose mean over all requests is the share of those with something relevant, or their mean gain."""
     has_some = partials[..., b.REQUESTS] - partials[..., b.EMPTY]
     total, squares = (has_some, has_some) if what == "relevant" else (partials[..., b.NUM], partials[..., b.NUM2])
     columns = [np.zeros_like(total)] * len(b.FIELDS)
@@ -188,7 +187,6 @@ def _coverage(view: View, key: SliceKey, spans: Sequence[tuple[int, int]]) -> fl
 
 
 def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall, ...]:
-    """The slices that fell most, each by its share of the requests."""
     names = view.history.slices
     now, _ = merged(view.history, view.width, end - rule.window, end)
     values, requests = read(rule, view, now)

@@ -112,7 +112,6 @@ Resolves once most of the expected requests come: traffic is back, or the expect
         return replace(self, left=self._left(seen, *span) or 0.0, left_over=span[1] - span[0])
 
     def _left(self, seen: Observations, since: int, until: int) -> float | None:
-        """What [since, until) has of the requests of the same hours before it fell."""
         weeks = -(-(until - self.since + CALM) // WEEK) * WEEK
         now, usual = (seen.requests(OVERALL, since - back, until - back) or 0 for back in (0, weeks))
         return now / usual if usual else None
