@@ -18,7 +18,7 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Severity
 from monitor.messages import explanation as x
 from monitor.messages.templates import render
-from monitor.messages.words import CALLED, DAY, command, lasting, plain
+from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
@@ -116,7 +116,7 @@ class _Told:
     def lines(self, template: str) -> list[str]:
         a = Assessment(self.findings)
         first = self.findings[0] if self.findings else None
-        return render(template, n=self, a=a, it=first, incident=self.incident)
+        return render(template, n=self, a=a, it=first, incident=self.incident, findings=self.findings, x=x)
 
     @property
     def is_over(self) -> bool:
@@ -136,22 +136,6 @@ class _Told:
     def over_by_name(self) -> list[str]:
         more = [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
         return [x.condition(*f.name) for f in self.over[:MOST_TOLD]] + more
-
-    @property
-    def advice(self) -> str:
-        return x.advice(self.findings)
-
-    @property
-    def before_retraining(self) -> str:
-        return x.before_retraining(self.findings)
-
-    @property
-    def beginning(self) -> str:
-        return x.beginning(self.incident, self.findings)
-
-    @property
-    def lasted(self) -> str:
-        return lasting((self.incident.closed_at or self.incident.opened_at) - self.incident.began_at)
 
     @property
     def new_version(self) -> list[str]:
@@ -177,10 +161,6 @@ class _Told:
         for one in Assessment(self.findings).down.quality:
             told = {**dict(zip((c.what for c in one.concurrent), x.changes(one), strict=True)), **told}
         return [*told.values()]
-
-    @property
-    def may_be_well(self) -> list[str]:
-        return x.may_be_well(self.findings)
 
     @property
     def followed(self) -> list[Evidence]:
