@@ -53,19 +53,27 @@ def sentence(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bo
     return " ".join(sentences(it, is_over, until, is_doubted))
 
 
-def sentences(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False) -> list[str]:
-    """The same, the most important first."""
-    found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted)
+def sentences(
+    it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False, is_short: bool = False
+) -> list[str]:
+    """The same, the most important first; `is_short` without what another condition said already."""
+    found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted, is_short=is_short)
     if it.audience == "data" and it.well_for:
         well = f"Normal for {lasting(it.well_for)}; resolves after {lasting(it.well_needed)}."
         found.append(f"That was at {utc(it.end)}. {well}")
     return found
 
 
-def each_sentence(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[str]:
-    """The conditions of one incident in words each; none calls data sound that another doubts."""
+def each(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[list[str]]:
+    """The conditions of one incident, as `sentences`; none calls data sound that another doubts."""
     is_doubted = Assessment(findings).is_doubted
-    return [sentence(f, is_over, until, is_doubted) for f in findings]
+    first = next((f for f in findings if isinstance(f, Degraded)), None)
+    return [sentences(f, is_over, until, is_doubted, f is not first) for f in findings]
+
+
+def each_sentence(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[str]:
+    """The conditions of one incident in words each."""
+    return [" ".join(told) for told in each(findings, is_over, until)]
 
 
 def advice(findings: Sequence[Evidence]) -> str:

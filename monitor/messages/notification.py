@@ -125,8 +125,7 @@ class _Told:
     @property
     def sentences(self) -> list[list[str]]:
         until = 0 if self.is_over else max((f.end for f in self.findings if not f.verdict), default=0)
-        is_doubted = Assessment(self.findings).is_doubted
-        return [x.sentences(f, self.is_over, until, is_doubted) for f in self.findings[:MOST_TOLD]]
+        return x.each(self.findings, self.is_over, until)[:MOST_TOLD]
 
     @property
     def more(self) -> int:

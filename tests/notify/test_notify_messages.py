@@ -293,3 +293,8 @@ def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
     )
     nowhere = replace(about, called="")
     assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).full_text
+
+
+def test_what_holds_for_every_condition_is_said_once() -> None:
+    fell = [of_kind("degraded", DROP), of_kind("degraded", SLICE)]
+    assert message("firing", fell).full_text.count("Requests with nothing relevant count as 0.") == 1

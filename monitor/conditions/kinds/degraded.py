@@ -66,7 +66,8 @@ class Degraded(QualityEvidence):
 {%- if it.is_paused %}. Hours with bad data, such as now, are left out
 {%- elif it.fell_as_labels %}. Label coverage fell by about as much: labels may be lost
 {%- elif not (it.concurrent or is_doubted) %}; no data problem found{% endif %}.
-{%- endif %} Requests with nothing relevant count as 0."""
+{%- endif %}
+{%- if not is_short %} Requests with nothing relevant count as 0.{% endif %}"""
 
     compared_with: str = "the baseline of these hours"
     is_paused: bool = False
