@@ -42,7 +42,7 @@ class VerdictUpdate:
 
     Attributes:
         verdicts: of the new steps, oldest first.
-        anew: all former ones are undone, but for those on steps that ended by `kept` and were not judged again.
+        anew: all former ones are undone, except on steps that ended by `kept` and were not judged again.
         kept: seconds; what was judged by then may not be judged again, for its buckets are gone.
     """
 
@@ -54,7 +54,7 @@ class VerdictUpdate:
 
 @dataclass(frozen=True)
 class BaselineReset:
-    """Where somebody had the baseline begin anew; instants in seconds.
+    """Where somebody reset the baseline; instants in seconds.
 
     Attributes:
         judged_until: end of the last step that had been judged when it was said; None if there was none.
@@ -67,5 +67,5 @@ class BaselineReset:
 
     @property
     def ahead(self) -> tuple[int, int] | None:
-        """(since, until) of the time before it that was not judged yet: it is known to be of what is no more."""
+        """(since, until) of the time before it that was not judged yet: it belongs to a former level."""
         return None if self.judged_until is None else (self.judged_until, self.since)
