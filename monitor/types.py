@@ -1,19 +1,46 @@
-"""The nouns of rankmon as frozen values. Instants are whole seconds since 1970 in UTC unless a name says otherwise."""
+"""The nouns of rankmon as frozen values. Instants are whole seconds since 1970 in UTC unless a name says otherwise.
+
+Those that stand in the configuration are declared here once, with what the file takes for each key and what it means.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, ValidationInfo, model_validator
+from pydantic_core import PydanticOmit
 
 from monitor.conditions.rules import Rule, Severity
 from monitor.drift import VERSION
-from monitor.measures.measure import Measure
+from monitor.fields import FARTHEST as FARTHEST
+from monitor.fields import (
+    Count,
+    Duration,
+    HighestGrade,
+    Instant,
+    LabelName,
+    Maybe,
+    Name,
+    Number,
+    PositiveDuration,
+    RuleGrade,
+    Select,
+    Table,
+    Text,
+    WebAddress,
+    check_time,
+    no_truth_value,
+)
+from monitor.fields import format_duration as format_duration
+from monitor.fields import parse_duration as parse_duration
+from monitor.fields import parse_instant as parse_instant
+from monitor.measures.measure import SPECS, Measure, parse
+from monitor.section import Converted, Derived, Flat, OneOf, Section, fault, key, refuse
 
 ALGORITHM = 3
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
@@ -21,118 +48,132 @@ ALGORITHM = 3
 OVERALL = ("", "")
 NONE, EMPTY, OTHER, MIXED = "(none)", "(empty)", "other", "(mixed)"
 
-FARTHEST = 32_503_680_000
-"""The year 3000, in seconds since 1970."""
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-def parse_duration(text: str) -> int:
-    """Seconds in a duration such as `90s`, `15m`, `24h`, `7d`, `1h30m`.
-
-    Raises:
-        ValueError: the text is no duration of a whole number of seconds.
-
-    >>> parse_duration("1h30m")
-    5400
-    """
-    if not re.fullmatch(r"(\d+[smhdw])+", text.strip()):
-        raise ValueError(f"{text!r} is no duration; write e.g. 90s, 15m, 24h or 7d")
-    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
-
-
-def format_duration(seconds: int) -> str:
-    """The one text of a duration, used as a label: days from two days on, else the largest unit that fits.
-
-    >>> [format_duration(s) for s in (604800, 86400, 5400, 90)]
-    ['7d', '24h', '90m', '90s']
-    """
-    for unit in ("d", "h", "m"):
-        size = _UNITS[unit]
-        if seconds and seconds % size == 0 and (unit != "d" or seconds >= 2 * size):
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def parse_instant(text: str) -> int:
-    """Seconds since 1970 of a moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then).
-
-    Raises:
-        ValueError: the text is no moment, or one that no log is of, and that what is reckoned from it could not hold.
-
-    >>> parse_instant("1970-01-02 01:00+01:00")
-    86400
-    """
-    try:
-        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
-    except ValueError:
-        raise ValueError(f"{text!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z") from None
-    seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    if not 0 <= seconds < FARTHEST:
-        raise ValueError(f"{text!r} is not of the years 1970 to 2999; see whether that is the year you mean")
-    return seconds
+MODEL_VERSION = "model_version"
+"""Dimension of the model's versions."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimeColumn:
-    """A column of instants and how it writes them.
+class TimeColumn(Section):
+    """A column of instants, and how it writes them."""
 
-    `format` is `native` (the database's own type), `epoch_s`, `epoch_ms`, `epoch_us`, or a strftime pattern of a
-    text column that sorts as time does. `timezone` names the zone of values that carry none; None: they carry one.
-    """
+    column: Annotated[Text, key("Name of the column.", examples=["served_at"])]
+    format: Annotated[
+        Text,
+        key(
+            "native (default; a timestamp type), epoch_s, epoch_ms, epoch_us, or a pattern for text, as it is "
+            "written: '%Y-%m-%d %H:%M:%S', with a T between, with .%f for a fraction, with a Z at the end."
+        ),
+    ] = "native"
+    timezone: Annotated[
+        Maybe[Text], key("Zone of values that carry none, e.g. Europe/Berlin. Default: they carry one.")
+    ] = None
 
-    column: str
-    format: str = "native"
-    timezone: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """Where rows come from: a table, as its name's parts, or the user's own SELECT. Just one of them is set."""
-
-    table: tuple[str, ...] = ()
-    select: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rankings:
-    """The logged lists: one row per item shown, and which column is what."""
-
-    relation: Relation
-    request: str
-    item: str
-    position: str
-    time: TimeColumn
-    position_base: int = 1
-    query: str | None = None
-    model_version: str | None = None
-    results: str | None = None
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_time(self.format, self.timezone)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class EventRule:
-    """What one kind of event is worth. `grade` None: the event's own value. `minimum`: only values from there on."""
+class Relation(Section):
+    """Where rows come from: a table, by its name's parts, or the user's own SELECT."""
 
-    grade: float | None
-    type: str | None = None
-    minimum: float | None = None
+    JUST_ONE = ("table", "select")
+
+    table: Annotated[Table, key("Name of the table or view, with its schema where it has one.", examples=["t"])] = ()
+    select: Annotated[Select, key("A SELECT instead of a table.")] = ""
+
+
+def _base(value: Any) -> Any:
+    value = no_truth_value(value)
+    return int(value) if value in ("0", "1") else value  # text where it comes from a variable
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """Label recipe: grades from what people did within `attribution` seconds after the request was served."""
+class Position(Section):
+    """A column of positions."""
 
-    relation: Relation
-    request: str
-    item: str
-    time: TimeColumn
-    rules: tuple[EventRule, ...]
-    attribution: int
-    type: str | None = None
-    value: str | None = None
-    combine: Literal["max", "sum"] = "max"
-    max_grade: float | None = None
-    count_unmatched: bool = True
+    column: Annotated[Text, key("Name of the column.", examples=["position"])]
+    base: Annotated[Literal[0, 1], BeforeValidator(_base), key("Position of the first item: 1 or 0.")] = 1
+
+
+def _as_column(value: Any) -> Any:
+    return {"column": value} if isinstance(value, str) else value
+
+
+_Position = Annotated[Position, BeforeValidator(_as_column, json_schema_input_type=str | Position)]
+_Time = Annotated[TimeColumn, BeforeValidator(_as_column, json_schema_input_type=str | TimeColumn)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings(Section):
+    """The logged lists: one row per item shown."""
+
+    relation: Annotated[Relation, Flat]
+    request: Annotated[Text, key("Column with the id of the request.", examples=["request_id"])]
+    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
+    position: Annotated[_Position, key("Column with the item's position.", examples=["position"])]
+    time: Annotated[_Time, key("Column with the time of serving.", examples=["served_at"])]
+    query: Annotated[Maybe[Text], key("Column with the query; judgments need it.")] = None
+    model_version: Annotated[
+        Maybe[Text],
+        key("Column with the model's version; becomes a slice by itself (its first 200 versions)."),
+    ] = None
+    results: Annotated[
+        Maybe[Text],
+        key(
+            "Column with the number of results: a row without an item, and 0 in it, says that the list was empty. "
+            "Default: a row without an item and a position says so."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule(Section):
+    """What one kind of event is worth. `grade` None: the event's own value."""
+
+    grade: Annotated[RuleGrade, key("A number from 0, or `value` for the event's own.", examples=[1])]
+    type: Annotated[Maybe[str], key("Type of event, as in the type column. Default: any.", min_length=1)] = None
+    minimum: Annotated[Maybe[Number], key("Minimum value of the event. Default: any.")] = None
+
+
+_Bound = Annotated[Maybe[HighestGrade], key("Highest possible grade. Default: unknown.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Events(Section):
+    """Grades from what people did, such as clicks and purchases: one row per event."""
+
+    relation: Annotated[Relation, Flat]
+    request: Annotated[Text, key("Column with the id of the request.", examples=["request_id"])]
+    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
+    time: Annotated[_Time, key("Column with the time of the event.", examples=["occurred_at"])]
+    rules: Annotated[
+        tuple[EventRule, ...],
+        key(
+            "Grades of events. If several rules match, the highest grade counts.",
+            min_length=1,
+            examples=["[{type: click, grade: 1}]"],
+        ),
+    ]
+    attribution: Annotated[
+        PositiveDuration,
+        key("An event counts from its serving until this much later; just then it no longer does.", examples=["24h"]),
+    ]
+    type: Annotated[Maybe[Text], key("Column with the type of the event.")] = None
+    value: Annotated[Maybe[Text], key("Column with a number, such as seconds of dwell time.")] = None
+    combine: Annotated[
+        Literal["max", "sum"],
+        key("How several events on one item combine: the highest grade (max) or their sum."),
+    ] = "max"
+    max_grade: Annotated[
+        Maybe[HighestGrade],
+        key("Highest possible grade. Default: the highest of the rules, if they set a limit."),
+    ] = None
+    count_unmatched: Annotated[
+        bool,
+        key("Count events that match no ranking, to find broken logging. Costs a query."),
+    ] = True
 
     @property
     def bound(self) -> float | None:
@@ -144,15 +185,19 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgments:
-    """Label recipe: grades given to (query, item) beforehand."""
+class Judgments(Section):
+    """Grades given to (query, item) beforehand: one row per judgment."""
 
-    relation: Relation
-    query: str
-    item: str
-    grade: str
-    max_grade: float | None = None
-    attribution: int = 0
+    relation: Annotated[Relation, Flat]
+    query: Annotated[Text, key("Column with the query.", examples=["query"])]
+    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
+    grade: Annotated[Text, key("Column with the grade.", examples=["grade"])]
+    max_grade: _Bound = None
+
+    @property
+    def attribution(self) -> int:
+        """Judgments are there from the beginning."""
+        return 0
 
     @property
     def bound(self) -> float | None:
@@ -161,12 +206,15 @@ class Judgments:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Label recipe: the grade stands in the rankings themselves, and may arrive up to `attribution` seconds late."""
+class Column(Section):
+    """Grades that stand in the rankings themselves."""
 
-    grade: str
-    max_grade: float | None = None
-    attribution: int = 0
+    grade: Annotated[
+        Text,
+        key("Column of the rankings with the grade; a boolean is 0 or 1.", examples=["label"]),
+    ]
+    max_grade: _Bound = None
+    attribution: Annotated[Duration, key("How late the grade may arrive after serving.")] = 0
 
     @property
     def bound(self) -> float | None:
@@ -175,39 +223,133 @@ class Column:
 
 
 Recipe = Events | Judgments | Column
+RECIPES = {"events": Events, "judgments": Judgments, "column": Column}
+"""Kinds of label recipes by their key."""
+
+_Recipe = Annotated[Recipe, OneOf(lambda: RECIPES)]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Section):
     """A dimension to slice by: a column of the rankings, and how many of its values get a series."""
 
-    dimension: str
-    column: str
-    max_values: int = 20
+    dimension: Annotated[Text, Derived, key("Name of the dimension. Default: the column's.", alias="as")]
+    column: Annotated[Text, key("Column of the rankings.", examples=["device"])]
+    max_values: Annotated[
+        Count,
+        key("Number of values with a series of their own; others share `other`.", ge=1, le=1000),
+    ] = 20
+
+
+def _as_slice(value: Any) -> Any:
+    value = _as_column(value)
+    if not isinstance(value, dict):
+        return value
+    column = value.get("column")
+    return {"as": column if isinstance(column, str) and column.strip() else "?", **value}
+
+
+_Slice = Annotated[Slice, BeforeValidator(_as_slice, json_schema_input_type=str | Slice)]
+
+
+def _measure(value: Any, info: ValidationInfo) -> Any:
+    """The measure of a text, by the grades of the monitor's recipe."""
+    if not isinstance(value, str):
+        return value
+    if (recipe := info.data.get("recipe")) is None or value.count("(") < value.count(")"):
+        raise PydanticOmit  # the recipe is wrong, or the part before the comma, which is reported
+    if value.count("(") > value.count(")"):
+        raise ValueError(f"{value!r} lacks a parenthesis, or was cut at a comma; put all of it in quotes")
+    try:
+        return parse(value, recipe.bound)
+    except ValueError as error:
+        if "needs the highest grade there can be" not in str(error):
+            raise
+        raise ValueError(f"{error}, or set relevance.{type(recipe).__name__.lower()}.max_grade") from None
+
+
+_Measure = Annotated[Measure, BeforeValidator(_measure, json_schema_input_type=Text)]
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """How verdicts on a monitor are found, and who is told of them; see `core.drift`.
+class Drift(Section):
+    """Verdicts on one measure that need no threshold: degraded, data broken, mix shifted, or healthy; see `drift`."""
 
-    Attributes:
-        measure: whose `zero` reading is judged.
-        mix_by: dimension whose values are judged one by one; None if there is none.
-        false_alarm_budget: at most so many in 90 days.
-        baseline_from: seconds; nothing older is looked at.
-        data_channels: channels of the owners of the data; empty if they are the monitor's.
-        show_queries: keep texts of queries with a diagnosis.
-    """
+    measure: Annotated[
+        _Measure,
+        Derived,
+        key("What is judged: one of the measures. Default: the first that is a ratio."),
+    ]
+    mix_by: Annotated[
+        Maybe[Text],
+        key(
+            "Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: the "
+            "first of `slices` that is neither the model's version nor the query by `rankings`."
+        ),
+    ] = None
+    false_alarm_budget: Annotated[
+        Number,
+        key("Maximum number of false alarms in 90 days, over all traffic and all slices.", gt=0, le=90),
+    ] = 1.0
+    baseline_from: Annotated[
+        Maybe[Instant],
+        key("Since when the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
+    ] = None
+    severity: Annotated[Severity, key("Severity of a degradation.")] = "critical"
+    data_severity: Annotated[Severity, key("Severity of broken labels or traffic.")] = "warning"
+    data_channels: Annotated[
+        tuple[Name, ...],
+        key("Channels of the owners of the data. Default: those of `notify`.", min_length=1),
+    ] = ()
+    retrain: Annotated[bool, key("Recommend to retrain the model while it is degraded.")] = True
+    show_queries: Annotated[
+        bool,
+        key("Keep the texts of the queries that lost most, for `explain-incident`. Default: false, their ids."),
+    ] = False
 
-    measure: Measure
-    mix_by: str | None = None
-    false_alarm_budget: float = 1.0
-    baseline_from: int | None = None
-    severity: Severity = "critical"
-    data_severity: Severity = "warning"
-    data_channels: tuple[str, ...] = ()
-    retrain: bool = True
-    show_queries: bool = False
+
+def is_ratio(measure: Measure) -> bool:
+    """Whether it is a mean of values from 0 to 1, which verdicts can be found on."""
+    return SPECS[measure.name].unit == "ratio" and measure.aggregate == "mean"
+
+
+def lasting_dimensions(rankings: Rankings, slices: Sequence[Slice]) -> list[str]:
+    """Those that can be mixed by. A new version or query has no past to be compared with, so it would not be judged."""
+    passing = (rankings.query, rankings.model_version)
+    return [s.dimension for s in slices if s.dimension != MODEL_VERSION and s.column not in passing]
+
+
+def _drift(value: Any, info: ValidationInfo) -> Any:
+    """What `drift:` says, completed by what the monitor is."""
+    if not isinstance(value, dict):
+        return value
+    value, known, recipe = dict(value), info.data.get("measures"), info.data.get("recipe")
+    if isinstance(text := value.get("measure"), str) and recipe is not None:
+        try:
+            value["measure"] = parse(text, recipe.bound)
+        except ValueError as error:
+            refuse(fault(str(error), "measure"))
+    if "measure" not in value or recipe is None:
+        value["measure"] = next(filter(is_ratio, known or ()), None) or parse("ndcg@10")
+        if known and not any(map(is_ratio, known)):
+            text = "no measure of this monitor is a mean of values from 0 to 1; add e.g. ndcg@10"
+            refuse(fault(text, "measure"))
+    if "mix_by" not in value and {"rankings", "slices"} <= info.data.keys():
+        found = lasting_dimensions(info.data["rankings"], info.data["slices"])
+        value |= {"mix_by": found[0]} if found else {}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class RetrainRequests(Section):
+    """Who is asked to retrain when a rule marked so, or a degradation, lasts."""
+
+    notify: Annotated[tuple[Name, ...], key("Channels that are asked.", min_length=1, examples=["[pipeline]"])]
+    cooldown: Annotated[Duration, key("Minimum time between two requests.")] = 604_800
+    after: Annotated[
+        Duration,
+        key("How long an incident must have been open before retraining is recommended."),
+    ] = 86_400
 
 
 FINE_FOR = 400 * 86_400
@@ -215,69 +357,123 @@ FINE_FOR = 400 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
-    """How long buckets are kept as they are; None: for good. Seconds.
+class RollUp(Section):
+    """When buckets become coarser."""
 
-    Attributes:
-        retain: after this they are forgotten.
-        roll_up_after: after this those of `roll_up_to` become one.
-    """
+    after: Annotated[PositiveDuration, key("Age at which buckets are merged.", examples=["180d"])]
+    to: Annotated[
+        PositiveDuration,
+        key("Width of a merged bucket, in whole buckets; divides a day or is whole days."),
+    ] = 86_400
 
-    retain: int | None = None
-    roll_up_after: int | None = None
-    roll_up_to: int = 86_400
+
+@dataclass(frozen=True, slots=True)
+class Retention(Section):
+    """How long the buckets of a monitor are kept."""
+
+    retain: Annotated[
+        Maybe[PositiveDuration],
+        key("Age from which on buckets are forgotten. Default: none, they stay for good."),
+    ] = None
+    roll_up: Annotated[Maybe[RollUp], key("Merge older buckets into coarser ones. Default: never.")] = None
 
 
 @dataclass(frozen=True)
-class Monitor:
-    """One watched ranking: what to read, what to compute, when. All durations in seconds.
+class Monitor(Section):
+    """One ranking to watch: what to read, what to compute, when."""
 
-    Attributes:
-        max_request_span: most seconds between the first and the last row of one request.
-        ingest_delay: how long after its end a bucket's rankings may still be on their way.
-        lateness: how long after the attribution labels may still be on their way.
-        final_timeout: a bucket becomes final this long after its labels' time even if the source shows nothing newer.
-        refresh: time between cycles.
-        stale_after: longest time without a request that is no fault of the source.
-        lookback: how far back the daemon reads by itself.
-        min_completeness: least share of a window's buckets that must have been read for a gauge, or an alert.
-        drift: how verdicts are found; None if none are wanted.
-        notify: channels that are told of its incidents.
-        paging: who pages: rankmon itself (`push`), or Prometheus rules over its gauges.
-        retrain_notify: channels that are asked to retrain, at most once an incident and every `retrain_cooldown`.
-        retrain_after: how long an incident must have been open before that.
-        engine: how it is read: row by row (`pull`), or by sums that the database makes (`pushdown`).
-        retention: how long its buckets are kept.
-    """
-
-    name: str
-    source: str
-    rankings: Rankings
-    recipe: Recipe
-    measures: tuple[Measure, ...]
-    slices: tuple[Slice, ...] = ()
-    bucket: int = 3600
-    windows: tuple[int, ...] = (86400,)
-    max_request_span: int = 60
-    ingest_delay: int = 300
-    lateness: int = 0
-    final_timeout: int = 86400
-    refresh: int = 300
-    deadline: int = 600
-    stale_after: int = 10800
-    lookback: int = 604800
-    min_completeness: float = 0.9
-    labels: tuple[tuple[str, str], ...] = ()
-    runbook_url: str = ""
-    alerts: tuple[Rule, ...] = ()
-    drift: Drift | None = None
-    notify: tuple[str, ...] = ("log",)
-    paging: Literal["push", "prometheus"] = "push"
-    retrain_notify: tuple[str, ...] = ()
-    retrain_cooldown: int = 604800
-    retrain_after: int = 86400
-    engine: Literal["auto", "pull", "pushdown"] = "auto"
-    retention: Retention = Retention(roll_up_after=FINE_FOR)
+    name: Annotated[Name, key("Name of the monitor, unique, in every metric and message.", examples=["search"])]
+    source: Annotated[str, Derived, key("Source to read. Default: none; a monitor names it, or `defaults` does.")]
+    rankings: Annotated[
+        Rankings,
+        key(
+            "The logged lists.",
+            examples=["{table: search_log, request: request_id, item: item_id, position: position, time: served_at}"],
+        ),
+    ]
+    recipe: Annotated[
+        _Recipe,
+        key(
+            "Where grades come from: exactly one of three.",
+            alias="relevance",
+            examples=["{column: {grade: label, max_grade: 1}}"],
+        ),
+    ]
+    measures: Annotated[tuple[_Measure, ...], key("Measures to compute.", min_length=1, examples=["[ndcg@10]"])]
+    slices: Annotated[tuple[_Slice, ...], key("Dimensions to slice by. Default: none.", max_length=10)] = ()
+    bucket: Annotated[
+        PositiveDuration,
+        key("Bucket width, the grain of storage. Must divide a day evenly or be whole days."),
+    ] = 3600
+    windows: Annotated[
+        tuple[PositiveDuration, ...],
+        key(
+            "Window lengths, in whole buckets. Default: 24h, or a longer bucket.", min_length=1, examples=["[24h, 7d]"]
+        ),
+    ] = (86_400,)
+    max_request_span: Annotated[Duration, key("Longest time between the first and last row of one request.")] = 60
+    ingest_delay: Annotated[Duration, key("How late rankings may arrive after their bucket's end.")] = 300
+    lateness: Annotated[Duration, key("How late labels may arrive after the attribution.")] = 0
+    final_timeout: Annotated[
+        Duration,
+        key("How long after its labels' time a bucket becomes final even if the source shows nothing newer."),
+    ] = 86_400
+    refresh: Annotated[PositiveDuration, key("Time between two runs.")] = 300
+    deadline: Annotated[PositiveDuration, key("Time limit of one run.")] = 600
+    stale_after: Annotated[
+        PositiveDuration,
+        key(
+            "Longest normal time without a request, such as a quiet night. After this and `ingest_delay` the "
+            "source is stale: for the verdict, the page and the Prometheus rule."
+        ),
+    ] = 10_800
+    lookback: Annotated[
+        PositiveDuration,
+        key(
+            "How far back rankmon reads on its own. Default: the longest window, at least 24h and at least "
+            "attribution + lateness, or ingest_delay where that is more, + one bucket + refresh."
+        ),
+    ] = 604_800
+    min_completeness: Annotated[
+        Number,
+        key("Minimum share of a window's buckets for its value to be shown.", gt=0, le=1),
+    ] = 0.9
+    labels: Annotated[
+        tuple[tuple[str, str], ...],
+        Converted(dict[LabelName, str], lambda labels: tuple(sorted(labels.items()))),
+        key("Labels of the monitor, such as its team; merged with those in `defaults`. Default: none."),
+    ] = ()
+    runbook_url: Annotated[WebAddress, key("Runbook for on-call. Default: none.")] = ""
+    alerts: Annotated[tuple[Rule, ...], key("Alert rules. Default: none.", max_length=50)] = ()
+    drift: Annotated[
+        Maybe[Drift],
+        BeforeValidator(_drift),
+        key("Verdicts without thresholds, in addition to rules. Default: none; `drift: {}` has all defaults."),
+    ] = None
+    notify: Annotated[tuple[Name, ...], key("Channels to notify of incidents. Default: [log].", min_length=1)] = (
+        "log",
+    )
+    paging: Annotated[
+        Literal["push", "prometheus"],
+        key("Who pages: rankmon by its channels, or Prometheus rules over its gauges."),
+    ] = "push"
+    retrain: Annotated[RetrainRequests, key("Who is asked to retrain, and how often. Default: nobody.")] = (
+        RetrainRequests(())
+    )
+    engine: Annotated[
+        Literal["auto", "pull", "pushdown"],
+        key(
+            "How the source is read: row by row (pull) or as sums made by the database (pushdown). auto takes the "
+            "faster one that fits; `rankmon explain` says which."
+        ),
+    ] = "auto"
+    retention: Annotated[
+        Retention,
+        key(
+            "How long buckets are kept. Default: for good; those older than 400 days (or than cycles look back, "
+            "if that is more) as days. `{}` keeps all of them as they are."
+        ),
+    ] = Retention(roll_up=RollUp(FINE_FOR))
 
     @property
     def label_delay(self) -> int:
@@ -385,7 +581,7 @@ def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
     # Only what decides the numbers: renaming the source or raising a limit on slices keeps a series going.
     parts = {
         "algorithm": ALGORITHM,
-        "rankings": _plain(_read_rankings(monitor)),
+        "rankings": _read_rankings(monitor),
         "recipe": {"kind": type(monitor.recipe).__name__.lower(), **_plain(monitor.recipe)},
         "bucket": monitor.bucket,
         **more,
@@ -394,10 +590,12 @@ def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
     return Definition(monitor.name, kernel, _digest(parts), json.dumps(parts, sort_keys=True))
 
 
-def _read_rankings(monitor: Monitor) -> Rankings:
+def _read_rankings(monitor: Monitor) -> dict[str, Any]:
     """The mapping without what moves no number: the version, and the query where judgments do not go by it."""
     query = monitor.rankings.query if isinstance(monitor.recipe, Judgments) else None
-    return replace(monitor.rankings, model_version=None, query=query)
+    parts: dict[str, Any] = _plain(replace(monitor.rankings, model_version=None, query=query))
+    position = monitor.rankings.position
+    return parts | {"position": position.column} | ({"position_base": position.base} if position.base != 1 else {})
 
 
 def _digest(parts: Any) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from monitor.fields import Count, Instant, PositiveDuration
 from monitor.measures.measure import Measure
+from monitor.section import Converted, Section, key
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -17,12 +19,29 @@ COVERAGE = "label_coverage"
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """What a window is compared with: seconds right before it, the same hours of weeks before, or a fixed period."""
+class Pinned(Section):
+    """A period that stays the baseline whatever comes."""
 
-    trailing: int = 0
-    weeks: int = 0
-    pinned: tuple[int, int] | None = None
+    since: Annotated[Instant, key("Start of the period, UTC.", alias="from", examples=["2026-01-01"])]
+    until: Annotated[Instant, key("End of the period, UTC.", alias="to", examples=["2026-01-15"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline(Section):
+    """What a window is compared with. A pinned period is [since, until) seconds."""
+
+    JUST_ONE = ("trailing", "weeks", "pinned")
+
+    trailing: Annotated[PositiveDuration, key("The time right before the window, e.g. 21d. Default: none.")] = 0
+    weeks: Annotated[
+        Count,
+        key("The same hours of so many weeks before, for a series with a rhythm. Default: none.", ge=1, le=26),
+    ] = 0
+    pinned: Annotated[
+        tuple[int, int] | None,
+        Converted(Pinned, lambda period: (period.since, period.until)),
+        key("A fixed period that was good."),
+    ] = None
 
     def spans(self, end: int, length: int) -> tuple[tuple[int, int], ...]:
         """[since, until) seconds of what the window [end - length, end) is compared with.

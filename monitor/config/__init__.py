@@ -1,46 +1,19 @@
 """The configuration: a YAML file, checked as a whole, as frozen values.
 
-`load` reads it; every mistake in it is told at once, with its file, line, path and remedy.
+`load` reads it; every mistake in it is reported at once, with its file, line, path and remedy.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from monitor.config.build import load
-    from monitor.config.fields import RESERVED_LABELS
-    from monitor.config.listening import parse_listen
+    from monitor.config.loader import load
     from monitor.config.schema import json_schema
-    from monitor.config.values import (
-        AccessConfig,
-        Config,
-        LogConfig,
-        SchedulerConfig,
-        SourceConfig,
-        StoreConfig,
-        WebConfig,
-    )
+    from monitor.config.values import Config, WebConfig
 
-__all__ = [
-    "RESERVED_LABELS",
-    "AccessConfig",
-    "Config",
-    "LogConfig",
-    "SchedulerConfig",
-    "SourceConfig",
-    "StoreConfig",
-    "WebConfig",
-    "json_schema",
-    "load",
-    "parse_listen",
-]
+__all__ = ["Config", "WebConfig", "json_schema", "load"]
 
-_ELSEWHERE = {
-    "RESERVED_LABELS": "fields",
-    "json_schema": "schema",
-    "load": "build",
-    "parse_listen": "listening",
-}
+_ELSEWHERE = {"json_schema": "schema", "load": "loader"}
 
 
 def __getattr__(name: str) -> Any:

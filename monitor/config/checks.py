@@ -2,60 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
-import monitor.config.shape as shape
-from monitor.config.report import Report, Where, nearest
-from monitor.config.scope import Scope
-from monitor.measures.measure import Measure
+from monitor.config.report import Report, Scope, Where, nearest
+from monitor.measures.measure import Measure, parse
 from monitor.measures.summable import obstacle
 from monitor.series.finality import final_age
-from monitor.types import EventRule, Events, Judgments, Monitor, Recipe, format_duration
+from monitor.series.retention import least_age, least_kept, needed
+from monitor.types import (
+    MODEL_VERSION,
+    Drift,
+    EventRule,
+    Events,
+    Judgments,
+    Monitor,
+    Recipe,
+    format_duration,
+    is_ratio,
+    lasting_dimensions,
+)
 
 HOUR, DAY = 3600, 86400
+LOG = "log"
+"""The channel that is always there."""
 MOST_DIMENSIONS = 10
 MOST_BUCKETS = 100_000
 
 
-def check_names(monitors: Sequence[tuple[Where, shape.Monitor]], report: Report) -> None:
+def check_names(scopes: Sequence[Scope], report: Report) -> None:
     """Every monitor has a name of its own."""
-    seen: dict[str, int] = {}
-    for where, monitor in monitors:
-        line = report.line((*where, "name"))
-        if monitor.name in seen:
-            text = f"{monitor.name!r} is the name of the monitor in line {seen[monitor.name]} already; take another"
-            report.add((*where, "name"), text)
-        seen.setdefault(monitor.name, line)
+    seen: dict[object, int] = {}
+    for scope in scopes:
+        name, where = scope.own.get("name"), (*scope.where, "name")
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            report.add(where, f"{name!r} is the name of the monitor in line {seen[name]} already; take another")
+        seen.setdefault(name, report.line(where))
 
 
-def check_source(scope: Scope, names: Sequence[str]) -> None:
+def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:
     """The monitor reads one of the sources."""
-    source = scope.setting("source")
-    if source is None:
+    if not source:
         scope.refuse(f"is missing; name one of the sources: {', '.join(names)}", "source")
     elif source not in names:
-        scope.refuse_setting("source", f"there is no source {source!r}; {nearest(source, names)}")
+        scope.refuse(f"there is no source {source!r}; {nearest(source, names)}", "source")
 
 
 def check_engine(scope: Scope, monitor: Monitor) -> None:
     """A database that is to sum up by itself can do that for this monitor, as far as the file tells."""
     if monitor.engine == "pushdown" and monitor.measures and (reason := obstacle(monitor)):
-        scope.refuse_setting("engine", f"pushdown cannot serve this monitor: {reason}; take auto or pull")
+        scope.refuse(f"pushdown cannot serve this monitor: {reason}; take auto or pull", "engine")
 
 
-def check_selects(scope: Scope, dialect: str) -> None:
+def check_selects(scope: Scope, monitor: Monitor, dialect: str) -> None:
     """Each `select:` is one query, as the database reads it."""
-    relevance = scope.shape.relevance
-    selects: dict[Where, str | None] = {("rankings", "select"): scope.shape.rankings.select}
-    if relevance.events is not None:
-        selects["relevance", "events", "select"] = relevance.events.select
-    if relevance.judgments is not None:
-        selects["relevance", "judgments", "select"] = relevance.judgments.select
     from monitor.source.dialects import dialect_of
 
+    selects: dict[Where, str] = {("rankings", "select"): monitor.rankings.relation.select}
+    if isinstance(monitor.recipe, Events | Judgments):
+        selects["relevance", type(monitor.recipe).__name__.lower(), "select"] = monitor.recipe.relation.select
     for where, text in selects.items():
         try:
-            dialect_of(dialect).quoting.enclosed(text or "")
+            dialect_of(dialect).quoting.enclosed(text)
         except ValueError as error:
             scope.refuse(f"is not one query: {error}", *where)
 
@@ -66,6 +76,10 @@ def check_monitor(scope: Scope, monitor: Monitor) -> None:
         _check_windows(scope, monitor)
     _check_lookback(scope, monitor)
     _check_slices(scope, monitor)
+    _check_measures(scope, monitor)
+    _check_retention(scope, monitor)
+    if monitor.drift is not None:
+        _check_drift(scope, monitor, monitor.drift)
     if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
         scope.refuse("is missing; judgments go by it: name the column with the query", "rankings", "query")
     if isinstance(monitor.recipe, Events):
@@ -76,7 +90,7 @@ def _check_bucket(scope: Scope, monitor: Monitor) -> bool:
     # Buckets are aligned to 1970 in UTC; so that days are made of whole ones, one must divide a day, or be whole days.
     if DAY % monitor.bucket and monitor.bucket % DAY:
         text = f"{format_duration(monitor.bucket)} does not divide a day evenly; use e.g. 5m, 15m, 1h, 6h, 24h or 7d"
-        scope.refuse_setting("bucket", text)
+        scope.refuse(text, "bucket")
         return False
     return True
 
@@ -87,47 +101,148 @@ def _check_windows(scope: Scope, monitor: Monitor) -> None:
         shown = format_duration(window)
         if window % monitor.bucket:
             text = f"{shown} is no multiple of the bucket ({bucket}); a window is made of whole buckets"
-            scope.refuse_setting("windows", text, index)
+            scope.refuse(text, "windows", index)
         elif window in monitor.windows[:index]:
-            scope.refuse_setting("windows", f"{shown} is there twice; keep one", index)
+            scope.refuse(f"{shown} is there twice; keep one", "windows", index)
 
 
 def _check_lookback(scope: Scope, monitor: Monitor) -> None:
     lookback, longest = monitor.lookback, max(monitor.windows)
     if (number := lookback // monitor.bucket) > MOST_BUCKETS:
         text = f"{format_duration(lookback)} in buckets of {format_duration(monitor.bucket)} are {number:,} of them"
-        scope.refuse_setting("lookback", f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it")
+        scope.refuse(f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it", "lookback")
     elif lookback < longest:
         text = f"{format_duration(lookback)} is shorter than the longest window ({format_duration(longest)})"
-        scope.refuse_setting("lookback", f"{text}, which could never be filled; raise it")
+        scope.refuse(f"{text}, which could never be filled; raise it", "lookback")
     elif lookback < (least := final_age(monitor) + monitor.bucket + monitor.refresh):
         delays = "ingest_delay" if monitor.ingest_delay > monitor.label_delay else "attribution, lateness"
         text = f"{format_duration(lookback)} is shorter than {delays}, a bucket and refresh together"
-        scope.refuse_setting("lookback", f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more")
+        scope.refuse(f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more", "lookback")
     elif lookback < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
         text = f"{format_duration(lookback)} is less than the alert rules look back on"
-        scope.refuse_setting("lookback", f"{text}; raise it to {format_duration(needed)} or more, or leave it out")
+        scope.refuse(f"{text}; raise it to {format_duration(needed)} or more, or leave it out", "lookback")
 
 
 def _check_slices(scope: Scope, monitor: Monitor) -> None:
-    dimensions = [s.dimension for s in monitor.slices]
-    own = len(scope.shape.slices)
-    offset = len(dimensions) - own  # the model's version is put in front of those that are listed
-    for index in range(own):
-        if dimensions[offset + index] in dimensions[: offset + index]:
-            text = f"the dimension {dimensions[offset + index]!r} is there twice; name one otherwise with `as:`"
+    dimensions, version = [s.dimension for s in monitor.slices], monitor.rankings.model_version
+    listed: Any = scope.own.get("slices", ())
+    is_added = len(dimensions) > len(listed)  # the model's version is put in front of those that are listed
+    for place, one in enumerate(monitor.slices):
+        index = place - is_added
+        if one.dimension in dimensions[:place]:
+            text = f"the dimension {one.dimension!r} is there twice; name one otherwise with `as:`"
+            scope.refuse(text, "slices", index)
+        if version is not None and one.dimension == MODEL_VERSION and one.column != version:
+            text = f"the dimension model_version is the column {version!r} already; name this one otherwise with `as:`"
             scope.refuse(text, "slices", index)
     if len(dimensions) > MOST_DIMENSIONS:
         scope.refuse(f"{len(dimensions)} dimensions, with model_version; at most {MOST_DIMENSIONS} go", "slices")
-    _check_model_version(scope, monitor)
 
 
-def _check_model_version(scope: Scope, monitor: Monitor) -> None:
-    version = monitor.rankings.model_version
-    for index, listed in enumerate(scope.shape.slices):
-        if version is not None and (listed.name or listed.column) == "model_version" and listed.column != version:
-            text = f"the dimension model_version is the column {version!r} already; name this one otherwise with `as:`"
-            scope.refuse(text, "slices", index)
+def _check_measures(scope: Scope, monitor: Monitor) -> None:
+    written: Any = scope.own.get("measures")
+    seen: dict[Measure, int] = {}
+    for index, text in enumerate(written):
+        try:
+            measure = parse(text, monitor.recipe.bound)
+        except (ValueError, TypeError):
+            continue  # reported already
+        if measure in seen:
+            scope.refuse(f"{text!r} is the same as measures[{seen[measure]}]; keep one", "measures", index)
+            continue
+        seen[measure] = index
+        try:
+            check_measure(measure, text, monitor.recipe)
+        except ValueError as error:
+            scope.refuse(str(error), "measures", index)
+
+
+def _check_retention(scope: Scope, monitor: Monitor) -> None:
+    said, coarse = monitor.retention, monitor.retention.roll_up
+    if not scope.has("retention"):
+        return
+    if said.retain is not None and (text := _too_young(monitor, said.retain)):
+        scope.refuse(text, "retention", "retain")
+    if coarse is None:
+        return
+    if text := _too_young(monitor, coarse.after):
+        scope.refuse(text, "retention", "roll_up", "after")
+    elif said.retain is not None and coarse.after + coarse.to > said.retain:
+        text = f"{format_duration(coarse.after)} and a coarser bucket are more than retain"
+        text = f"{text} ({format_duration(said.retain)}), so there would be none; raise retain"
+        scope.refuse(text, "retention", "roll_up", "after")
+    if DAY % coarse.to and coarse.to % DAY:
+        text = f"{format_duration(coarse.to)} does not divide a day evenly; use e.g. 6h, 24h or 7d"
+        scope.refuse(text, "retention", "roll_up", "to")
+    elif coarse.to % monitor.bucket or coarse.to == monitor.bucket:
+        text = f"{format_duration(coarse.to)} is not several buckets of {format_duration(monitor.bucket)}"
+        scope.refuse(f"{text}; take a multiple of that", "retention", "roll_up", "to")
+
+
+def _too_young(monitor: Monitor, age: int) -> str:
+    """Why buckets of an age are needed as they are; empty if they are not."""
+    least = least_age(monitor)
+    if age >= least:
+        return ""
+    return f"{format_duration(age)} is too young: needed are {needed(monitor)}; the least is {format_duration(least)}"
+
+
+def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Report) -> None:
+    """What was judged stays for as long as it is shown and gone on from; `retain` in seconds."""
+    least = max((least_kept(monitor) for monitor in monitors), default=0)
+    if retain < least:
+        text = f"{format_duration(retain)} is too short: verdicts that the page draws would be forgotten"
+        report.add(("store", "retain"), f"{text}; the least is {format_duration(least)}")
+
+
+def _check_drift(scope: Scope, monitor: Monitor, drift: Drift) -> None:
+    known = ", ".join(str(m) for m in monitor.measures if is_ratio(m))
+    if not is_ratio(drift.measure):
+        text = f"{str(drift.measure)!r} is no mean of values from 0 to 1; judge one of {known or 'e.g. ndcg@10'}"
+        scope.refuse(text, "drift", "measure")
+    elif drift.measure.kernel not in {m.kernel for m in monitor.measures}:
+        text = f"{str(drift.measure)!r} is not computed; add it to `measures`, or judge one of {known}"
+        scope.refuse(text, "drift", "measure")
+    bucket = format_duration(monitor.bucket)
+    if monitor.bucket % HOUR and HOUR % monitor.bucket:
+        text = f"verdicts are of whole hours, in which a bucket of {bucket} does not go; take e.g. 15m or 1h"
+        scope.refuse(text, "drift", "measure")
+    if monitor.bucket > DAY:
+        scope.refuse(f"a bucket of {bucket} is too long for verdicts; take at most 1d", "drift", "measure")
+    if drift.mix_by is not None and drift.mix_by not in (found := lasting_dimensions(monitor.rankings, monitor.slices)):
+        if drift.mix_by in [s.dimension for s in monitor.slices]:
+            text = "has values that come and go, and a new one has no past to compare with; take another dimension"
+            scope.refuse(f"{drift.mix_by!r} {text}", "drift", "mix_by")
+        else:
+            remedy = nearest(drift.mix_by, found) if found else "this monitor has no `slices:` for it; add them"
+            scope.refuse(f"there is no dimension {drift.mix_by!r}; {remedy}", "drift", "mix_by")
+
+
+def check_channels(scope: Scope, monitor: Monitor, channels: Collection[str]) -> None:
+    """A monitor's channels exist, and it pages by one path only."""
+    owners = () if monitor.drift is None else monitor.drift.data_channels
+    told: dict[Where, tuple[str, ...]] = {
+        ("notify",): monitor.notify,
+        ("retrain", "notify"): monitor.retrain.notify,
+        ("drift", "data_channels"): owners,
+    }
+    for where, names in told.items():
+        for index, text in _channel_faults(names, channels):
+            scope.refuse(text, *where, index)
+    if monitor.paging == "prometheus":
+        text = "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log]"
+        if any(name != LOG for name in monitor.notify):
+            scope.refuse(f"{text}, or `paging: push`", "notify")
+        if any(name != LOG for name in owners):
+            scope.refuse(text, "drift", "data_channels")
+
+
+def _channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator[tuple[int, str]]:
+    for index, name in enumerate(names):
+        if name not in channels:
+            yield index, f"there is no channel {name!r}; {nearest(name, channels)}"
+        elif name in names[:index]:
+            yield index, f"{name!r} is there twice; keep one"
 
 
 def _check_rules(scope: Scope, recipe: Events) -> None:

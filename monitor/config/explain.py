@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_args
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from monitor.config.mapping import Shape
 from monitor.config.report import Where, nearest, path_of
-from monitor.config.shape import Root
-
-SECRETS = frozenset({"url", "urls", "password", "secret", "bearer_token", "basic_auth_users"})
-"""Keys whose values are never shown."""
+from monitor.section import FromFile, Key, Secret, bare, written_keys
 
 RENAMED = {
     "max_quiet": "stale_after",
@@ -26,68 +18,57 @@ RENAMED = {
 """Keys of earlier versions -> the name that they have now."""
 
 Error = Mapping[str, Any]
-Tell = Callable[[Where, Error, type[Shape]], str]
+Tell = Callable[[Where, Error, Any], str]
 
 
-def explain(error: Error, root: type[Shape] = Root) -> tuple[Where, str]:
-    """The place of one of Pydantic's errors in a file of the shape `root`, and a sentence with the remedy."""
+def explain(error: Error, root: Any) -> tuple[Where, str]:
+    """The place of one of Pydantic's errors within a value of the kind `root`, and a sentence with the remedy."""
     where: Where = tuple(step for step in error["loc"] if step != "[key]")
+    if error["type"] == "union_tag_invalid":
+        where = (*where, error["ctx"]["tag"])
     tell = _SENTENCES.get(error["type"])
     return where, tell(where, error, root) if tell else f"is not valid ({error['msg']})"
 
 
-def field_at(where: Where, root: type[Shape] = Root) -> FieldInfo | None:
-    """The field that a place belongs to; None where there is none."""
-    holder = _kind_at(where[:-1], root) if where else None
-    fields = _fields(holder)
-    return fields.get(where[-1]) if where else None
+def _key_at(where: Where, root: Any) -> Key | None:
+    return written_keys(_kind_at(where[:-1], root)).get(str(where[-1])) if where else None
 
 
-def _kind_at(where: Where, root: type[Shape]) -> Any:
+def _kind_at(where: Where, root: Any) -> Any:
     kind: Any = root
     for step in where:
-        kind = _inside(_bare(kind), step)
-    return _bare(kind)
-
-
-def _inside(kind: Any, step: str | int) -> Any:
-    if field := _fields(kind).get(step):
-        return field.annotation
-    arguments = get_args(kind)
-    return arguments[-1] if arguments else None
-
-
-def _bare(kind: Any) -> Any:
-    """A type without its annotations, and without the None that stands for leaving it out."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        kind = get_args(kind)[0]
+        if found := written_keys(kind).get(str(step)):
+            kind = found.kind
+        else:
+            arguments = [a for a in get_args(bare(kind)) if a is not ...]
+            kind = arguments[-1] if arguments else None
     return kind
 
 
-def _fields(kind: Any) -> dict[str | int, FieldInfo]:
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return {}
-    return {field.alias or name: field for name, field in kind.model_fields.items()}
+def _is_secret(where: Where, root: Any) -> bool:
+    """Whether the value at a place is never shown."""
+    keys = (_key_at(where[: depth + 1], root) for depth in range(len(where)))
+    return any(key is not None and (FromFile in key.marks or Secret in key.marks) for key in keys)
 
 
-def _missing(where: Where, _: Error, root: type[Shape]) -> str:
-    field = field_at(where, root)
-    examples = field.examples if field is not None else None
+def _missing(where: Where, _: Error, root: Any) -> str:
+    found = _key_at(where, root)
+    examples = found.info.examples if found is not None else None
     return "is missing" + (f"; add e.g. `{where[-1]}: {examples[0]}`" if examples else "")
 
 
-def _unknown(where: Where, _: Error, root: type[Shape]) -> str:
+def _unknown(where: Where, _: Error, root: Any) -> str:
     key, here = str(where[-1]), _kind_at(where[:-1], root)
-    if (new := RENAMED.get(key)) in _fields(here):
+    if (new := RENAMED.get(key)) in written_keys(here):
         return f"is now called `{new}`; rename it"
-    place = _above(where, root) or nearest(key, map(str, _fields(here)), _below(key, here))
+    place = _above(where, root) or nearest(key, map(str, written_keys(here)), _below(key, here))
     return f"there is no such key; {place}"
 
 
-def _above(where: Where, root: type[Shape]) -> str:
+def _above(where: Where, root: Any) -> str:
     """That a key belongs to a mapping around the one where it stands; empty if it does not."""
     for depth in range(len(where) - 2, -1, -1):
-        if where[-1] in _fields(_kind_at(where[:depth], root)):
+        if where[-1] in written_keys(_kind_at(where[:depth], root)):
             return f"it is one of {path_of(where[:depth]) or 'the file itself'}; move it there"
     return ""
 
@@ -96,14 +77,14 @@ def _below(key: str, kind: Any) -> str:
     """That a key belongs to a mapping inside the one where it stands, the least deep one; empty if it does not."""
     level: list[tuple[tuple[str, ...], Any]] = [((), kind)]
     while level:
-        level = [((*path, str(name)), _bare(f.annotation)) for path, of in level for name, f in _fields(of).items()]
+        level = [((*path, name), found.kind) for path, of in level for name, found in written_keys(of).items()]
         for path, of in level:
-            if key in _fields(of):
+            if key in written_keys(of):
                 return f"it is one of `{'.'.join(path)}`; move it there"
     return ""
 
 
-def _own(_: Where, error: Error, root: type[Shape]) -> str:
+def _own(_: Where, error: Error, root: Any) -> str:
     return str(error["ctx"]["error"])
 
 
@@ -112,40 +93,40 @@ def _empty(*_: object) -> str:
 
 
 def _found(error: Error) -> str:
-    """What stands there instead. Not for SECRETS."""
+    """What stands there instead; not for secrets."""
     given = error["input"]
     if isinstance(given, dict | list):
         return "a mapping" if isinstance(given, dict) else "a list"
     return repr(given).lower() if isinstance(given, bool) else repr(given)
 
 
-def _not_text(where: Where, error: Error, _: type[Shape]) -> str:
+def _not_text(where: Where, error: Error, root: Any) -> str:
     if error["input"] is None:
         return _empty()
     if isinstance(error["input"], dict | list):
         return f"must be text, not {_found(error)}"
     kind = "truth value" if isinstance(error["input"], bool) else "number"
-    shown = "" if SECRETS & set(where) else f": '{_found(error)}'"
+    shown = "" if _is_secret(where, root) else f": '{_found(error)}'"
     return f"is a {kind} to YAML, not text; put it in quotes{shown}"
 
 
-def _not_a_list(where: Where, error: Error, root: type[Shape]) -> str:
+def _not_a_list(where: Where, error: Error, root: Any) -> str:
     if error["input"] is None:
         return _empty()
     if not isinstance(error["input"], str | int | float):
         return "must be a list"
-    return "must be a list; " + ("put it in [ and ]" if SECRETS & set(where) else f"write [{error['input']}]")
+    return "must be a list; " + ("put it in [ and ]" if _is_secret(where, root) else f"write [{error['input']}]")
 
 
-def _not_a_mapping(where: Where, error: Error, root: type[Shape]) -> str:
+def _not_a_mapping(where: Where, error: Error, root: Any) -> str:
     if error["input"] is None:
         return _empty()
-    keys = ", ".join(map(str, _fields(_kind_at(where, root))))
+    keys = ", ".join(map(str, written_keys(_kind_at(where, root))))
     return "must be a mapping of keys to values" + (f"; its keys are {keys}" if keys else "")
 
 
 def _must_be(what: str) -> Tell:
-    def tell(_: Where, error: Error, root: type[Shape]) -> str:
+    def tell(_: Where, error: Error, root: Any) -> str:
         if error["input"] is None:
             return _empty()
         return f"must be {what.format(**error.get('ctx', {}))}, not {_found(error)}"
@@ -155,15 +136,18 @@ def _must_be(what: str) -> Tell:
 
 _SENTENCES: dict[str, Tell] = {
     "missing": _missing,
-    "extra_forbidden": _unknown,
+    "unexpected_keyword_argument": _unknown,
+    "union_tag_invalid": _unknown,
     "value_error": _own,
+    "own": lambda _, error, root: str(error["ctx"]["text"]),
+    "file": lambda _, error, root: str(error["ctx"]["text"]),
     "empty": _empty,
     "string_type": _not_text,
     "string_too_short": _empty,
     "list_type": _not_a_list,
+    "tuple_type": _not_a_list,
     "dict_type": _not_a_mapping,
-    "model_type": _not_a_mapping,
-    "model_attributes_type": _not_a_mapping,
+    "dataclass_type": _not_a_mapping,
     "too_short": lambda *_: "is empty; it must hold at least one",
     "too_long": _must_be("at most {max_length} long"),
     "literal_error": _must_be("{expected}"),

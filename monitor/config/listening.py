@@ -10,8 +10,11 @@ from typing import Any
 
 from monitor.config.document import read
 from monitor.config.report import Report
-from monitor.config.values import WebConfig
 from monitor.errors import ConfigError
+
+DEFAULT = "127.0.0.1:9184"
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that stand for all of a machine's own -> the one by which it reaches itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,8 @@ def listening(path: Path, environ: Mapping[str, str]) -> Listening:
     web = web if isinstance(web, dict) else {}
     tls = _tls(path, web, environ)
     of_tls = (tls is not None, (tls or {}).get("client_auth_type") == "RequireAndVerifyClientCert")
-    listen = web.get("listen")
-    if listen is None:
-        return Listening(WebConfig().host, WebConfig().port, *of_tls)
     try:
-        return Listening(*parse_listen(str(listen)), *of_tls)
+        return Listening(*parse_listen(str(web.get("listen") or DEFAULT)), *of_tls)
     except ValueError as error:
         report.add(("web", "listen"), str(error))
         report.raise_if_any()

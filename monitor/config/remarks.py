@@ -8,7 +8,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 from monitor.conditions.rules import Drop
-from monitor.config.values import EVERYWHERE, Config
+from monitor.config.listening import EVERYWHERE
+from monitor.config.values import Config
 from monitor.measures.measure import Measure
 from monitor.types import Judgments, Monitor
 
@@ -41,7 +42,7 @@ def _tells_others(config: Config) -> bool:
     """Whether anybody gets a notification, and with it a link, elsewhere than in the log."""
     channels = {c.name for c in config.channels}
     return any(
-        channels.intersection((*m.notify, *m.retrain_notify, *(m.drift.data_channels if m.drift else ())))
+        channels.intersection((*m.notify, *m.retrain.notify, *(m.drift.data_channels if m.drift else ())))
         for m in config.monitors
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.errors import ConfigError
 
 Where = tuple[str | int, ...]
 """Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
-
 
 SHORT = 6
 """Characters from which on a filled-in value is masked within a sentence too; a shorter one could be any word of it."""
@@ -60,11 +60,6 @@ class Report:
             path = self._as_written(where, path)
         self._note(where, text.replace("{file}", path))
 
-    def add_no_file(self, where: Where, name: str) -> None:
-        """Note that the file which the value at `where` names is not there."""
-        hint = "" if Path(name).is_absolute() else "; a relative path starts at the folder of this configuration"
-        self.add_of_file(where, name, f"there is no file {{file}}{hint}")
-
     def _note(self, where: Where, text: str) -> None:
         if where not in self._unknown and not (self._unread and where[:1] == (self._unread,)):
             self.add_line(self.line(where), f"{path_of(where)}: {text}" if where else text)
@@ -92,6 +87,31 @@ class Report:
         written, became = self.written.get(where, ("", ""))
         text = text.replace(repr(became), repr(written))
         return text.replace(became, written) if len(became) >= SHORT else text
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A monitor at its place in the file: what stands there, and what in `defaults`, as far as it has no other."""
+
+    where: Where
+    own: Mapping[str, object]
+    defaults: Mapping[str, object]
+    report: Report
+
+    def place(self, steps: Where) -> Where:
+        """Where in the file something of the monitor stands."""
+        mine, others = self.own.get(str(steps[0])), self.defaults.get(str(steps[0]))
+        if isinstance(mine, dict) and isinstance(others, dict) and steps[0] == "labels" and len(steps) > 1:
+            mine, others = mine.get(steps[1]), others.get(steps[1])
+        return ("defaults", *steps) if mine is None and others is not None else (*self.where, *steps)
+
+    def has(self, name: str) -> bool:
+        """Whether the file says anything of a key of the monitor."""
+        return name in self.own or name in self.defaults
+
+    def refuse(self, text: str, *steps: str | int) -> None:
+        """Report a mistake at a place of the monitor, wherever that stands."""
+        self.report.add(self.place(steps) if steps else self.where, text)
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:

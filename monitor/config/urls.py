@@ -1,4 +1,4 @@
-"""Database URLs with their passwords, from the file itself or from secret files beside it."""
+"""Database URLs, with their passwords put in."""
 
 from __future__ import annotations
 
@@ -7,36 +7,39 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
-from monitor.config.report import Report, Where
-from monitor.config.shape import Database
 from monitor.database_url import parse_url
 
 _ASYNCHRONOUS = frozenset({"asyncpg", "psycopg_async", "aiosqlite", "aiomysql", "asyncmy", "aioodbc"})
 _SHOWN = ("password", "passwd", "pwd")
 
 
-def store_url(shape: Database, where: Where, report: Report) -> URL | None:
-    """The URL of rankmon's own database; None if it is wrong, which is reported."""
-    url = database_url(shape, where, report)
+def store_url(url: URL) -> URL:
+    """The URL, if rankmon's own tables can be there.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if url.get_backend_name() in ("sqlite", "postgresql"):
+        return url
+    remedy = "use sqlite:///rankmon.db or postgresql+psycopg://user@host/name"
+    raise ValueError(f"rankmon cannot keep its tables in {url.get_backend_name()}; {remedy}")
+
+
+def database_url(text: str, password: str | None, folder: Path) -> URL:
+    """The URL of a text, with the password, if any, and a relative file made one in `folder`.
+
+    Raises:
+        ValueError: with the remedy, and without a part of the URL, which may be a password that was not escaped.
+    """
+    try:
+        url = parse_url(text, None)
+    except ValueError:
+        url = None
     if url is None:
-        return None
-    if url.get_backend_name() not in ("sqlite", "postgresql"):
-        remedy = "use sqlite:///rankmon.db or postgresql+psycopg://user@host/name"
-        report.add(_place(shape, where), f"rankmon cannot keep its tables in {url.get_backend_name()}; {remedy}")
-        return None
-    return url
-
-
-def database_url(shape: Database, where: Where, report: Report) -> URL | None:
-    """The URL that `shape` gives, with its password; None if it is wrong, which is reported."""
-    text = shape.url if shape.url_file is None else secret(shape.url_file, (*where, "url_file"), report)
-    password = shape.password or None
-    if shape.password_file is not None:
-        password = secret(shape.password_file, (*where, "password_file"), report)
-    if text is None or (password is None and shape.password_file is not None):
-        return None
-    url = _checked(text, password, _place(shape, where), report)
-    return None if url is None else _beside(report.file.parent, url)
+        raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name or sqlite:///file.db")
+    if wrong := _fault(url, password or None):
+        raise ValueError(wrong)
+    return _beside(folder, url.set(password=password) if password else url)
 
 
 def _beside(folder: Path, url: URL) -> URL:
@@ -44,41 +47,6 @@ def _beside(folder: Path, url: URL) -> URL:
     if url.get_backend_name() not in ("sqlite", "duckdb") or not url.database or re.match(r"\w*:", url.database):
         return url
     return url.set(database=str(folder / url.database))
-
-
-def _place(shape: Database, where: Where) -> Where:
-    return (*where, "url" if shape.url_file is None else "url_file")
-
-
-def secret(name: str, where: Where, report: Report) -> str | None:
-    """What stands in a secret's file, named relative to the configuration; None if it is wrong, which is reported."""
-    path = report.file.parent / name
-    try:
-        text = path.read_text(encoding="utf-8").rstrip("\r\n")
-    except FileNotFoundError:
-        report.add_no_file(where, name)
-    except UnicodeDecodeError:
-        report.add_of_file(where, name, "the file {file} is not written in UTF-8")
-    except OSError as error:
-        report.add_of_file(where, name, f"the file {{file}} cannot be read ({error.strerror}); let this user read it")
-    else:
-        if text:
-            return text
-        report.add_of_file(where, name, "the file {file} is empty")
-    return None
-
-
-def _checked(text: str, password: str | None, place: Where, report: Report) -> URL | None:
-    try:
-        url = parse_url(text, None)
-    except ValueError:
-        # SQLAlchemy's own text would show parts of the URL, and so of a password that was not escaped.
-        report.add(place, "is no database URL; write e.g. postgresql+psycopg://user@host/name or sqlite:///file.db")
-        return None
-    if wrong := _fault(url, password):
-        report.add(place, wrong)
-        return None
-    return url if password is None else url.set(password=password)
 
 
 def _fault(url: URL, password: str | None) -> str | None:

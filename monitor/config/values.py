@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from monitor.config.channels import ChannelConfig
-from monitor.config.report import Where, line_of, path_of
+from pydantic import AfterValidator, BeforeValidator, InstanceOf, ValidationInfo, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+from sqlalchemy.engine import URL
+
+from monitor.config.alerts import Alert
+from monitor.config.listening import DEFAULT, EVERYWHERE, parse_listen
+from monitor.config.report import line_of, path_of
+from monitor.config.urls import database_url, store_url
 from monitor.errors import InputError
+from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
+from monitor.notify import ChannelConfig, channel_kinds
+from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
-
-    from monitor.types import Monitor
-
-Level = Literal["debug", "info", "warning", "error"]
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses to listen on that stand for all of a machine's own -> the one by which it reaches itself."""
+from monitor.types import Monitor
 
 _Named = TypeVar("_Named", "Monitor", "SourceConfig")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
-    """rankmon's own database. The URL may hold a password, so it is left out of the repr.
-
-    Attributes:
-        retain: seconds that incidents which are over, what belongs to them, and verdicts stay.
-    """
-
-    url: URL = field(repr=False)
-    retain: int = 730 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +39,107 @@ class AccessConfig:
     users: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class WebConfig:
-    """Where metrics and pages are served, and to whom; port 0 is any free one. `external_url`: for links."""
+def _listen(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError(f"is a port alone; write the address too, e.g. 127.0.0.1:{value}")
+    return parse_listen(value) if isinstance(value, str) else value
 
-    host: str = "127.0.0.1"
-    port: int = 9184
-    access: AccessConfig = AccessConfig()
-    external_url: str = ""
+
+def _url(value: Any, info: ValidationInfo[Any]) -> Any:
+    if isinstance(value, URL):
+        return value
+    if not isinstance(value, str):
+        raise PydanticCustomError("string_type", "must be text")
+    return database_url(value, info.data.get("password"), info.context.folder)
+
+
+DatabaseUrl = Annotated[InstanceOf[URL], BeforeValidator(_url), WithJsonSchema({"type": "string"})]
+
+
+@dataclass(frozen=True, slots=True)
+class _Database(Section):
+    """How to reach a database. The URL may hold a password, so it is left out of the repr."""
+
+    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+        default=None, repr=False, kw_only=True
+    )
+    url: Annotated[
+        DatabaseUrl,
+        FromFile,
+        key("SQLAlchemy URL of the database; a relative path of SQLite or DuckDB is relative to this file."),
+    ] = field(repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig(_Database):
+    """Where rankmon keeps its own tables: SQLite (a relative path starts at this file's folder) or PostgreSQL."""
+
+    url: Annotated[
+        DatabaseUrl,
+        AfterValidator(store_url),
+        FromFile,
+        key("SQLAlchemy URL of the database; a relative path of SQLite is relative to this file."),
+    ] = field(repr=False, kw_only=True)
+    retain: Annotated[
+        PositiveDuration,
+        key(
+            "How long closed incidents, their transitions, verdicts, and the buckets of removed monitors are kept. "
+            "Other buckets follow their monitor's `retention`."
+        ),
+    ] = 730 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig(_Database):
+    """A database of yours, read only."""
+
+    name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
+    statement_timeout: Annotated[PositiveDuration, key("Time limit of one query.")] = 60
+    max_concurrent: Annotated[
+        Count,
+        key(
+            "Maximum number of concurrent queries; monitors take turns. Above 1, a long push-down read may run as "
+            "two queries at a time.",
+            ge=1,
+            le=64,
+        ),
+    ] = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig(Section):
+    """Where metrics and pages are served, and to whom; port 0 is any free one."""
+
+    listen: Annotated[
+        tuple[str, int],
+        BeforeValidator(_listen),
+        WithJsonSchema({"type": "string"}),
+        key(f"Address and port. Default: {DEFAULT}, this host only."),
+    ] = parse_listen(DEFAULT)
+    external_url: Annotated[
+        PageAddress,
+        key("Address by which people reach the page, for links in notifications. Default: the listen address."),
+    ] = ""
+    config_file: Annotated[
+        Maybe[Text],
+        key(
+            "File with TLS and passwords in the format of Prometheus exporters, relative to this file. Default: "
+            "none, plain HTTP without passwords."
+        ),
+    ] = None
+    access: Annotated[InstanceOf[AccessConfig], SkipJsonSchema(), key("What the file says.", alias="(access)")] = (
+        AccessConfig()
+    )
+
+    @property
+    def host(self) -> str:
+        """Address that is listened on."""
+        return self.listen[0]
+
+    @property
+    def port(self) -> int:
+        """Port that is listened on; 0 for any free one."""
+        return self.listen[1]
 
     def page_url(self, port: int | None = None) -> str:
         """Address of the page for links, with a slash at its end; `port` is the one listened on, where it was any.
@@ -71,33 +154,79 @@ class WebConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfig:
-    """What is logged, and for whom."""
+class LogConfig(Section):
+    """What is logged to the standard error."""
 
-    level: Level = "info"
-    format: Literal["text", "json"] = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """How monitors are run; `lease` in seconds."""
-
-    workers: int = 4
-    lease: int = 30
+    level: Annotated[Literal["debug", "info", "warning", "error"], key("Minimum level.")] = "info"
+    format: Annotated[Literal["text", "json"], key("Text for people or JSON for machines.")] = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class SourceConfig:
-    """A database to read; `statement_timeout` in seconds. The URL is left out of the repr.
+class SchedulerConfig(Section):
+    """How the monitors are run."""
 
-    Attributes:
-        max_concurrent: statements on it at the same time.
-    """
+    workers: Annotated[Count, key("Monitors of one source that run at the same time.", ge=1, le=64)] = 4
+    lease: Annotated[PositiveDuration, key("How long a dead process can keep others from writing its monitors.")] = 30
 
-    name: str
-    url: URL = field(repr=False)
-    statement_timeout: int = 60
-    max_concurrent: int = 4
+
+_HINTS = get_type_hints(Monitor, include_extras=True)
+_OWN = ("name", "rankings", "recipe", "measures", "slices", "alerts", "drift")
+"""What is of one monitor; `defaults` can hold all else."""
+
+
+def _as_written(name: str, doc: str, left_out: tuple[str, ...], **changes: Any) -> Any:
+    """A section with the fields of a monitor, as they stand in the file."""
+    found = [
+        (f.name, changes.get(f.name, _HINTS[f.name]), field(default="" if f.name == "source" else f.default))
+        if f.default is not MISSING or f.name == "source"
+        else (f.name, _HINTS[f.name])
+        for f in sorted(fields(Monitor), key=lambda f: f.default is not MISSING or f.name == "source")
+        if f.name not in left_out
+    ]
+    return make_dataclass(
+        name, found, bases=(Section,), frozen=True, namespace={"__doc__": doc, "__module__": __name__}
+    )
+
+
+Settings = _as_written("Settings", "What a monitor may leave to `defaults`, and that to what is built in.", _OWN)
+WrittenMonitor = _as_written(
+    "WrittenMonitor",
+    "One ranking to watch.",
+    (),
+    alerts=Annotated[tuple[Alert, ...], key("Alert rules. Default: none.", max_length=50)],
+)
+Channel = Annotated[ChannelConfig, OneOf(channel_kinds)]
+
+
+@dataclass(frozen=True)
+class File(Section):
+    """Configuration of rankmon."""
+
+    store: Annotated[StoreConfig, key("Where rankmon keeps its own tables.", examples=["{url: sqlite:///rankmon.db}"])]
+    sources: Annotated[
+        dict[Name, SourceConfig],
+        key(
+            "Your databases, by name.",
+            min_length=1,
+            examples=["{shop: {url: postgresql+psycopg://reader@host/name}}"],
+        ),
+    ]
+    monitors: Annotated[
+        tuple[WrittenMonitor, ...],  # type: ignore[valid-type]  # made above, of the fields of a monitor
+        key("The monitors.", min_length=1, examples=["[{name: search, ...}]"]),
+    ]
+    web: Annotated[WebConfig, key("Where metrics and pages are served. Default: this host only.")] = WebConfig()
+    log: Annotated[LogConfig, key("Logging. Default: as below.")] = LogConfig()
+    scheduler: Annotated[SchedulerConfig, key("How many monitors run at once, and the lease. Default: as below.")] = (
+        SchedulerConfig()
+    )
+    channels: Annotated[
+        dict[Name, Channel], key("Where notifications go, by name; `log` always exists. Default: only `log`.")
+    ] = field(default_factory=dict)
+    defaults: Annotated[
+        Settings,  # type: ignore[valid-type]
+        key("Defaults for all monitors."),
+    ] = field(default_factory=Settings)
 
 
 @dataclass(frozen=True, slots=True)

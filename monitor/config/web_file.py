@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import bcrypt
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
 from monitor.config.document import read
 from monitor.config.explain import explain
-from monitor.config.fields import Maybe, Text
-from monitor.config.mapping import Shape
 from monitor.config.report import Report, Where
 from monitor.config.values import AccessConfig
+from monitor.fields import Maybe, Text
+from monitor.section import Secret, Section, key
 from monitor.tls import ClientAuth, TlsConfig, TlsFault, Version, server_context
 
 MOST_ROUNDS = 15
@@ -66,15 +67,16 @@ UserName = Annotated[str, AfterValidator(_user)]
 Hash = Annotated[str, AfterValidator(_hash)]
 
 
-class Tls(Shape):
+@dataclass(frozen=True, slots=True)
+class Tls(Section):
     """TLS: certificate and key of the server, and whose certificates clients must have."""
 
-    cert_file: Text = Field(description="Certificate, with its chain, in PEM.", examples=["server.crt"])
-    key_file: Text = Field(description="Private key in PEM.", examples=["server.key"])
-    client_auth_type: ClientAuth = Field(default="NoClientCert", description="What is asked of clients.")
-    client_ca_file: Maybe[Text] = Field(default=None, description="Authorities that clients' certificates come from.")
-    min_version: Version = Field(default="TLS12", description="Lowest version of TLS.")
-    max_version: Version = Field(default="TLS13", description="Highest version of TLS.")
+    cert_file: Annotated[Text, key("Certificate, with its chain, in PEM.", examples=["server.crt"])]
+    key_file: Annotated[Text, key("Private key in PEM.", examples=["server.key"])]
+    client_auth_type: Annotated[ClientAuth, key("What is asked of clients.")] = "NoClientCert"
+    client_ca_file: Annotated[Maybe[Text], key("Authorities that clients' certificates come from.")] = None
+    min_version: Annotated[Version, key("Lowest version of TLS.")] = "TLS12"
+    max_version: Annotated[Version, key("Highest version of TLS.")] = "TLS13"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,13 +90,14 @@ class Tls(Shape):
         return self
 
 
-class WebFile(Shape):
+@dataclass(frozen=True, slots=True)
+class WebFile(Section):
     """The web configuration file."""
 
-    tls_server_config: Maybe[Tls] = Field(default=None, description="TLS; plain HTTP without it.")
-    basic_auth_users: Maybe[dict[UserName, Hash]] = Field(
-        default=None, min_length=1, repr=False, description="bcrypt hashes of passwords by user name."
-    )
+    tls_server_config: Annotated[Maybe[Tls], key("TLS; plain HTTP without it.")] = None
+    basic_auth_users: Annotated[
+        Maybe[dict[UserName, Hash]], Secret, key("bcrypt hashes of passwords by user name.", min_length=1)
+    ] = field(default=None, repr=False)
 
 
 def load_web_file(path: Path, environ: Mapping[str, str]) -> AccessConfig:
@@ -122,16 +125,16 @@ def _look_at_files(data: dict[str, Any], report: Report) -> None:
     """Try the certificates out although something else is wrong, so that one mistake does not hide another."""
     with suppress(ValidationError):
         if (given := data.get("tls_server_config")) is not None:
-            _tls(Tls.model_validate(given), report)
+            _tls(TypeAdapter(Tls).validate_python(given), report)
 
 
 def _take_out_unsupported(data: dict[str, Any]) -> Iterator[tuple[Where, str]]:
     """Take what rankmon knows, but cannot do, out of `data`; the place of each, and why."""
-    for (*path, key), text in _UNSUPPORTED.items():
+    for (*path, last), text in _UNSUPPORTED.items():
         holder = data.get(path[0]) if path else data
-        if isinstance(holder, dict) and key in holder:
-            del holder[key]
-            yield (*path, key), text
+        if isinstance(holder, dict) and last in holder:
+            del holder[last]
+            yield (*path, last), text
     tls = data.get("tls_server_config")
     if isinstance(tls, dict) and tls.get("client_auth_type") in _UNVERIFIED:
         text = f"{tls.pop('client_auth_type')} would not verify certificates; use RequireAndVerifyClientCert"
@@ -141,7 +144,7 @@ def _take_out_unsupported(data: dict[str, Any]) -> Iterator[tuple[Where, str]]:
 
 def _fit(data: dict[str, Any], report: Report) -> WebFile | None:
     try:
-        return WebFile.model_validate(data)
+        return TypeAdapter(WebFile).validate_python(data)
     except ValidationError as error:
         for one in error.errors(include_url=False):
             report.add(*explain(one, WebFile))

@@ -231,10 +231,10 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
     ]
     asked: dict[str, int] = {}
     of_the_model = [i for i in incidents if i.matter == "quality" and not _is_held_back(i, found)]
-    for incident in of_the_model if monitor.retrain_notify else ():
+    for incident in of_the_model if monitor.retrain.notify else ():
         for since, until, fallen in _asking(incident, found):
-            last = max(asked.values(), default=-monitor.retrain_cooldown)
-            at = max(since, asking_since(incident, fallen) + monitor.retrain_after, last + monitor.retrain_cooldown)
+            last = max(asked.values(), default=-monitor.retrain.cooldown)
+            at = max(since, asking_since(incident, fallen) + monitor.retrain.after, last + monitor.retrain.cooldown)
             for opened, closed in broken:
                 at = closed if opened <= at < closed else at
             if at < until:

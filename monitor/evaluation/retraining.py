@@ -73,11 +73,11 @@ def in_the_way(
 ) -> str:
     """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
 
-    A condition that asks is not on its way back; it has asked for `retrain_after`; neither an incident
+    A condition that asks is not on its way back; it has asked for `retrain.after`; neither an incident
     about the data is open nor did the labels go with the quality, or something else that may be all there is to it (see
     `verdict_beside`); by the verdicts the mean of all traffic is not rising
     again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
-    `retrain_cooldown` ago.
+    `retrain.cooldown` ago.
 
     Args:
         last: the newest request of the monitor.
@@ -106,10 +106,10 @@ def in_the_way(
     if not asking:
         return "all that asks for it is on its way back"
     lasts = end - asking_since(incident, asking)
-    if lasts < monitor.retrain_after:
-        return f"it has lasted {lasting(max(lasts, 0))} of {lasting(monitor.retrain_after)}"
-    if last is not None and end - last.asked_at < monitor.retrain_cooldown:
-        return f"the last request, {utc(last.asked_at)}, is less than {lasting(monitor.retrain_cooldown)} ago"
+    if lasts < monitor.retrain.after:
+        return f"it has lasted {lasting(max(lasts, 0))} of {lasting(monitor.retrain.after)}"
+    if last is not None and end - last.asked_at < monitor.retrain.cooldown:
+        return f"the last request, {utc(last.asked_at)}, is less than {lasting(monitor.retrain.cooldown)} ago"
     return ""
 
 

@@ -63,7 +63,7 @@ def tell(
     steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
         asked = replace(_asking(update, steps, opened["quality"], store, telling), key=key(retrain.key))
-        notices += [(target, asked) for target in _targets(monitor.retrain_notify, telling)]
+        notices += [(target, asked) for target in _targets(monitor.retrain.notify, telling)]
     nothing_new = end == state.until and not (update.placed or notices or retrain or state.anew)
     if nothing_new and set(update.checkpoint.conditions) == set(state.conditions):
         return None

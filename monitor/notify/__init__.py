@@ -1,1 +1,81 @@
-"""Telling people: one file a channel, and the sender that takes notifications out of the outbox."""
+"""Telling people: one file a channel, with its configuration and its sending; other packages can add some.
+
+All that a channel needs is a `ChannelConfig` with a `kind`, in a module of this folder or one that an entry point of
+the group `rankmon.channels` names: then the file may hold `channels: {NAME: {KIND: ...}}`, and schema and reference
+have its keys.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from pydantic.json_schema import SkipJsonSchema
+
+from monitor.section import Section, key
+
+if TYPE_CHECKING:
+    from monitor.conditions.rules import Severity
+    from monitor.messages.notification import Notification
+
+GROUP = "rankmon.channels"
+"""Entry points by which other packages add channels: each names a module that defines one."""
+
+_KINDS: dict[str, type[ChannelConfig]] = {}
+
+
+class Receiver(Protocol):
+    """One place that notifications go to.
+
+    Attributes:
+        channel: name of the channel in the configuration.
+        target: name of this receiver in the outbox; it stays the same over restarts and holds no secret.
+        give_up_after: seconds after which an incident that is over meanwhile need not be told of; its end always is.
+        repeat: seconds between two reminders of what still goes on; None for no reminders.
+    """
+
+    channel: str
+    target: str
+    give_up_after: float
+    repeat: float | None
+
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+        """Deliver; returns when the other side has said that it has it.
+
+        Args:
+            now: real seconds since 1970.
+            former: severities under which it was told of this incident before.
+
+        Raises:
+            Undelivered: it has not.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelConfig(Section):
+    """A channel as configured: what all kinds have. Durations in seconds; secrets are left out of every repr."""
+
+    kind: ClassVar[str] = ""
+
+    name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        if "kind" in vars(cls):
+            _KINDS[cls.kind] = cls
+
+    def receivers(self) -> Sequence[Receiver]:
+        """Where its notifications go."""
+        raise NotImplementedError
+
+
+def channel_kinds() -> Mapping[str, type[ChannelConfig]]:
+    """The kinds of channels there are, by the key of each."""
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        import_module(module.name)
+    for entry in entry_points(group=GROUP):
+        entry.load()
+    return dict(sorted(_KINDS.items(), reverse=True))

@@ -10,13 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, model_validator
 
 from monitor.conditions.rules import SEVERITIES, Severity
-from monitor.config.channels import AlertmanagerConfig
-from monitor.messages.notification import Notification
-from monitor.notify.http import Poster, basic, place
+from monitor.fields import HttpAddress, Maybe, PositiveDuration, Text, format_duration
+from monitor.notify import Receiver
+from monitor.notify.http import HttpChannel, Poster, basic, place
+from monitor.section import FromFile, Secret, fault, key, refuse
+
+if TYPE_CHECKING:
+    from monitor.messages.notification import Notification
 
 PATH = "/api/v2/alerts"
 REPEAT = 60.0
@@ -27,6 +35,66 @@ LASTS = {"test": 300.0, "retrain": 86_400.0}
 """Seconds that alerts last which nothing ends: a test, and a request that is made once."""
 SKEW = 60.0
 """Seconds that Alertmanager's clock may be behind ours: an end in its future would not undo the one days ahead."""
+LEAST_HOLD = 300
+"""Seconds that Alertmanager has to believe an alert at least: several reminders may be late or lost."""
+
+
+def _base(url: str) -> str:
+    if urlsplit(url).query or urlsplit(url).fragment:
+        raise ValueError("goes on with a ? or #, behind which there is no API; give the address without that")
+    return url
+
+
+def _each_once(urls: tuple[str, ...]) -> tuple[str, ...]:
+    refuse(*(fault("is there twice; keep one", i) for i, url in enumerate(urls) if url in urls[:i]))
+    return urls
+
+
+def _long(hold: int) -> int:
+    if hold >= LEAST_HOLD:
+        return hold
+    text = f"{format_duration(hold)} is so short that alerts would end between two reminders, a minute apart"
+    raise ValueError(f"{text}; give {format_duration(LEAST_HOLD)} or more, best days")
+
+
+@dataclass(frozen=True, slots=True)
+class AlertmanagerConfig(HttpChannel):
+    """Alertmanagers, by their API v2. All of them get every alert."""
+
+    kind: ClassVar[str] = "alertmanager"
+
+    urls: Annotated[
+        tuple[Annotated[HttpAddress, AfterValidator(_base)], ...],
+        AfterValidator(_each_once),
+        Secret,
+        key("Their addresses.", min_length=1, examples=["[http://alertmanager:9093]"]),
+    ] = field(repr=False)
+    username: Annotated[Maybe[Text], key("For basic authentication. Default: none.")] = None
+    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+        default=None, repr=False
+    )
+    bearer_token: Annotated[Maybe[Text], FromFile, key("Token; best written as ${NAME}. Default: none.")] = field(
+        default=None, repr=False
+    )
+    hold: Annotated[
+        PositiveDuration,
+        AfterValidator(_long),
+        key("How long Alertmanager keeps an alert that rankmon stopped repeating."),
+    ] = 604_800
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.username is not None and self.bearer_token is not None:
+            raise ValueError("has a username and a bearer token; keep just one of them")
+        if self.password is not None and self.username is None:
+            raise ValueError("has a password but no `username:`; name it")
+        if self.username is not None and self.password is None:
+            raise ValueError("has a username but no `password:` or `password_file:`; give one")
+        return self
+
+    def receivers(self) -> list[Receiver]:
+        """One for each Alertmanager."""
+        return [Alertmanager(self, url) for url in self.urls]
 
 
 class Alertmanager:

@@ -11,12 +11,18 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
+from pydantic import AfterValidator, ValidationInfo
+
 from monitor.errors import Undelivered
+from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.messages.words import plain
+from monitor.notify import ChannelConfig
+from monitor.section import key, no_file, unreadable
 
 LONGEST_ANSWER = 200
 """Characters that are told of an answer; more of it is read, so that no half of a secret is left at the end."""
@@ -30,6 +36,39 @@ UNKNOWN_ISSUER = (18, 19, 20, 21)
 
 _Address = tuple[Any, ...]
 """As `socket.getaddrinfo` gives it."""
+
+
+def _certificates(name: str, info: ValidationInfo[Any]) -> str:
+    """Full path of a file with certificates to trust, which are looked at."""
+    path = str(info.context.folder / name)
+    try:
+        ssl.create_default_context(cafile=path)
+    except FileNotFoundError:
+        raise no_file(name) from None
+    except ssl.SSLError:
+        text = "the file {file} holds no certificate; give one in PEM form (-----BEGIN CERTIFICATE-----)"
+        raise unreadable(name, text) from None
+    except OSError as error:
+        raise unreadable(name, f"the file {{file}} cannot be read ({error.strerror}); let this user read it") from None
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class HttpChannel(ChannelConfig):
+    """A channel over HTTP."""
+
+    ca_file: Annotated[
+        Maybe[Annotated[Text, AfterValidator(_certificates)]],
+        key("CA certificates to trust instead of the system's, relative to this file. Default: the system's."),
+    ] = field(default=None, kw_only=True)
+    timeout: Annotated[PositiveDuration, key("Time limit of one attempt.")] = field(default=10, kw_only=True)
+    give_up_after: Annotated[
+        PositiveDuration,
+        key(
+            "How long to retry intermediate notifications of an incident. The newest one of an open incident, and its "
+            "end, are retried for as long as a daemon has the channel."
+        ),
+    ] = field(default=86_400, kw_only=True)
 
 
 class Poster:

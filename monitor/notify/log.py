@@ -21,5 +21,5 @@ class Log:
     def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
         """Write it down; this cannot fail."""
         level = logging.INFO if notification.kind in ("resolved", "test") else logging.WARNING
-        log.log(level, "%s [%s, incident %s] %s", notification.kind, notification.severity, notification.incident,
-                notification.title + "\n" + notification.full_text)  # fmt: skip
+        said = " | ".join(filter(None, map(str.strip, [notification.title, *notification.full_text.splitlines()])))
+        log.log(level, "%s [%s, incident %s] %s", notification.kind, notification.severity, notification.incident, said)

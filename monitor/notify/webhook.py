@@ -10,11 +10,33 @@ import hashlib
 import hmac
 import json
 from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from monitor.conditions.rules import Severity
-from monitor.config.channels import WebhookConfig
-from monitor.messages.notification import Notification
-from monitor.notify.http import Poster
+from monitor.fields import HttpAddress, Maybe, Text
+from monitor.notify import Receiver
+from monitor.notify.http import HttpChannel, Poster
+from monitor.section import FromFile, key
+
+if TYPE_CHECKING:
+    from monitor.conditions.rules import Severity
+    from monitor.messages.notification import Notification
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig(HttpChannel):
+    """A URL that gets notifications as JSON."""
+
+    kind: ClassVar[str] = "webhook"
+
+    url: Annotated[HttpAddress, FromFile, key("Address to post to.")] = field(repr=False)
+    secret: Annotated[
+        Maybe[Text], FromFile, key("Key to sign the body with; best written as ${NAME}. Default: none.")
+    ] = field(default=None, repr=False)
+
+    def receivers(self) -> list[Receiver]:
+        """The one that posts to it."""
+        return [Webhook(self)]
 
 
 class Webhook:

@@ -13,16 +13,13 @@ from weakref import ref
 
 from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
-from monitor.config.channels import ChannelConfig, WebhookConfig
 from monitor.config.values import SourceConfig
 from monitor.errors import ConfigError, InputError, StoreError
 from monitor.evaluation import Telling
 from monitor.logs import set_up
 from monitor.messages.words import CALLED, counted, lasting, utc
-from monitor.notify.alertmanager import Alertmanager
+from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
-from monitor.notify.receiver import Receiver
-from monitor.notify.webhook import Webhook
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
@@ -399,13 +396,7 @@ def _parts_for_life(config: Config) -> dict[str, object]:
 
 def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
     """The receivers of all channels; the log is one of them always."""
-    found: list[Receiver] = [Log()]
-    for channel in channels:
-        if isinstance(channel, WebhookConfig):
-            found.append(Webhook(channel))
-        else:
-            found += [Alertmanager(channel, url) for url in channel.urls]
-    return found
+    return [Log(), *(receiver for channel in channels for receiver in channel.receivers())]
 
 
 def _readers(monitor: Monitor, database: Database) -> Readers:

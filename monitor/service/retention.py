@@ -95,10 +95,10 @@ class RetentionWorker:
 
     def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool | None:
         """Make the next coarser bucket, if its span lacks nothing; whether it was made, None if none is left."""
-        if retention.roll_up_after is None:
+        if (coarse := retention.roll_up) is None:
             return None
-        width = retention.roll_up_to
-        until = bucket_of(int(now) - retention.roll_up_after, width)
+        width = coarse.to
+        until = bucket_of(int(now) - coarse.after, width)
         spans = apart_from(pinned(self._monitor), until, width)
         spans = [(max(since, self._rolled_until), end) for since, end in spans if end > self._rolled_until]
         oldest = self._store.retention.oldest_fine(self._monitor.name, spans)

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from monitor.conditions.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import Notification
-from monitor.notify.receiver import Receiver
+from monitor.notify import Receiver
 from monitor.service.periodic import PeriodicTask
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store

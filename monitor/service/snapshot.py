@@ -268,7 +268,7 @@ def _recommends_retraining(state: AlertState) -> bool:
 
 def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silenced_until: float | None) -> str:
     current = state.open.get("quality")
-    if state.until is None or current is None or not monitor.retrain_notify or not asks(current):
+    if state.until is None or current is None or not monitor.retrain.notify or not asks(current):
         return ""
     if found := in_the_way(monitor, state.retrain, state.until, state.open, resets_of(monitor, store)):
         return found

@@ -255,7 +255,7 @@ class _Source:
         first = int(np.argmin(at))
         self.served = int(at[first])
         self.bucket = bucket_of(self.served // MICROS, monitor.bucket)
-        ranks = [as_number(p, np.inf) - monitor.rankings.position_base + 1 for p in columns[2]]
+        ranks = [as_number(p, np.inf) - monitor.rankings.position.base + 1 for p in columns[2]]
         self.rows = [Row(*row) for row in zip(columns[1], columns[2], ranks, at.tolist(), strict=True)]
         results = monitor.rankings.results
         of_none = [p is None for p in columns[2]] if results is None else [n == 0 for n in more[results]]

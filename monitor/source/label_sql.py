@@ -71,9 +71,9 @@ class LabelSQL:
 
     def _rank(self) -> Expression:
         """Rank of a row, NULL where it has none."""
-        q, base = self.queries, written(str(self.monitor.rankings.position_base - 1))
+        q, base = self.queries, written(str(self.monitor.rankings.position.base - 1))
         number = self.sql.rank(q.position, q.whole_position)
-        if q.small_position and not self.monitor.rankings.position_base:
+        if q.small_position and not self.monitor.rankings.position.base:
             number = sa.cast(number, sa.BigInteger)  # the rank is one more, which the largest position has no room for
         return sa.case((q.placed(), number - base))
 

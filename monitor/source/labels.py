@@ -291,7 +291,7 @@ class Labelling:
         kept = np.flatnonzero(request >= 0)
         with ids_in(self.monitor.rankings.item):
             item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
-        position = _floats(columns[2], np.inf) - self.monitor.rankings.position_base + 1
+        position = _floats(columns[2], np.inf) - self.monitor.rankings.position.base + 1
         grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
         return GradedRows(request, item, position, grade).where(kept), kept
 

@@ -123,7 +123,16 @@ class Queries:
     def rankings(self) -> sa.FromClause:
         """The logged lists, named r."""
         r = self.monitor.rankings
-        wanted = [r.request, r.item, r.position, r.time.column, r.query, r.model_version, r.results, self.grade_column]
+        wanted = [
+            r.request,
+            r.item,
+            r.position.column,
+            r.time.column,
+            r.query,
+            r.model_version,
+            r.results,
+            self.grade_column,
+        ]
         names = [w for w in (*wanted, *(s.column for s in self.monitor.slices)) if w is not None]
         return relation(r.relation, "r", list(dict.fromkeys(names)), self.dialect)
 
@@ -159,7 +168,7 @@ class Queries:
     @property
     def position_type(self) -> Any:
         """The type of the column of positions."""
-        return self.types.rankings.get(self.monitor.rankings.position)
+        return self.types.rankings.get(self.monitor.rankings.position.column)
 
     @property
     def whole_position(self) -> bool:
@@ -242,7 +251,7 @@ class Queries:
     @property
     def position(self) -> ColumnElement[Any]:
         """Position of a row, in the source's own base."""
-        return self._r(self.monitor.rankings.position)
+        return self._r(self.monitor.rankings.position.column)
 
     @property
     def time(self) -> ColumnElement[Any]:
@@ -271,7 +280,7 @@ class Queries:
 
     def placed(self, k: int | None = None) -> Condition:
         """Whether a row has one of the first k positions."""
-        first = self.monitor.rankings.position_base
+        first = self.monitor.rankings.position.base
         number, whole = self.sql.place(self.position, self.whole_position)
         if k is None and self.small_position:
             return number >= first

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from monitor.config import AccessConfig, WebConfig
+from monitor.config.values import AccessConfig, WebConfig
 from monitor.web.certificates import Certificates
 from monitor.web.passwords import Passwords, TooManyChecks
 

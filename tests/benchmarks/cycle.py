@@ -21,7 +21,7 @@ from monitor.service.cycle import BatchSize, run_backfill
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
-from monitor.types import OVERALL, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import OVERALL, EventRule, Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from tests.benchmarks.data import ATTRIBUTION, LENGTH, Ids, Log, write_log
 from tests.benchmarks.kernel import ndcg
 from tests.benchmarks.report import Line, Section, duration
@@ -41,7 +41,9 @@ BOUNDED = f"{SCAN} INDEXED BY rankings_served_at WHERE served_at >= '2026'"
 MONITOR = Monitor(
     name="log",
     source="log",
-    rankings=Rankings(Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at", ISO)),
+    rankings=Rankings(
+        Relation(("rankings",)), "request_id", "item_id", Position("position"), TimeColumn("served_at", ISO)
+    ),
     recipe=Events(
         Relation(("events",)),
         "request_id",

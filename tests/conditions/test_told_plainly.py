@@ -18,7 +18,7 @@ from monitor.conditions.thresholds import Change, State
 from monitor.evaluation.replay import _asked
 from monitor.measures.measure import parse
 from monitor.store.alerts import StoredIncident
-from monitor.types import Drift
+from monitor.types import Drift, RetrainRequests
 from tests.support.notices import DROP, of_kind
 from tests.support.tallies import HOUR, watched
 
@@ -81,7 +81,7 @@ def test_retraining_is_asked_for_once_what_asks_has_lasted(
     ]
     stored = [StoredIncident(incident, True, ())]
     found = SimpleNamespace(incidents=stored, placed=placed, findings={}, until=30 * DAY)
-    monitor = replace(watched(), retrain_notify=("team",), retrain_after=DAY)
+    monitor = replace(watched(), retrain=RetrainRequests(notify=("team",), after=DAY))
     assert _asked(monitor, found) == ({} if asked is None else {incident.id: asked})  # type: ignore[arg-type]
     found.findings = {p.change: replace(DROP, concurrent=(ConcurrentChange("requests", 2000, 1000),)) for p in placed}
     assert _asked(monitor, found) == {}, "it may be robots"  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from monitor.messages.words import utc
 from monitor.page import render
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
-from monitor.types import Monitor, Slice
+from monitor.types import Monitor, RetrainRequests, Slice
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
 from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
@@ -292,7 +292,7 @@ def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
-    bench.monitor = replace(bench.monitor, retrain_notify=("log",))
+    bench.monitor = replace(bench.monitor, retrain=RetrainRequests(notify=("log",)))
     bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
     (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
     assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 down ")

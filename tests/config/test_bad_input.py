@@ -17,17 +17,7 @@ from monitor.series.partials import to_partials
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.times import bound, to_micros
-from monitor.types import (
-    Column,
-    EventRule,
-    Events,
-    Judgments,
-    Monitor,
-    Rankings,
-    Relation,
-    Slice,
-    TimeColumn,
-)
+from monitor.types import Column, EventRule, Events, Judgments, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 
 HOUR = 3600
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -39,7 +29,7 @@ def watched(**changes: Any) -> Monitor:
     settings: dict[str, Any] = {
         "name": "m",
         "source": "s",
-        "rankings": Rankings(Relation(("log",)), "request", "item", "position", ISO),
+        "rankings": Rankings(Relation(("log",)), "request", "item", Position("position"), ISO),
         "recipe": Column("grade"),
         "measures": (parse("ndcg@10"),),
     }
@@ -196,7 +186,7 @@ def test_names_are_quoted_never_pasted(database_url: str) -> None:
         'CREATE TABLE "or""der; drop" ("Group" TEXT, "select" TEXT, "po sition" INTEGER, at TEXT, "a:b%c" INTEGER)',
         """INSERT INTO "or""der; drop" VALUES ('r', 'x', 1, '2026-03-02T12:00:00Z', 1)""",
     )
-    rankings = Rankings(Relation(('or"der; drop',)), "Group", "select", "po sition", ISO)
+    rankings = Rankings(Relation(('or"der; drop',)), "Group", "select", Position("po sition"), ISO)
     assert overall(database_url, watched(rankings=rankings, recipe=Column("a:b%c")))[0][0] == 1
 
 

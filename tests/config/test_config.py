@@ -16,11 +16,13 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from monitor import fields
 from monitor.conditions.rules import Drop
-from monitor.config import Config, fields, json_schema, load, parse_listen
+from monitor.config import Config, json_schema, load
+from monitor.config.listening import parse_listen
 from monitor.errors import ConfigError, InputError
 from monitor.series.partials import admit
-from monitor.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Slice, TimeColumn
+from monitor.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Position, Slice, TimeColumn
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "config" / "rankmon.schema.json"
@@ -168,6 +170,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) ->
         ["rankmon.yaml:5", "sources.shop2.password_file"],
         ["rankmon.yaml:10", "monitors[0].colour"],
         ["rankmon.yaml:11", "monitors[0].rankings.time"],
+        ["rankmon.yaml:14", "monitors[1].name"],
         ["rankmon.yaml:15", "monitors[1].source"],
         ["rankmon.yaml:16", "monitors[1].bucket"],
         ["rankmon.yaml:17", "monitors[1].rankings.query"],
@@ -437,7 +440,7 @@ def test_of_a_model_replaced_each_week_every_version_has_a_series_for_years(
 
 def test_positions_may_count_from_zero(one: Callable[..., Monitor]) -> None:
     rankings = one(("position: position", "position: {column: rank, base: 0}")).rankings
-    assert (rankings.position, rankings.position_base) == ("rank", 0)
+    assert rankings.position == Position("rank", 0)
 
 
 @pytest.mark.parametrize(
@@ -520,7 +523,7 @@ def test_numbers_may_come_from_variables(read: Callable[..., Config]) -> None:
 @pytest.mark.parametrize("base", [0, 1])
 def test_the_base_of_positions_may_come_from_a_variable(one: Callable[..., Monitor], base: int) -> None:
     made = one(("position: position", "position: {column: position, base: '${BASE}'}"), BASE=str(base))
-    assert made.rankings.position_base == base
+    assert made.rankings.position.base == base
 
 
 @pytest.mark.parametrize(("text", "amount"), [("0.05", 0.05), ("7%", 0.07)])
@@ -715,7 +718,12 @@ def test_a_configuration_is_equal_to_itself_read_again_and_unequal_once_anything
 
 def test_a_configuration_cannot_be_changed(read: Callable[..., Config]) -> None:
     config = read()
-    for value, name in [(config, "monitors"), (config.store, "url"), (config.web, "port"), (config.sources[0], "url")]:
+    for value, name in [
+        (config, "monitors"),
+        (config.store, "url"),
+        (config.web, "listen"),
+        (config.sources[0], "url"),
+    ]:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, name, None)
     assert hash(config)

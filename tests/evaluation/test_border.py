@@ -18,7 +18,7 @@ from monitor.evaluation.replay import replay
 from monitor.evaluation.run import moved_checkpoint
 from monitor.service.retention import RetentionWorker
 from monitor.store.schema import drift_borders
-from monitor.types import Retention
+from monitor.types import Retention, RollUp
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 
@@ -26,7 +26,11 @@ DAYS, AGE = 50, 20
 BORDER = DAYS - AGE
 """The day that the first fine bucket is of."""
 Lived = Callable[..., None]
-WAYS = [Retention(None, AGE * DAY), Retention(AGE * DAY), Retention(AGE * DAY + 10 * DAY, AGE * DAY)]
+WAYS = [
+    Retention(None, RollUp(AGE * DAY)),
+    Retention(AGE * DAY),
+    Retention(AGE * DAY + 10 * DAY, RollUp(AGE * DAY)),
+]
 
 
 def keep(bench: Bench, now: float = DAYS) -> None:
@@ -146,7 +150,7 @@ def test_it_goes_on_after_that_as_it_would_have(bench: Bench, lived: Lived) -> N
 
 @pytest.mark.parametrize("width", [6 * HOUR, DAY])
 def test_a_border_that_moves_bit_by_bit_knows_what_judging_all_at_once_comes_to(bench: Bench, width: int) -> None:
-    bench.monitor = replace(bench.monitor, retention=Retention(None, AGE * DAY, width))
+    bench.monitor = replace(bench.monitor, retention=Retention(None, RollUp(AGE * DAY, width)))
     bench.put(TROUBLES["across the border"].draw())
     at_once = moved_checkpoint(bench.monitor, day(BORDER), bench.store)
     keep(bench)

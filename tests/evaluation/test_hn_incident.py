@@ -18,7 +18,7 @@ from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
 from monitor.store.alerts import Transition
-from monitor.types import Monitor
+from monitor.types import Monitor, RetrainRequests
 from tests.support import hackernews
 from tests.support.monitors import DAY, hacker_news, new_store, pull
 
@@ -51,7 +51,7 @@ def store(front_pages: str, tmp_path: Path) -> Iterator[Store]:
 
 
 def watched(url: str) -> Monitor:
-    return replace(hacker_news(url), alerts=(RULE,), notify=("log",), retrain_notify=("log",))
+    return replace(hacker_news(url), alerts=(RULE,), notify=("log",), retrain=RetrainRequests(notify=("log",)))
 
 
 def judge_backfill(monitor: Monitor, url: str, store: Store, until: int = LAST) -> None:

@@ -20,7 +20,7 @@ from monitor.series.partials import Cell, Partials
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.schema import outbox
-from monitor.types import OVERALL, Monitor
+from monitor.types import OVERALL, Monitor, RetrainRequests
 from tests.support.monitors import new_store
 from tests.support.tallies import HOUR, watched
 
@@ -325,7 +325,7 @@ def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench
 def retraining(bench: Bench, cooldown: int, after: int = 0) -> None:
     rule = replace(RULE, retrain=True, slices=())
     bench.monitor = replace(
-        bench.monitor, alerts=(rule,), retrain_notify=("team",), retrain_cooldown=cooldown, retrain_after=after
+        bench.monitor, alerts=(rule,), retrain=RetrainRequests(notify=("team",), cooldown=cooldown, after=after)
     )
 
 
@@ -346,7 +346,7 @@ def test_the_next_drift_waits_for_the_cooldown(bench: Bench) -> None:
 
 
 def test_a_rule_that_does_not_ask_does_not_ask(bench: Bench) -> None:
-    bench.monitor = replace(bench.monitor, retrain_notify=("team",))
+    bench.monitor = replace(bench.monitor, retrain=RetrainRequests(notify=("team",)))
     bench.live(0.4, 0.4)
     assert [k for _, k in bench.notices] == ["firing"]
 

@@ -17,6 +17,7 @@ from monitor.measures.measure import parse
 from monitor.series.partials import Partials
 from monitor.store import Store
 from monitor.store.schema import conditions
+from monitor.types import RetrainRequests
 from tests.evaluation.test_judging import BASE, RULE, Bench, _fill, bench
 from tests.support.tallies import HOUR
 
@@ -154,7 +155,7 @@ def test_what_became_final_by_the_timeout_is_told(bench: Bench) -> None:
 
 def test_of_a_silenced_monitor_nobody_is_asked_to_retrain_until_the_silence_ends(bench: Bench) -> None:
     rule = replace(OVERALL_RULE, retrain=True)
-    asking = {"retrain_notify": ("team",), "retrain_cooldown": 0, "retrain_after": 0}
+    asking = {"retrain": RetrainRequests(("team",), 0, 0)}
     bench.monitor = replace(bench.monitor, alerts=(rule,), **asking)
     now = time.time()
     bench.store.alerts.silence("search", now - 1, now + 3600, "me", "")
@@ -166,7 +167,7 @@ def test_of_a_silenced_monitor_nobody_is_asked_to_retrain_until_the_silence_ends
 
 
 def test_of_what_was_told_before_a_silence_nobody_is_asked_to_retrain_in_it(bench: Bench) -> None:
-    asking = {"retrain_notify": ("team",), "retrain_cooldown": 0, "retrain_after": 3 * HOUR}
+    asking = {"retrain": RetrainRequests(("team",), 0, 3 * HOUR)}
     bench.monitor = replace(bench.monitor, alerts=(replace(OVERALL_RULE, retrain=True),), **asking)
     bench.live(0.4, 0.4)
     now = time.time()

@@ -27,7 +27,7 @@ from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.store.verdicts import Diagnosis
-from monitor.types import Drift, Monitor, Relation, Slice
+from monitor.types import Drift, Monitor, Relation, RetrainRequests, Slice
 from tests.causes.test_diagnosing import FIRST, LAST, Bench, bench, filled
 from tests.causes.test_diagnosing import watched as bench_monitor
 from tests.evaluation.test_judging import BASE, RULE
@@ -56,7 +56,7 @@ def opened(
 
 
 def monitor(after: int = DAY, cooldown: int = 7 * DAY) -> Monitor:
-    return replace(watched(), retrain_after=after, retrain_cooldown=cooldown)
+    return replace(watched(), retrain=RetrainRequests((), cooldown, after))
 
 
 # ---- when ----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     made = replace(
         watched(), windows=(HOUR,), alerts=(replace(RULE, retrain=True, slices=()),), notify=("team",),
-        retrain_notify=("team",), retrain_after=5 * HOUR,
+        retrain=RetrainRequests(notify=("team",), after=5 * HOUR),
     )  # fmt: skip
     hours = Hours(store, made)
     hours.live(0.8, *[0.4] * 6)
@@ -176,7 +176,7 @@ def keep(bench: Bench, document: dict[str, Any]) -> None:
 
 def requested(bench: Bench) -> Notification:
     """The request that a daemon makes of the open incident."""
-    made = replace(bench.monitor, retrain_notify=("log",), lookback=60 * DAY)
+    made = replace(bench.monitor, retrain=RetrainRequests(notify=("log",)), lookback=60 * DAY)
     with bench.store.hold("shop") as lease:
         judge(made, LAST + DAY, bench.store, lease, Telling({"log": ("log",)}, "", 1e9, True))
     with bench.store.reading() as connection:
@@ -288,7 +288,11 @@ def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_p
     mild = replace(RULE, name="mild", severity="warning", slices=())
     grave = replace(RULE, name="grave", limit=Floor(0.2, 0.3), slices=(), retrain=True)
     monitor = replace(
-        watched(), windows=(HOUR,), alerts=(mild, grave), notify=("team",), retrain_notify=("team",), retrain_after=0
+        watched(),
+        windows=(HOUR,),
+        alerts=(mild, grave),
+        notify=("team",),
+        retrain=RetrainRequests(notify=("team",), after=0),
     )
     hours = Hours(store, monitor)
     hours.put(*[0.8] * 30, *[0.45] * 20, *[0.1] * 6)
@@ -299,7 +303,9 @@ def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_p
 
 def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own(filled: Path, tmp_path: Path) -> None:
     drift = Drift(parse("ndcg@10"), "device", retrain=True)
-    made = replace(bench_monitor(), alerts=(), drift=drift, notify=("log",), retrain_notify=("log",), retrain_after=0)
+    made = replace(
+        bench_monitor(), alerts=(), drift=drift, notify=("log",), retrain=RetrainRequests(notify=("log",), after=0)
+    )
     monitor = replace(made, lookback=60 * DAY)
     store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
     with store.hold("shop") as lease:

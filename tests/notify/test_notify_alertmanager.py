@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from monitor.config.channels import AlertmanagerConfig
 from monitor.messages.notification import Notification
 from monitor.notify import alertmanager as channel
-from monitor.notify.alertmanager import alerts
+from monitor.notify.alertmanager import AlertmanagerConfig, alerts
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -283,7 +282,6 @@ def test_an_alertmanager_that_was_restarted_and_one_that_was_down_are_told(
 ZOMBIE = """
 import os, signal, sys, time
 from sqlalchemy.engine import make_url
-from monitor.config.channels import AlertmanagerConfig
 from monitor.notify import alertmanager, http
 from monitor.service.sender import Sender
 from monitor.store import Store

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor.config.channels import WebhookConfig
 from monitor.messages.notification import VERSION, Notification, notification
-from monitor.notify.webhook import Webhook
+from monitor.notify.webhook import Webhook, WebhookConfig
 from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE, notice
 from tests.support.receiver import Got, Receiver
 

@@ -15,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "monitor"
 
+CLASSES_OF_CONFIGURATION = {"pydantic", "pydantic_core"}
+"""Declare what a configuration holds: values and checks, no effects."""
+
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "shutil", "socket", "sqlite3", "subprocess"}
 IMPURE |= {"sys", "tempfile", "threading", "time", "urllib", "http"}
 """Of the standard library, what has effects or tells the time."""
@@ -22,7 +25,7 @@ IMPURE |= {"sys", "tempfile", "threading", "time", "urllib", "http"}
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "localtime"}
 """Of datetime, what reads the machine's clock or time zone; `fromtimestamp` unless it is given a zone."""
 
-PURE = ("types", "measures", "series", "conditions", "drift", "causes", "messages")
+PURE = ("types", "fields", "section", "measures", "series", "conditions", "drift", "causes", "messages")
 """The rooms that compute: no clock, no file, no database, no logging."""
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")
@@ -33,8 +36,8 @@ SHOWN = tuple(f"monitor.service.{name}" for name in ("snapshot", "telemetry", "h
 READ = {"config": ("monitor.source.dialects",)}
 """The configuration reads a `select:` in the way of its database; a dialect is a plain value."""
 
-FRAMES = {"web": {"page"}}
-"""The one adapter that another puts into a frame: the site serves the page."""
+FRAMES = {"web": {"page"}, "config": {"notify"}}
+"""The adapters that another frames: the site serves the page, the configuration holds each channel's own."""
 
 BUILT = {"Store", "Database", "Pull", "PushDown", "WebServer", "JobScheduler"}
 BUILDERS = ("monitor.service.app", "monitor.cli")
@@ -120,8 +123,9 @@ def test_a_pure_room_imports_nothing_of_the_others(module: Module) -> None:
 
 
 @each(CORE)
-def test_a_pure_room_needs_only_the_standard_library_numpy_and_pandas(module: Module) -> None:
-    outside = {name.split(".")[0] for name in imports(module)} - {"monitor", "numpy", "pandas"}
+def test_a_pure_room_needs_only_the_standard_library_numpy_pandas_and_pydantic(module: Module) -> None:
+    found = {name.split(".")[0] for name in imports(module) if name != "urllib.parse"}
+    outside = found - {"monitor", "numpy", "pandas"} - CLASSES_OF_CONFIGURATION
     outside -= {"jinja2"} if module.part == "messages" else set()
     assert outside - sys.stdlib_module_names == set()
     assert outside & IMPURE == set()

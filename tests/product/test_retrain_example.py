@@ -17,10 +17,9 @@ from types import ModuleType
 
 import pytest
 
-from monitor.config.channels import WebhookConfig
 from monitor.errors import Undelivered
 from monitor.messages.notification import Notification
-from monitor.notify.webhook import Webhook, headers
+from monitor.notify.webhook import Webhook, WebhookConfig, headers
 from tests.support.notices import notice
 from tests.support.processes import ROOT
 from tests.support.receiver import Receiver, Reply

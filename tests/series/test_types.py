@@ -17,6 +17,7 @@ from monitor.types import (
     Events,
     Judgments,
     Monitor,
+    Position,
     Rankings,
     Relation,
     Slice,
@@ -25,7 +26,7 @@ from monitor.types import (
     parse_duration,
 )
 
-RANKINGS = Rankings(Relation(("public", "rankings")), "request", "item", "position", TimeColumn("served_at"))
+RANKINGS = Rankings(Relation(("public", "rankings")), "request", "item", Position("position"), TimeColumn("served_at"))
 CLICKS = Events(
     Relation(("events",)),
     "request",
@@ -99,8 +100,8 @@ def test_a_series_goes_on_with(changes: dict[str, Any]) -> None:
 OTHER: list[tuple[str, dict[str, Any]]] = [
     ("another table", {"rankings": replace(RANKINGS, relation=Relation(("rankings2",)))}),
     ("another SELECT", {"rankings": replace(RANKINGS, relation=Relation(select="SELECT 1"))}),
-    ("another mapping", {"rankings": replace(RANKINGS, position="rank")}),
-    ("positions from 0", {"rankings": replace(RANKINGS, position_base=0)}),
+    ("another mapping", {"rankings": replace(RANKINGS, position=Position("rank"))}),
+    ("positions from 0", {"rankings": replace(RANKINGS, position=Position("position", 0))}),
     ("another time zone", {"rankings": replace(RANKINGS, time=TimeColumn("served_at", timezone="Europe/Vienna"))}),
     ("another grade", {"recipe": replace(CLICKS, rules=(EventRule(1, "click"),))}),
     ("another way to combine grades", {"recipe": replace(CLICKS, combine="sum")}),

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.series.finality import BucketState, Mark, believed, due_buckets, final_age, is_final, is_over, read_ages
-from monitor.types import Column, Monitor, Rankings, Relation, TimeColumn
+from monitor.types import Column, Monitor, Position, Rankings, Relation, TimeColumn
 
 HOUR, DAY = 3600, 86_400
 YEAR = 365 * DAY
 START = 1_700_000 * HOUR
 END = START + HOUR
 
-RANKINGS = Rankings(Relation(("rankings",)), "request", "item", "position", TimeColumn("time"))
+RANKINGS = Rankings(Relation(("rankings",)), "request", "item", Position("position"), TimeColumn("time"))
 MONITOR = Monitor("m", "s", RANKINGS, Column("grade", attribution=3 * HOUR), (), ingest_delay=300, final_timeout=DAY)
 
 
@@ -176,10 +176,10 @@ def test_a_source_that_was_silent_for_a_month_leaves_no_gap_when_it_is_back() ->
     states = {s: BucketState(s + DAY, True) for s in range(START - 10 * DAY, START + HOUR, HOUR)}
     last, back = END, END + 30 * DAY
     silent = due_buckets(MONITOR, states, back, last)
-    assert silent == list(range(END, END + MONITOR.history, HOUR))
+    assert silent == list(range(END, END + MONITOR.lookback, HOUR))
     states |= {s: BucketState(back, True) for s in silent}
     assert due_buckets(MONITOR, states, back, last) == []
-    assert due_buckets(MONITOR, states, back + 300, back) == list(range(END + MONITOR.history, back, HOUR))
+    assert due_buckets(MONITOR, states, back + 300, back) == list(range(END + MONITOR.lookback, back, HOUR))
 
 
 def test_a_monitor_that_is_new_reads_its_history_and_no_more() -> None:
@@ -212,7 +212,7 @@ def test_a_clock_that_was_set_back_makes_nothing_due(back: int) -> None:
 def test_a_clock_that_was_set_forward_makes_few_buckets_due(ahead: int) -> None:
     now = float(END + 300)
     states = {s: BucketState(now, is_final(MONITOR, s, now, now)) for s in range(START - 20 * DAY, END, HOUR)}
-    within_reach = (MONITOR.history + 4 * HOUR) // HOUR
+    within_reach = (MONITOR.lookback + 4 * HOUR) // HOUR
     assert 0 < len(due_buckets(MONITOR, states, now + ahead, now)) <= within_reach
     assert len(due_buckets(MONITOR, {}, now + ahead, now)) <= within_reach
     assert len(due_buckets(MONITOR, states, now + ahead, None)) <= within_reach

@@ -33,6 +33,7 @@ from monitor.types import (
     Events,
     Judgments,
     Monitor,
+    Position,
     Rankings,
     Recipe,
     Relation,
@@ -344,7 +345,9 @@ def logged_search(url: str) -> Monitor:
     return Monitor(
         name="search",
         source="search",
-        rankings=Rankings(Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at")),
+        rankings=Rankings(
+            Relation(("rankings",)), "request_id", "item_id", Position("position"), TimeColumn("served_at")
+        ),
         recipe=Events(
             Relation(("events",)),
             "request_id",

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from monitor.config.channels import AlertmanagerConfig, WebhookConfig
 from monitor.errors import StoreError
-from monitor.notify.alertmanager import Alertmanager
+from monitor.notify import Receiver as Channel
+from monitor.notify.alertmanager import Alertmanager, AlertmanagerConfig
 from monitor.notify.log import Log
-from monitor.notify.receiver import Receiver as Channel
-from monitor.notify.webhook import Webhook
+from monitor.notify.webhook import Webhook, WebhookConfig
 from monitor.service.sender import FIRST_RETRY, LEAST_ATTEMPTS, LONGEST_RETRY, ORPHANED, STUCK, Sender, pause
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Store

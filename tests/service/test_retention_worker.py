@@ -13,7 +13,7 @@ from monitor.evaluation import run
 from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, RetentionWorker
 from monitor.store import Store
 from monitor.store.schema import buckets, series
-from monitor.types import Drift, Monitor, Retention
+from monitor.types import Drift, Monitor, Retention, RollUp
 from tests.support.monitors import new_store
 from tests.support.tallies import HOUR, tally, watched, write
 
@@ -23,7 +23,7 @@ NOW = float(DAYS * DAY)
 OLD = DAYS - AGE
 """Days that are old enough to be rolled up."""
 PLAIN = watched()
-MONITOR = replace(PLAIN, drift=Drift(PLAIN.measures[0], mix_by="device"), retention=Retention(None, AGE * DAY))
+MONITOR = replace(PLAIN, drift=Drift(PLAIN.measures[0], mix_by="device"), retention=Retention(None, RollUp(AGE * DAY)))
 """Younger than a configuration may have it, so that little will do."""
 
 
@@ -149,7 +149,9 @@ def test_forgetting_waits_for_no_day_that_lacks_something(store: Store, monkeypa
     monkeypatch.setattr("monitor.service.retention.AT_ONCE", 0.0)
     fill(store, without(*range(DAYS)))
     kept = OLD - 3
-    watched = watching(store, monkeypatch, replace(MONITOR, retention=Retention((DAYS - kept) * DAY, AGE * DAY)))
+    watched = watching(
+        store, monkeypatch, replace(MONITOR, retention=Retention((DAYS - kept) * DAY, RollUp(AGE * DAY)))
+    )
     for _ in range(kept):
         assert watched.advance()
     assert store.oldest_bucket(MONITOR.traffic) == kept * DAY

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from monitor.measures.measure import parse
 from monitor.series.partials import Partials, to_partials
-from monitor.types import Column, EventRule, Events, Monitor, Rankings, Recipe, Relation, Slice
+from monitor.types import Column, EventRule, Events, Monitor, Position, Rankings, Recipe, Relation, Slice
 from tests.support.monitors import pull, time_column
 
 BASE = 1_770_000_000 - 1_770_000_000 % 3600
@@ -127,7 +127,7 @@ def monitor(url: str, recipe: Recipe) -> Monitor:
     return Monitor(
         "m",
         "s",
-        Rankings(Relation(("rankings",)), "request", "item", "position", time_column("at", url)),
+        Rankings(Relation(("rankings",)), "request", "item", Position("position"), time_column("at", url)),
         recipe,
         tuple(parse(m) for m in MEASURES),
         (Slice("device", "device", max_values=2),),

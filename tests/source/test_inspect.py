@@ -25,7 +25,7 @@ from monitor.source.engine import Database
 from monitor.source.inspect import inspect
 from monitor.source.pull import Pull
 from monitor.store import Store
-from monitor.types import Column, EventRule, Events, Judgments, Monitor, Rankings, Relation
+from monitor.types import Column, EventRule, Events, Judgments, Monitor, Position, Rankings, Relation
 from tests.support.monitors import ISO, time_column
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -485,7 +485,12 @@ def a_monitor(url: str, recipe: str) -> Monitor:
         "shop",
         "shop",
         Rankings(
-            Relation(("rankings",)), "request_id", "item_id", "position", time_column("served_at", url), query="query"
+            Relation(("rankings",)),
+            "request_id",
+            "item_id",
+            Position("position"),
+            time_column("served_at", url),
+            query="query",
         ),
         recipes[recipe],
         tuple(parse(t) for t in texts),

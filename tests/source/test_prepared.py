@@ -19,7 +19,7 @@ from monitor.source.prepared import Ends, Mark, PreparedStatement, PreparedState
 from monitor.source.pushdown import PushDown
 from monitor.source.queries import Queries
 from monitor.source.summing import Summing
-from monitor.types import EventRule, Relation, TimeColumn
+from monitor.types import EventRule, Position, Relation, TimeColumn
 from tests.source.test_pushdown_ways import EPOCH, fill, small
 from tests.support.logs import BUCKET, END, START, column, events
 
@@ -38,7 +38,7 @@ def summing(
     """Of a monitor whose columns have times of that kind."""
     recipe = column() if by_column else replace(events(EPOCH), time=time, **changes)
     made = small(recipe)
-    made = replace(made, rankings=replace(made.rankings, time=time, position=position))
+    made = replace(made, rankings=replace(made.rankings, time=time, position=Position(position)))
     cutoffs: tuple[int | None, ...] = (made.depth, None)
     types = ColumnTypes({position: next(iter(dialect_of(dialect.name).integers), None)})
     return Summing(Queries(made, cutoffs, dialect, types), is_thorough=False)
@@ -185,7 +185,7 @@ def test_names_and_text_that_drivers_may_take_for_their_own_come_through(postgre
     signs = "'50 % :now ? %s %(x)s'"
     made = small(events(EPOCH, rules=(EventRule(1, "50 % o'ff :now ?"), EventRule(2, "click"))))
     select = f'SELECT *, "position" AS "{name}" FROM rankings WHERE {signs} <> device OR device IS NULL'
-    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), position=name))
+    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), position=Position(name)))
     database = Database("s", parse_url(postgres_url, None), 60)
     source = PushDown(made, database, is_bound=True)
     with sa.create_engine(postgres_url).begin() as writing:

@@ -35,7 +35,7 @@ from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import TRIAL, PushDown, why_not
 from monitor.source.queries import Queries
 from monitor.source.summing import CONTRARY, Summing
-from monitor.types import Column, EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import Column, EventRule, Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from tests.source.test_pushdown import both
 from tests.source.test_source import assert_same
 from tests.support.ending import raised_at_the_end
@@ -607,7 +607,7 @@ def test_the_largest_position_that_a_column_can_hold_has_a_rank(shared_url: str)
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql("UPDATE rankings SET position = 2147483647 WHERE item = 2")
-    rankings = replace(small().rankings, position_base=0)
+    rankings = replace(small().rankings, position=Position("position", 0))
     both_alike(shared_url, small(rankings=rankings))
 
 
@@ -656,7 +656,7 @@ def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_t
         connection.exec_driver_sql("INSERT INTO events VALUES ('a', 1, '2025-10-26 03:02:16', 'click')")
     local, since = TimeColumn("at", timezone=zone), int(datetime(2025, 10, 26, 2, tzinfo=UTC).timestamp())
     recipe = replace(events(EPOCH, value=None, rules=(EventRule(1, "click"),), attribution=900), time=local)
-    rankings = Rankings(Relation(("rankings",)), "request", "item", "position", local)
+    rankings = Rankings(Relation(("rankings",)), "request", "item", Position("position"), local)
     monitored = small(recipe, rankings=rankings, slices=(), bucket=3600, max_request_span=0)
     counted = []
     for way in ("pull", "pushdown"):
@@ -713,7 +713,7 @@ def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
 def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
     local = styles(postgres_url)["timestamp local"]
     fill(postgres_url, style=local)
-    rankings = Rankings(small().rankings.relation, "request", "item", "position", local.column(), 1, "query")
+    rankings = Rankings(small().rankings.relation, "request", "item", Position("position"), local.column(), "query")
     reader = source(postgres_url, small(events(local), rankings=rankings))
     assert isinstance(reader.read(START, END), Aggregates)
     spring = 1_774_746_000  # 2026-03-29 01:00 UTC

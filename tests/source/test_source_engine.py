@@ -68,7 +68,7 @@ def by_select(url: str, select: str) -> Monitor:
 
 def _mapping(plain: Monitor) -> tuple[Any, ...]:
     r = plain.rankings
-    return r.request, r.item, r.position, r.time, r.position_base, r.query
+    return r.request, r.item, r.position, r.time, r.query
 
 
 def failure(url: str, monitored: Monitor, timeout: float = 60, password: str | None = None) -> SourceError:

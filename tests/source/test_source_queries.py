@@ -20,7 +20,7 @@ from monitor.series.readings import Reading
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.queries import relation
-from monitor.types import Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from tests.support.logs import BUCKET, END, START, Log, Style, column, events, judgments, monitor, styles, write
 
 STYLE = "epoch s"
@@ -89,7 +89,7 @@ def test_tables_and_columns_may_have_any_name(filled: str, name: str) -> None:
         f"ALTER TABLE rankings RENAME TO {quoted}",
         f"ALTER TABLE events RENAME COLUMN item TO {quoted}",
     )
-    rankings = Rankings(Relation((name,)), f"r {name}", f"i {name}", f"p {name}", TimeColumn(name, "epoch_s"))
+    rankings = Rankings(Relation((name,)), f"r {name}", f"i {name}", Position(f"p {name}"), TimeColumn(name, "epoch_s"))
     recipe = replace(events(style), item=name)
     reading = read(filled, monitor(recipe, style, rankings=rankings, slices=(Slice("d", f"d {name}"),)))
     assert sorted(reading.slices["d"], key=str) == ["100%", "a:b"]

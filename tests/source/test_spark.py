@@ -28,7 +28,7 @@ from monitor.source.dialects import driver_help
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
-from monitor.types import Relation, Slice
+from monitor.types import Position, Relation, Slice
 from tests.source.test_pushdown import both
 from tests.source.test_pushdown_engines import case
 from tests.source.test_source import assert_same, measures, read, recipe_of
@@ -126,7 +126,7 @@ def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> N
     kinds = ("STRING", "BIGINT", "INT", "DOUBLE", "STRING", "DOUBLE")
     spark.execute(table_of("`select`", names, kinds, rows), database=url.rpartition("/")[2])
     plain = monitor(column(), style, ("ndcg@3", "mrr"))
-    r = replace(plain.rankings, request=names[0], item=names[1], position=names[2], query=None)
+    r = replace(plain.rankings, request=names[0], item=names[1], position=Position(names[2]), query=None)
     r = replace(r, time=replace(r.time, column=names[3]), relation=Relation((url.rpartition("/")[2], "select")))
     made = replace(plain, rankings=r, slices=(Slice("odd", names[4]),))
     one, other, buckets = both(made, opened(url), START, END)

@@ -29,7 +29,7 @@ from monitor.service.retention import AT_ONCE, LOOK_EVERY, RetentionWorker, doub
 from monitor.store import CachedStore, Store
 from monitor.store.history_cache import reach
 from monitor.store.schema import buckets, partials, refusals, traffic
-from monitor.types import Monitor, Retention
+from monitor.types import Monitor, Retention, RollUp
 from tests.benchmarks.incremental import Daemon, write_log
 from tests.support.drift import Ranking
 from tests.support.monitors import new_store
@@ -38,7 +38,7 @@ from tests.support.tallies import HOUR, line, python, rows, tally, watched, writ
 
 DAY = 24 * HOUR
 DAYS = 12
-MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY), retention=Retention(None, 5 * DAY))
+MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY), retention=Retention(None, RollUp(5 * DAY)))
 """Younger than a configuration may have it, so that little will do."""
 NOW = float(DAYS * DAY)
 ROLLED = range((DAYS - 5) * DAY)
@@ -177,13 +177,13 @@ def test_the_view_adds_up_to_the_same(store: Store) -> None:
 
 # ---- forgetting ----------------------------------------------------------------------------------------------------
 
-FORGETFUL = replace(MONITOR, retention=Retention(8 * DAY, 5 * DAY))
+FORGETFUL = replace(MONITOR, retention=Retention(8 * DAY, RollUp(5 * DAY)))
 
 
 @pytest.mark.parametrize("rolled", [True, False])
 def test_what_is_too_old_is_forgotten_day_by_day(store: Store, rolled: bool) -> None:
     fill(store)
-    keep(store, replace(MONITOR, retention=Retention(8 * DAY, 5 * DAY if rolled else None)), NOW + HOUR)
+    keep(store, replace(MONITOR, retention=Retention(8 * DAY, RollUp(5 * DAY) if rolled else None)), NOW + HOUR)
     for each in (partials, traffic, refusals):
         oldest = store.integer(sa.select(sa.func.min(buckets.c.bucket_start)).join(each))
         assert oldest is None or oldest >= 4 * DAY
@@ -364,7 +364,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_a_daemon_does_it_beside_its_cycles_and_shows_what_it_keeps(daemon: Daemon) -> None:
-    daemon.monitor_with(retention=Retention(8 * DAY, 5 * DAY), lookback=2 * DAY)
+    daemon.monitor_with(retention=Retention(8 * DAY, RollUp(5 * DAY)), lookback=2 * DAY)
     for _ in range(3):
         daemon.clock.at += HOUR
         assert daemon.runner.run().error is None
@@ -421,16 +421,16 @@ def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> N
     text = CONFIG.format(folder=tmp_path) + "defaults:\n  retention: {retain: 400d, roll_up: {after: 80d, to: 7d}}\n"
     path.write_text(text, encoding="utf-8")
     (monitor,) = load(path, {}).monitors
-    assert monitor.retention == Retention(400 * DAY, 80 * DAY, 7 * DAY)
+    assert monitor.retention == Retention(400 * DAY, RollUp(80 * DAY, 7 * DAY))
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("", Retention(roll_up_after=400 * DAY)),
+        ("", Retention(roll_up=RollUp(400 * DAY))),
         ("    retention: {}\n", Retention()),
         ("    retention: {retain: 500d}\n", Retention(500 * DAY)),
-        ("    windows: [380d]\n", Retention(roll_up_after=459 * DAY)),
+        ("    windows: [380d]\n", Retention(roll_up=RollUp(459 * DAY))),
     ],
 )
 def test_where_nothing_is_said_old_buckets_become_days_once_no_cycle_looks_at_them(
@@ -474,7 +474,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG.format(folder=tmp_path) + "    drift: {}\n", encoding="utf-8")
     (monitor,) = load(path, {}).monitors
-    monitor = replace(monitor, retention=Retention(None, 5 * DAY))
+    monitor = replace(monitor, retention=Retention(None, RollUp(5 * DAY)))
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     fill(store, monitor=replace(monitor, slices=()))
     keep(store, monitor)

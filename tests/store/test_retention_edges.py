@@ -24,7 +24,7 @@ from monitor.service.retention import FROM_THE_FIRST_EVERY, RetentionWorker, bas
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store, schema
-from monitor.types import Monitor, Retention
+from monitor.types import Monitor, Retention, RollUp
 from monitor.web.exposition import registry
 from tests.support.monitors import new_store
 from tests.support.simulated import CONFIG
@@ -32,7 +32,7 @@ from tests.support.tallies import HOUR, rows, tally, watched, write
 
 DAY = 24 * HOUR
 DAYS, AGE = 20, 6
-MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY, 7 * DAY), retention=Retention(None, AGE * DAY))
+MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY, 7 * DAY), retention=Retention(None, RollUp(AGE * DAY)))
 """Younger than a configuration may have it, so that little will do."""
 BORDER = (DAYS - AGE) * DAY
 
@@ -104,7 +104,7 @@ def test_an_interval_beside_coarser_buckets_is_what_it_was_or_of_what_came_after
 def test_of_weeks_there_is_no_interval_for_their_days_are_not_known(store: Store) -> None:
     fill(store)
     before = table(store, 7 * DAY)
-    keep(store, replace(MONITOR, retention=Retention(None, AGE * DAY, 7 * DAY)))
+    keep(store, replace(MONITOR, retention=Retention(None, RollUp(AGE * DAY, 7 * DAY))))
     after = table(store, 7 * DAY).loc["7d"]
     assert len(after) == 2 * 3
     assert set(after.method) == {"none"}
@@ -136,7 +136,7 @@ def test_beside_a_coarser_bucket_of_another_length_it_stays_as_it_is_and_that_is
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store)
-    keep(store, replace(MONITOR, retention=Retention(None, AGE * DAY, 7 * DAY)))
+    keep(store, replace(MONITOR, retention=Retention(None, RollUp(AGE * DAY, 7 * DAY))))
     fill(store, range(24, 48))
     before = rows(store)
     caplog.clear()
@@ -214,7 +214,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
     (monitor,) = load(path, {}).monitors
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     fill(store, range(5, DAYS * 24), replace(monitor, slices=()))
-    keep(store, replace(monitor, alerts=(), retention=Retention(None, AGE * DAY)))
+    keep(store, replace(monitor, alerts=(), retention=Retention(None, RollUp(AGE * DAY))))
 
     def invoke(*arguments: str) -> str:
         run([*arguments, "--config", str(path)])
@@ -302,7 +302,7 @@ def test_what_takes_long_is_left_to_the_next_look(store: Store, monkeypatch: pyt
 def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_comes_back(store: Store) -> None:
     fill(store, range(3 * 24), GONE)
     store.record("gone", last_attempt_at=100.0)
-    keep(store, replace(GONE, retention=Retention(None, DAY)))
+    keep(store, replace(GONE, retention=Retention(None, RollUp(DAY))))
     looking = abandoned(store)
     for _ in range(2):
         looking.forget(500.0)

@@ -17,7 +17,7 @@ from monitor.series import partials as b
 from monitor.series.partials import Partials
 from monitor.store import Lease, Store
 from monitor.store.alerts import StoredIncident
-from monitor.types import OVERALL, Drift, Monitor
+from monitor.types import OVERALL, Drift, Monitor, RetrainRequests
 from tests.support.monitors import new_store
 from tests.support.tallies import watched
 
@@ -101,5 +101,5 @@ def opened(url: str) -> Iterator[Bench]:
     store = new_store(url, 20)
     plain = watched()
     drift = Drift(plain.measures[0], mix_by="device", data_channels=("data",))
-    yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain_notify=("team",)), [])
+    yield Bench(store, replace(plain, drift=drift, notify=("team",), retrain=RetrainRequests(notify=("team",))), [])
     store.close()

@@ -184,7 +184,7 @@ class One:
         number = _number(row["position"])
         if number is None or not math.isfinite(number) or number != int(number):
             return 0
-        rank = int(number) - self.monitor.rankings.position_base + 1
+        rank = int(number) - self.monitor.rankings.position.base + 1
         return rank if 1 <= rank <= 2**53 else 0
 
     def shown(self, k: int | None) -> int:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from monitor.measures.measure import parse
-from monitor.types import EventRule, Events, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import EventRule, Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 
 LENGTH = 20
 """Items in each list."""
@@ -15,7 +15,7 @@ MONITOR = Monitor(
     name="spark",
     source="spark",
     rankings=Rankings(
-        Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at", "native", "UTC")
+        Relation(("rankings",)), "request_id", "item_id", Position("position"), TimeColumn("served_at", "native", "UTC")
     ),
     recipe=Events(
         Relation(("events",)),

@@ -22,6 +22,7 @@ from monitor.types import (
     Events,
     Judgments,
     Monitor,
+    Position,
     Rankings,
     Recipe,
     Relation,
@@ -181,7 +182,9 @@ def monitor(
     recipe: Recipe, style: Style, measures: Sequence[str] = ("ndcg@3",), first: int = 1, **changes: Any
 ) -> Monitor:
     """A monitor of these tables."""
-    rankings = Rankings(Relation(("rankings",)), "request", "item", "position", style.column(), first, "query")
+    rankings = Rankings(
+        Relation(("rankings",)), "request", "item", Position("position", first), style.column(), "query"
+    )
     settings: dict[str, Any] = {
         "slices": (Slice("device", "device"), Slice("land", "country")),
         "bucket": BUCKET,

@@ -15,7 +15,7 @@ from monitor.measures.measure import Measure, parse
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
-from monitor.types import EventRule, Events, Monitor, Rankings, Relation, TimeColumn
+from monitor.types import EventRule, Events, Monitor, Position, Rankings, Relation, TimeColumn
 
 ISO = "%Y-%m-%dT%H:%M:%SZ"
 DAY = 86_400
@@ -31,7 +31,9 @@ def hacker_news(url: str, measures: Sequence[str] = ("ndcg@10",), windows: Seque
     return Monitor(
         name="hn",
         source="hn",
-        rankings=Rankings(Relation(("rankings",)), "snapshot_id", "item_id", "position", time_column("served_at", url)),
+        rankings=Rankings(
+            Relation(("rankings",)), "snapshot_id", "item_id", Position("position"), time_column("served_at", url)
+        ),
         recipe=Events(
             Relation(("upvotes",)),
             "snapshot_id",
@@ -57,7 +59,7 @@ def shop(measures: Sequence[Measure | str] = ("ndcg@10",), **changes: object) ->
         "name": "shop",
         "source": "shop",
         "rankings": Rankings(
-            Relation(("rankings",)), "request_id", "item_id", "position", TimeColumn("served_at", ISO)
+            Relation(("rankings",)), "request_id", "item_id", Position("position"), TimeColumn("served_at", ISO)
         ),
         "recipe": Events(
             Relation(("events",)),
@@ -110,9 +112,9 @@ def config(tmp_path: Path, sources: dict[str, str], monitors: Sequence[Monitor],
     """A configuration made by hand; the web on any free port."""
     settings: dict[str, object] = {
         "path": tmp_path / "rankmon.yaml",
-        "store": StoreConfig(make_url(f"sqlite:///{tmp_path / 'store.db'}")),
-        "web": WebConfig(port=0),
-        "sources": tuple(SourceConfig(n, parse_url(u, None)) for n, u in sources.items()),
+        "store": StoreConfig(url=make_url(f"sqlite:///{tmp_path / 'store.db'}")),
+        "web": WebConfig(("127.0.0.1", 0)),
+        "sources": tuple(SourceConfig(name=n, url=parse_url(u, None)) for n, u in sources.items()),
         "monitors": tuple(monitors),
         "scheduler": SchedulerConfig(lease=5),
     }

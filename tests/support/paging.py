@@ -9,13 +9,13 @@ from dataclasses import replace
 from sqlalchemy.engine import make_url
 
 from monitor.conditions.rules import Floor, Rule
-from monitor.config.channels import WebhookConfig
 from monitor.measures.measure import parse
-from monitor.notify.webhook import Webhook
+from monitor.notify.webhook import Webhook, WebhookConfig
 from monitor.service import sender as sending
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
+from monitor.types import RetrainRequests
 from tests.evaluation.test_judging import BASE, Bench
 from tests.support.tallies import HOUR, watched
 
@@ -30,9 +30,7 @@ MONITOR = replace(
     windows=(HOUR,),
     alerts=_RULES,
     notify=TARGETS,
-    retrain_notify=("pipeline",),
-    retrain_cooldown=12 * HOUR,
-    retrain_after=0,
+    retrain=RetrainRequests(notify=("pipeline",), cooldown=12 * HOUR, after=0),
     lookback=100_000 * HOUR,
 )
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import click
 
 from monitor.cli import cli
-from monitor.config.reference import reference
+from monitor.config.schema import reference
 from monitor.measures.measure import SPECS, parse
 from monitor.measures.relevance import REASONS
 from monitor.service.snapshot import Board

@@ -13,11 +13,11 @@ from monitor.measures.measure import parse
 from monitor.series.partials import Cell, Partials
 from monitor.store import Lease, Store, Written
 from monitor.store.schema import buckets, metadata
-from monitor.types import OVERALL, Column, Definition, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import OVERALL, Column, Definition, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 
 ROOT = Path(__file__).parent.parent.parent
 HOUR = 3600
-RANKINGS = Rankings(Relation(("rankings",)), "request", "item", "position", TimeColumn("time"))
+RANKINGS = Rankings(Relation(("rankings",)), "request", "item", Position("position"), TimeColumn("time"))
 
 
 def watched(name: str = "search", grade: str = "grade") -> Monitor:

@@ -17,14 +17,14 @@ from monitor.clock import ReplayClock
 from monitor.conditions.incident import Incident
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.conditions.thresholds import Condition, Evaluation, State
-from monitor.config import RESERVED_LABELS
+from monitor.fields import RESERVED_LABELS
 from monitor.measures.measure import parse
 from monitor.series.windows import Point
 from monitor.service.snapshot import Board, MonitorSnapshot, RuleReading, Series
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
-from monitor.types import OVERALL, Column, Monitor, Rankings, Relation, Slice, TimeColumn
+from monitor.types import OVERALL, Column, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from monitor.web.exposition import MAX_FORMATS, Exposition, registry
 from tests.support.requirements import missing
 
@@ -38,7 +38,7 @@ COVERAGE = Rule("labels", None, 86_400, Floor(0.1, 0.1), severity="info")
 MONITOR = Monitor(
     name="search",
     source="shop",
-    rankings=Rankings(Relation(("log",)), "request", "item", "position", TimeColumn("at")),
+    rankings=Rankings(Relation(("log",)), "request", "item", Position("position"), TimeColumn("at")),
     recipe=Column("grade"),
     measures=(parse("ndcg@10"), parse("dcg@5"), parse("click_position")),
     slices=(Slice("device", "device"),),

@@ -113,10 +113,10 @@ def test_it_takes_no_other_program_for_a_daemon(site: Site) -> None:
 def test_links_lead_to_an_address_that_can_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "box")
     tls = AccessConfig(None, TlsConfig(tmp_path / "a", tmp_path / "b"))
-    assert WebConfig("0.0.0.0", 9184).page_url() == "http://box:9184/"
-    assert WebConfig("::", 9184, tls).page_url() == "https://box:9184/"
-    assert WebConfig("::1", 0).page_url(81) == "http://[::1]:81/"
-    assert WebConfig("0.0.0.0", 9184, external_url="https://mon.test/x").page_url() == "https://mon.test/x/"
+    assert WebConfig(("0.0.0.0", 9184)).page_url() == "http://box:9184/"
+    assert WebConfig(("::", 9184), access=tls).page_url() == "https://box:9184/"
+    assert WebConfig(("::1", 0)).page_url(81) == "http://[::1]:81/"
+    assert WebConfig(("0.0.0.0", 9184), external_url="https://mon.test/x").page_url() == "https://mon.test/x/"
 
 
 def test_a_run_that_hangs_is_told_once_it_is_longer_than_any_may_take(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import called, command
-from monitor.config import parse_listen
+from monitor.config.listening import parse_listen
 from monitor.errors import InputError
 from monitor.messages import words
 

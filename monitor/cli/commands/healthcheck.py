@@ -21,8 +21,7 @@ TIMEOUT = 4.0
 @command
 @config_option
 def healthcheck(config_path: Path) -> int:
-    from monitor.config.listening import listening
-    from monitor.config.values import EVERYWHERE
+    from monitor.config.listening import EVERYWHERE, listening
 
     at = listening(config_path, os.environ)
     said = ask(EVERYWHERE.get(at.host, at.host), at.port, at.has_tls, at.wants_certificates)

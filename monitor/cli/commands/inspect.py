@@ -255,7 +255,7 @@ def _rows(page: Page) -> list[str]:
         lines += _beside({"position": "–", "item": _text(event.item)}, [event], seen.served)
     # Columns that say nothing are left out; a rank says something where it is not the position.
     empty = {t for t in titles if not any(line.get(t) for line in lines) and t not in ("grade", "event")}
-    empty |= {"rank"} if monitor.rankings.position_base == 1 else set()
+    empty |= {"rank"} if monitor.rankings.position.base == 1 else set()
     shown = {t: way for t, way in titles.items() if t not in empty}
     return _table(shown, [[line.get(t, "") for t in shown] for line in lines])
 

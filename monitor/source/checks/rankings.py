@@ -80,7 +80,7 @@ def check_lists(sample: Sample) -> Iterator[Remark]:
 def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     of_items = sa.select(queries.position).where(where, queries.item.isnot(None))  # no item: the list was empty
     (values,) = reader.columns(of_items.limit(MOST_POSITIONS))
-    column = queries.monitor.rankings.position
+    column = queries.monitor.rankings.position.column
     known = [v for v in values if v is not None]
     texts = [v for v in known if _number(v) is None]
     if (missing := len(values) - len(known)) > NOTABLE * len(values):
@@ -116,7 +116,7 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
 
 def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64]) -> Iterator[Remark]:
     """Positions that do not begin where they are said to."""
-    base, column = queries.monitor.rankings.position_base, queries.monitor.rankings.position
+    base, column = queries.monitor.rankings.position.base, queries.monitor.rankings.position.column
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
     if base == 1 and zeros and from_0 >= ONE_BASE * first.size:
@@ -144,7 +144,7 @@ def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.f
 def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.float64]) -> Iterator[Remark]:
     """Rows that were logged twice, at other places, or as the next page."""
     rows, once, items, first, last, places = lists
-    every, base = first.size, queries.monitor.rankings.position_base
+    every, base = first.size, queries.monitor.rankings.position.base
     if every < FEWEST:
         return
     twice, moved = int(((rows > once) & (once == items)).sum()), int((once > items).sum())
@@ -174,7 +174,7 @@ def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.f
         )
         if last[~later].max() < begin:
             names = ", ".join(_names(queries))
-            only = f"SELECT {names} FROM {_from(queries)} WHERE {queries.monitor.rankings.position} < {begin:g}"
+            only = f"SELECT {names} FROM {_from(queries)} WHERE {queries.monitor.rankings.position.column} < {begin:g}"
             text += f', or leave later pages out: `select: "{only}"`'
         yield Remark(_POSITION, told(int(later.sum()), text))
 
@@ -191,7 +191,7 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
     if distinct == wanted:
         return f'read each once: `select: "SELECT DISTINCT {", ".join(names)} FROM {_from(queries)}"`'
     rankings = queries.monitor.rankings
-    kept = rankings.request, rankings.item, rankings.position
+    kept = rankings.request, rankings.item, rankings.position.column
     others = [f"MIN({name}) AS {name}" for name in names if name not in kept]
     return (
         "the copies differ in other columns, so take one of each: "
@@ -201,14 +201,14 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
 
 def _paged(queries: Queries, last: NDArray[np.float64]) -> str:
     r = queries.monitor.rankings
-    others = ", ".join(name for name in _names(queries) if name != r.position)
-    size = f"{np.median(last) - r.position_base + 1:g}"
-    counted = f"SELECT {others}, {r.position} + {size} * (page - 1) AS {r.position} FROM {_from(queries)}"
-    ranked = f"ROW_NUMBER() OVER (PARTITION BY {r.request} ORDER BY {r.time.column}, {r.position})"
-    shift = " - 1" if r.position_base == 0 else ""
+    others = ", ".join(name for name in _names(queries) if name != r.position.column)
+    size = f"{np.median(last) - r.position.base + 1:g}"
+    counted = f"SELECT {others}, {r.position.column} + {size} * (page - 1) AS {r.position.column} FROM {_from(queries)}"
+    ranked = f"ROW_NUMBER() OVER (PARTITION BY {r.request} ORDER BY {r.time.column}, {r.position.column})"
+    shift = " - 1" if r.position.base == 0 else ""
     return (
         f'count on from page to page: `select: "{counted}"` where a column tells the page; else '
-        f"`{ranked}{shift} AS {r.position}`, which reads all of the table each time"
+        f"`{ranked}{shift} AS {r.position.column}`, which reads all of the table each time"
     )
 
 

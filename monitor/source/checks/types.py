@@ -33,7 +33,8 @@ def check_columns(queries: Queries) -> None:
         if _PARTS.search(str(kind)) or str(kind) in queries.sql.arrays:
             raise of_parts(name)
     if queries.position_type in queries.sql.strict_texts:
-        told = f"column {r.position!r} is text, and positions are numbers; take CAST({r.position} AS integer)"
+        name = r.position.column
+        told = f"column {name!r} is text, and positions are numbers; take CAST({name} AS integer)"
         raise SourceError(f"{told} in a `select:`", "data", lasting=True)
 
 

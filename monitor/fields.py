@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -12,14 +13,15 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from monitor.config.listening import parse_listen
 from monitor.measures.measure import HIGHEST_GAIN
-from monitor.types import parse_duration, parse_instant
 
 T = TypeVar("T")
 
 LONGEST = 3650 * 86400
 """Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
+
+FARTHEST = 32_503_680_000
+"""The year 3000, in seconds since 1970."""
 
 RESERVED_LABELS = frozenset(
     {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}
@@ -32,6 +34,53 @@ TIME_FORMATS = ("native", "epoch_s", "epoch_ms", "epoch_us")
 _BIG_ENDIAN = ["Y", "m", "d", "H", "M", "S"]
 _ZONE = re.compile(r"(Z|[ ]?UTC|[+-]00:?00)\Z")
 _OTHER_ZONE = re.compile(r"[+-]\d\d(:?\d\d)?\Z")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def parse_duration(text: str) -> int:
+    """Seconds in a duration such as `90s`, `15m`, `24h`, `7d`, `1h30m`.
+
+    Raises:
+        ValueError: the text is no duration of a whole number of seconds.
+
+    >>> parse_duration("1h30m")
+    5400
+    """
+    if not re.fullmatch(r"(\d+[smhdw])+", text.strip()):
+        raise ValueError(f"{text!r} is no duration; write e.g. 90s, 15m, 24h or 7d")
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+
+
+def format_duration(seconds: int) -> str:
+    """The one text of a duration, used as a label: days from two days on, else the largest unit that fits.
+
+    >>> [format_duration(s) for s in (604800, 86400, 5400, 90)]
+    ['7d', '24h', '90m', '90s']
+    """
+    for unit in ("d", "h", "m"):
+        size = _UNITS[unit]
+        if seconds and seconds % size == 0 and (unit != "d" or seconds >= 2 * size):
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def parse_instant(text: str) -> int:
+    """Seconds since 1970 of a moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then).
+
+    Raises:
+        ValueError: the text is no moment, or one that no log is of, and that what is reckoned from it could not hold.
+
+    >>> parse_instant("1970-01-02 01:00+01:00")
+    86400
+    """
+    try:
+        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z") from None
+    seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    if not 0 <= seconds < FARTHEST:
+        raise ValueError(f"{text!r} is not of the years 1970 to 2999; see whether that is the year you mean")
+    return seconds
 
 
 def _given(value: Any) -> Any:
@@ -138,10 +187,12 @@ def _select(text: str) -> str:
     return text
 
 
-def _table(text: str) -> str:
-    if not table_parts(text):
+def _table(value: Any) -> Any:
+    if isinstance(value, str) and not (value := table_parts(text := value)):
         raise ValueError(f"{text!r} is no table; write e.g. search_log, public.search_log, or `select:` for a query")
-    return text
+    if isinstance(value, tuple):
+        return value
+    raise PydanticCustomError("string_type", "must be text")
 
 
 def table_parts(text: str) -> tuple[str, ...]:
@@ -154,14 +205,6 @@ def table_parts(text: str) -> tuple[str, ...]:
     if not re.fullmatch(rf"{part}(?:\.{part}){{0,3}}", text):
         return ()
     return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in re.findall(part, text))
-
-
-def _listen(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        raise ValueError(f"is a port alone; write the address too, e.g. 127.0.0.1:{value}")
-    if isinstance(value, str):
-        parse_listen(value)
-    return value
 
 
 def check_time(form: str, zone: str | None) -> None:
@@ -281,6 +324,5 @@ _AMOUNT_SCHEMA = WithJsonSchema(
 Fall = Annotated[Amount, BeforeValidator(_amount), AfterValidator(_fall), _AMOUNT_SCHEMA]
 Rise = Annotated[Amount, BeforeValidator(_amount), _AMOUNT_SCHEMA]
 Instant = Annotated[int, BeforeValidator(_instant), WithJsonSchema({"type": "string", "examples": ["2026-01-31"]})]
-Table = Annotated[str, AfterValidator(_table)]
+Table = Annotated[tuple[str, ...], BeforeValidator(_table), WithJsonSchema({"type": "string"})]
 Select = Annotated[str, AfterValidator(_select)]
-Listen = Annotated[str, BeforeValidator(_listen)]

@@ -1,33 +1,118 @@
-"""Builds alert rules and channels from their shapes, and checks them against what they refer to."""
+"""Alert rules as they stand in the file, checked against their monitor, and the rules made of them."""
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
-import monitor.config.alert_shape as shape
+from pydantic import model_validator
+
 from monitor.conditions.evidence import condition_names
-from monitor.conditions.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, is_beyond
-from monitor.config.channels import AlertmanagerConfig, ChannelConfig, WebhookConfig
-from monitor.config.fields import Amount, http_address
-from monitor.config.report import Report, Where, nearest
-from monitor.config.scope import Scope
-from monitor.config.urls import secret
+from monitor.conditions.rules import COVERAGE, WEEK, Baseline, Drop, Floor, Rule, Severity, is_beyond
+from monitor.config.report import Scope, nearest
+from monitor.fields import Amount, Count, Duration, Fall, Maybe, Name, Number, PositiveDuration, Rise, Text
 from monitor.measures.measure import SPECS, Empty, Measure, parse
+from monitor.section import Section, Where, key
 from monitor.types import Judgments, Monitor, format_duration
 
-LOG = "log"
-LEAST_HOLD = 300
-"""Seconds that Alertmanager has to believe an alert at least: several reminders may be late or lost."""
-
-Steps = tuple[str | int, ...]
+LIMITS = ("floor", "drop", "ceiling", "rise")
+"""Keys that say where a rule fires, and where it is well again."""
 
 
-def build_rules(scope: Scope, monitor: Monitor) -> tuple[Rule, ...]:
+@dataclass(frozen=True, slots=True)
+class Resolve(Section):
+    """When an incident is over."""
+
+    floor: Annotated[Maybe[Number], key("Value at which it resolves. Default: the floor.")] = None
+    drop: Annotated[Maybe[Fall], key("Drop at which it resolves, e.g. 4%. Default: the drop.")] = None
+    ceiling: Annotated[Maybe[Number], key("Value down from which it is well again. Default: the ceiling.")] = None
+    rise: Annotated[Maybe[Rise], key("Rise over the baseline that is well again, e.g. 20%. Default: the rise.")] = None
+    lasting: Annotated[
+        Maybe[Duration], key("How long it must stay resolved. Default: the rule's `for`.", alias="for")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(given := _given(self)) > 1:
+            raise ValueError(f"has {' and '.join(f'`{n}:`' for n in given)}; keep just one of them")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Alert(Section):
+    """One alert rule. Every bucket that becomes final is one evaluation, over the window that it ends."""
+
+    JUST_ONE = LIMITS
+
+    name: Annotated[Name, key("Name of the rule, unique in its monitor.", examples=["quality-drop"])]
+    measure: Annotated[
+        Text,
+        key(
+            "What is judged: one of the measures, or `label_coverage`. Where labels are events or a column, requests "
+            "with nothing relevant count 0 unless it says `empty=skip`.",
+            examples=["ndcg@10"],
+        ),
+    ]
+    window: Annotated[
+        Maybe[PositiveDuration], key("Over which window: one of `windows`. Default: the first of them.")
+    ] = None
+    floor: Annotated[Maybe[Number], key("Fires below this value.")] = None
+    drop: Annotated[
+        Maybe[Fall],
+        key("Fires if the value is this far below the baseline: `7%` of it, or `0.05` as a difference."),
+    ] = None
+    ceiling: Annotated[
+        Maybe[Number], key("Of a measure that is better when it is lower (no_results): fires above this value.")
+    ] = None
+    rise: Annotated[
+        Maybe[Rise],
+        key("Of such a measure: fires at a larger rise over the baseline: `50%` of it, or `0.05`."),
+    ] = None
+    baseline: Annotated[Maybe[Baseline], key("What the drop or rise is measured against.")] = None
+    lasting: Annotated[
+        Duration,
+        key(
+            "How long the condition must last before it fires, in evaluations: 24h are 24 buckets of 1h. Default: 0s, "
+            "once.",
+            alias="for",
+        ),
+    ] = 0
+    resolve: Annotated[Resolve, key("When it resolves. Default: when it no longer fires.")] = Resolve()
+    min_requests: Annotated[Count, key("Windows with fewer requests are not judged.", ge=1)] = 100
+    severity: Annotated[Severity, key("Severity.")] = "critical"
+    retrain: Annotated[bool, key("Recommend to retrain the model while it fires.")] = False
+    overall: Annotated[bool, key("Judge all traffic together.")] = True
+    slices: Annotated[
+        tuple[Text, ...],
+        key("Slices to judge as well: `device` for each of its values, or `device=mobile`. Default: none."),
+    ] = ()
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The keys of its kind of limit: a fixed one, and one against a baseline."""
+        return ("floor", "drop") if self.ceiling is None and self.rise is None else ("ceiling", "rise")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fixed, change = self.keys
+        if getattr(self, change) is not None and self.baseline is None:
+            said = f"has a `{change}:` but no `baseline:`; say what it is measured against, e.g. {{trailing: 21d}}"
+            raise ValueError(said)
+        if getattr(self, fixed) is not None and self.baseline is not None:
+            said = f"has a `baseline:`, which a {fixed} is not compared with; take it away, or give a `{change}:`"
+            raise ValueError(said)
+        return self
+
+
+def _given(limits: Any) -> list[str]:
+    return [name for name in LIMITS if getattr(limits, name) is not None]
+
+
+def build_rules(scope: Scope, monitor: Monitor, alerts: Sequence[Alert]) -> tuple[Rule, ...]:
     """The alert rules of a monitor; what is wrong with one is reported, and it is left out."""
     found: dict[str, Rule] = {}
-    for index, alert in enumerate(scope.shape.alerts):
+    for index, alert in enumerate(alerts):
         if alert.name in condition_names():
             scope.refuse(f"{alert.name!r} is the name of a verdict; take another", "alerts", index, "name")
         elif alert.name in found:
@@ -37,7 +122,7 @@ def build_rules(scope: Scope, monitor: Monitor) -> tuple[Rule, ...]:
     return tuple(found.values())
 
 
-def _rule(scope: Scope, monitor: Monitor, alert: shape.Alert, index: int) -> Rule | None:
+def _rule(scope: Scope, monitor: Monitor, alert: Alert, index: int) -> Rule | None:
     problems = list(_problems(monitor, alert))
     for steps, text in problems:
         scope.refuse(text, "alerts", index, *steps)
@@ -68,20 +153,17 @@ def _measure(monitor: Monitor, text: str) -> Measure | None:
     return None if text == COVERAGE else parse(text, monitor.recipe.bound, empty)
 
 
-def _limit(alert: shape.Alert) -> Floor | Drop:
+def _limit(alert: Alert) -> Floor | Drop:
     (fixed, change), (fixed_back, change_back) = _limits_of(alert)
     if fixed is not None:
         return Floor(fixed, fixed if fixed_back is None else fixed_back)
     assert change is not None  # the shape holds one of them
     assert alert.baseline is not None
     drop, back_at = change, change_back or change
-    baseline = alert.baseline
-    pinned = None if baseline.pinned is None else (baseline.pinned.since, baseline.pinned.until)
-    compared = Baseline(baseline.trailing or 0, baseline.weeks or 0, pinned)
-    return Drop(drop.number, back_at.number, drop.relative, compared)
+    return Drop(drop.number, back_at.number, drop.relative, alert.baseline)
 
 
-def _limits_of(alert: shape.Alert) -> list[tuple[float | None, Amount | None]]:
+def _limits_of(alert: Alert) -> list[tuple[float | None, Amount | None]]:
     """The fixed limit and the change against a baseline, where it fires and where it is well again."""
     return [tuple(getattr(one, key) for key in alert.keys) for one in (alert, alert.resolve)]
 
@@ -94,7 +176,7 @@ def _slice(text: str) -> tuple[str, str | None]:
 # ---- checks ------------------------------------------------------------------------------------------------------
 
 
-def _problems(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _problems(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     yield from _about_measure(monitor, alert)
     yield from _about_times(monitor, alert)
     yield from _about_limit(alert)
@@ -102,7 +184,7 @@ def _problems(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str
     yield from _about_slices(monitor, alert)
 
 
-def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     try:
         measure = _measure(monitor, alert.measure)
     except ValueError as error:
@@ -129,24 +211,24 @@ def _about_measure(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps
         yield (alert.keys[0],), f"{fixed:g} is above 1, the most that {measure.name} can be; it {when} fire"
 
 
-def _about_fall(alert: shape.Alert, judged: str) -> Iterator[tuple[Steps, str]]:
+def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
     """What lies between 0 and 1 falls by less than 1, if that is given as a difference, and rises to no more."""
     if alert.resolve.floor is not None and alert.resolve.floor > 1:
         text = f"{alert.resolve.floor:g} is above 1, the most that {judged} can be; it would never resolve"
         yield ("resolve", "floor"), text
     (_, change), (_, back) = _limits_of(alert)
-    key = alert.keys[1]
-    for steps, fall in (((key,), change), (("resolve", key), back)):
+    changed = alert.keys[1]
+    for steps, fall in (((changed,), change), (("resolve", changed), back)):
         if fall is not None and not fall.relative and fall.number >= 1:
             meant = f"did you mean {fall.number:g}%?" if fall.number < 100 else "give a share such as 7%, or 0.05"
-            way = "rise" if key == "rise" else "fall"
+            way = "rise" if changed == "rise" else "fall"
             yield (
                 steps,
                 f"{fall.number:g} as a difference is more than {judged} can {way}, it would never fire; {meant}",
             )
 
 
-def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _about_times(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     if alert.window is not None and alert.window not in monitor.windows:
         known = ", ".join(map(format_duration, monitor.windows))
         yield ("window",), f"{format_duration(alert.window)} is none of this monitor's windows ({known}); add it there"
@@ -156,13 +238,13 @@ def _about_times(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, 
             yield steps, f"{format_duration(lasting)} is no whole number of buckets ({bucket}); each is one evaluation"
 
 
-def _about_limit(alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _about_limit(alert: Alert) -> Iterator[tuple[Where, str]]:
     (fixed, change), (fixed_back, change_back) = _limits_of(alert)
     fixed_key, change_key = alert.keys
     under, worse, way = ("over", "above", "lower") if change_key == "rise" else ("under", "below", "raise")
-    key, where = (fixed_key, "where it is") if fixed is not None else (change_key, f"how far {under} the baseline is")
-    for other in alert.resolve.given(*(k for k in shape.LIMITS if k != key)):
-        yield ("resolve", other), f"the rule has a {key}; say with `{key}:` {where} well again"
+    limit, where = (fixed_key, "where it is") if fixed is not None else (change_key, f"how far {under} the baseline is")
+    for other in (k for k in _given(alert.resolve) if k != limit):
+        yield ("resolve", other), f"the rule has a {limit}; say with `{limit}:` {where} well again"
     if alert.floor is not None and alert.floor <= 0:
         yield ("floor",), f"nothing is below {alert.floor:g}, so it would never fire; give more than 0"
     if alert.measure == COVERAGE and alert.floor is not None and alert.floor > 1:
@@ -178,18 +260,18 @@ def _about_limit(alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
             yield ("resolve", change_key), f"is larger than the {change_key} at which the rule fires; lower it"
 
 
-def _about_baseline(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _about_baseline(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     baseline, window = alert.baseline, alert.window or monitor.windows[0]
     if baseline is None:
         return
     steps = ("baseline",)
-    if baseline.trailing is not None and baseline.trailing < window:
+    if 0 < baseline.trailing < window:
         text = f"{format_duration(baseline.trailing)} is shorter than the window ({format_duration(window)})"
         yield (*steps, "trailing"), f"{text}, too little history to compare with; raise it to e.g. 21d"
-    if baseline.weeks is not None and window > WEEK:
+    if baseline.weeks and window > WEEK:
         yield (*steps, "weeks"), "the window is longer than a week, so the weeks would overlap; use `trailing:`"
     if baseline.pinned is not None:
-        length = baseline.pinned.until - baseline.pinned.since
+        length = baseline.pinned[1] - baseline.pinned[0]
         if length <= 0:
             yield (*steps, "pinned"), "ends before it begins; swap `from` and `to`"
         elif length < window:
@@ -197,7 +279,7 @@ def _about_baseline(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Step
             yield (*steps, "pinned"), f"{text}; widen it"
 
 
-def _about_slices(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps, str]]:
+def _about_slices(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     dimensions = [s.dimension for s in monitor.slices]
     for place, text in enumerate(alert.slices):
         dimension, value = _slice(text)
@@ -215,114 +297,3 @@ def _about_slices(monitor: Monitor, alert: shape.Alert) -> Iterator[tuple[Steps,
             yield ("slices", place), f"names no value after the =; write e.g. {dimension}=mobile, or just {dimension}"
     if not alert.overall and not alert.slices:
         yield ("overall",), "nothing would be judged; name `slices:`, or take `overall: false` away"
-
-
-def check_telling(scope: Scope, channels: Collection[str]) -> None:
-    """A monitor's channels exist, and it pages by one path only."""
-    notify, retrain = scope.setting("notify"), scope.setting("retrain")
-    for index, text in channel_faults(notify or (), channels):
-        scope.refuse_setting("notify", text, index)
-    for index, text in channel_faults(retrain.notify if retrain is not None else (), channels):
-        scope.refuse_setting("retrain", text, "notify", index)
-    if scope.setting("paging") == "prometheus" and any(name != LOG for name in notify or ()):
-        text = (
-            "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log], or `paging: push`"
-        )
-        scope.refuse_setting("notify", text)
-
-
-def channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator[tuple[int, str]]:
-    """(index, what is wrong) of the names of channels that there are not, or that are there twice."""
-    for index, name in enumerate(names):
-        if name not in channels:
-            yield index, f"there is no channel {name!r}; {nearest(name, channels)}"
-        elif name in names[:index]:
-            yield index, f"{name!r} is there twice; keep one"
-
-
-# ---- channels ----------------------------------------------------------------------------------------------------
-
-
-def build_channels(shapes: Mapping[str, shape.Channel], report: Report) -> tuple[ChannelConfig, ...]:
-    """The channels with their secrets; what is wrong with one is reported, and it is left out."""
-    found = []
-    for name, channel in shapes.items():
-        where: Where = ("channels", name)
-        if name == LOG:
-            report.add(where, "is the name of the log, which is always there; take another")
-            continue
-        built: ChannelConfig | None
-        if channel.webhook is not None:
-            built = _webhook(name, channel.webhook, (*where, "webhook"), report)
-        else:
-            assert channel.alertmanager is not None  # the shape holds one of the two
-            built = _alertmanager(name, channel.alertmanager, (*where, "alertmanager"), report)
-        if built is not None:
-            found.append(built)
-    return tuple(found)
-
-
-def _webhook(name: str, webhook: shape.Webhook, where: Where, report: Report) -> WebhookConfig | None:
-    url = webhook.url if webhook.url_file is None else _address(webhook.url_file, (*where, "url_file"), report)
-    key = _given_or_read(webhook.secret, webhook.secret_file, (*where, "secret_file"), report)
-    ca_file = _certificates(webhook.ca_file, where, report)
-    if url is None:
-        return None
-    return WebhookConfig(name, url, key, ca_file, webhook.timeout, webhook.give_up_after)
-
-
-def _alertmanager(name: str, one: shape.Alertmanager, where: Where, report: Report) -> AlertmanagerConfig:
-    for index, url in enumerate(one.urls):
-        if url in one.urls[:index]:
-            report.add((*where, "urls", index), "is there twice; keep one")
-        if urlsplit(url).query or urlsplit(url).fragment:
-            text = "goes on with a ? or #, behind which there is no API; give the address without that"
-            report.add((*where, "urls", index), text)
-    if one.hold < LEAST_HOLD:
-        text = f"{format_duration(one.hold)} is so short that alerts would end between two reminders, a minute apart"
-        report.add((*where, "hold"), f"{text}; give {format_duration(LEAST_HOLD)} or more, best days")
-    return AlertmanagerConfig(
-        name,
-        tuple(one.urls),
-        one.username,
-        _given_or_read(one.password, one.password_file, (*where, "password_file"), report),
-        _given_or_read(one.bearer_token, one.bearer_token_file, (*where, "bearer_token_file"), report),
-        _certificates(one.ca_file, where, report),
-        one.timeout,
-        one.give_up_after,
-        one.hold,
-    )
-
-
-def _given_or_read(given: str | None, file: str | None, where: Where, report: Report) -> str | None:
-    return given if file is None else secret(file, where, report)
-
-
-def _address(file: str, where: Where, report: Report) -> str | None:
-    text = secret(file, where, report)
-    try:
-        return None if text is None else http_address(text.strip())
-    except ValueError:
-        report.add(where, "the file holds no web address; write e.g. https://hooks.example.com/rankmon into it")
-        return None
-
-
-def _certificates(file: str | None, where: Where, report: Report) -> str | None:
-    """Path of a file with certificates to trust, which are looked at."""
-    if file is None:
-        return None
-    path, place = report.file.parent / file, (*where, "ca_file")
-    try:
-        ssl.create_default_context(cafile=str(path))
-    except FileNotFoundError:
-        report.add_no_file(place, file)
-    except ssl.SSLError:
-        report.add(place, f"the file {path} holds no certificate; give one in PEM form (-----BEGIN CERTIFICATE-----)")
-    except OSError as error:
-        report.add(place, f"the file {path} cannot be read ({error.strerror}); let this user read it")
-    return str(path)
-
-
-def reach(rules: Sequence[Rule]) -> int:
-    """Seconds that the rules look back on."""
-    return max((rule.reach for rule in rules), default=0)

@@ -1,0 +1,274 @@
+"""How a mapping of the configuration is declared: once, as a frozen dataclass whose fields are its keys.
+
+`Annotated` says what a key takes and means. Code builds such a value like that of any dataclass; what stands in a file
+pydantic validates, and the JSON Schema and the reference are made of the same declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache, partial
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+
+from monitor.fields import Text
+
+_PATH = TypeAdapter(Text)
+
+Where = tuple[str | int, ...]
+"""Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
+
+
+class Flat:
+    """Marks a field whose own keys stand in the mapping itself."""
+
+
+class FromFile:
+    """Marks a field that a file may hold: `url_file` names one with the `url`."""
+
+
+class Secret:
+    """Marks a field whose values are never shown; one that a file may hold is secret too."""
+
+
+class Derived:
+    """Marks a field that the file may leave out, though it always has a value."""
+
+
+def key(description: str, **more: Any) -> Any:
+    """What is said of a key, for `Annotated`; a default that has a short text is added to it."""
+    return Field(description=description, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a mapping: the kind of its values, what is said of it, and whether it must be there."""
+
+    kind: Any
+    info: FieldInfo = FieldInfo()  # noqa: RUF009  never changed
+    marks: tuple[Any, ...] = ()
+    is_required: bool = False
+
+
+def keys_of(kind: Any) -> Mapping[str, Key]:
+    """The keys of a section by their names in the file, or those that name one of several kinds; else none."""
+    for mark in getattr(kind, "__metadata__", ()):
+        if isinstance(mark, OneOf):
+            return {name: Key(one) for name, one in mark.kinds().items()}
+        if isinstance(mark, Converted):
+            return keys_of(mark.kind)
+    kind = bare(kind)
+    is_section = isinstance(kind, type) and issubclass(kind, Section)
+    return _keys(kind) if is_section else {}
+
+
+@cache
+def _keys(kind: Any) -> Mapping[str, Key]:
+    found, hints = dict[str, Key](), get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        marks = getattr(hints[field.name], "__metadata__", ())
+        info = next((m for m in reversed(marks) if isinstance(m, FieldInfo)), FieldInfo())
+        is_required = field.default is MISSING and field.default_factory is MISSING
+        found[info.alias or field.name] = Key(hints[field.name], info, marks, is_required)
+    return dict(sorted(found.items(), key=lambda item: not item[1].is_required))
+
+
+def written_keys(kind: Any) -> Mapping[str, Key]:
+    """The keys as people write them: those of flat fields too, and the files of what may stand in one."""
+    found: dict[str, Key] = {}
+    for name, key in keys_of(kind).items():
+        if Flat in key.marks:
+            found |= written_keys(key.kind)
+        elif not name.startswith("("):
+            found[name] = key
+        if FromFile in key.marks:
+            found[f"{name}_file"] = Key(str)
+    return found
+
+
+def bare(kind: Any) -> Any:
+    """A type without its annotations, and without the None that stands for leaving it out."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kind = get_args(kind)[0]
+    return kind
+
+
+def fault(text: str, *where: str | int) -> InitErrorDetails:
+    """A mistake at a place within what is being validated."""
+    return InitErrorDetails(type=PydanticCustomError("own", "{text}", {"text": text}), loc=where, input=None)
+
+
+def refuse(*faults: InitErrorDetails) -> None:
+    """Raise the mistakes, if there are any."""
+    if faults:
+        raise ValidationError.from_exception_data("configuration", list(faults))
+
+
+def unreadable(name: str, text: str) -> PydanticCustomError:
+    """A file that the configuration names cannot be used; `{file}` in the text stands for it."""
+    return PydanticCustomError("file", "{text}", {"name": name, "text": text})
+
+
+def no_file(name: str) -> PydanticCustomError:
+    """A file that the configuration names is not there."""
+    hint = "" if name.startswith("/") else "; a relative path starts at the folder of this configuration"
+    return unreadable(name, f"there is no file {{file}}{hint}")
+
+
+class Section:
+    """A mapping of known keys; of JUST_ONE, one has to be there, and no second one."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    JUST_ONE: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        inner = {**handler(source)}
+        inner.pop("ref", None)
+        ref = f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"
+        schema = core_schema.with_info_wrap_validator_function(cls._validate, inner, ref=ref)
+        # A reference with metadata is kept, so that the section gets a definition of its own in the JSON Schema.
+        return core_schema.definitions_schema(
+            core_schema.definition_reference_schema(ref, metadata={"section": True}), [schema]
+        )
+
+    @classmethod
+    def _validate(cls, value: Any, handler: Any, info: Any) -> Any:
+        if not isinstance(value, dict):
+            return handler(value)
+        given = _Given(cls, dict(value), info.context)
+        try:
+            made = handler(given.value)
+        except ValidationError as error:
+            given.take_over(error)
+            made = None
+        refuse(*given.faults)
+        return made
+
+
+class _Given:
+    """What stands in the file for a section, as its fields take it, and what is wrong with it."""
+
+    def __init__(self, kind: type[Section], value: dict[str, Any], files: Any) -> None:
+        self.value, self.faults = value, list[InitErrorDetails]()
+        self._places: dict[str, tuple[str, ...] | None] = {}
+        self._files = files
+        self._check_choice(kind.JUST_ONE)
+        for name, key in keys_of(kind).items():
+            if FromFile in key.marks:
+                self._read(name, key.is_required)
+            if Flat in key.marks:
+                value[name] = {n: value.pop(n) for n in written_keys(key.kind) if n in value}
+                self._places[name] = ()
+
+    def _check_choice(self, names: tuple[str, ...]) -> None:
+        given = [f"`{n}:`" for n in names if n in self.value]
+        if len(given) > 1:
+            self.faults.append(fault(f"has {' and '.join(given)}; keep just one of them"))
+        elif names and not given:
+            *others, last = (f"`{n}:`" for n in names)
+            self.faults.append(fault(f"needs {', '.join(others)} or {last}"))
+
+    def _read(self, name: str, is_required: bool) -> None:
+        """Put what stands in the file of a key in its place."""
+        value, file = self.value, f"{name}_file"
+        if is_required or (name in value and file in value):
+            self._check_choice((name, file))
+        self._places[name] = (name,) if name in value else (file,) if file in value else None
+        if file not in value:
+            return
+        given, is_alone = value.pop(file), name not in value
+        try:
+            path = _PATH.validate_python(given)
+            value |= {name: self._files.read(path)} if is_alone else {}
+        except ValidationError as error:
+            self._places[name] = None
+            self.faults += _details(error, lambda _: (file,))
+        except PydanticCustomError as error:
+            self._places[name] = None
+            self.faults.append(InitErrorDetails(type=error, loc=(file,), input=None))
+
+    def take_over(self, error: ValidationError) -> None:
+        """Note what was found wrong, at the places where it stands in the file."""
+        is_refused = bool(self.faults)  # then what else is said of the whole would mislead
+        self.faults += [d for d in _details(error, self._place) if d.get("loc") or not is_refused]
+
+    def _place(self, where: Where) -> Where | None:
+        place = self._places.get(str(where[0]), where[:1]) if where else ()
+        return None if place is None else (*place, *where[1:])
+
+
+def _details(error: ValidationError, place: Callable[[Where], Any]) -> list[InitErrorDetails]:
+    return [
+        InitErrorDetails(type=PydanticCustomError(e["type"], e["msg"], e.get("ctx")), loc=where, input=e["input"])
+        for e in error.errors(include_url=False)
+        if (where := place(e["loc"])) is not None
+    ]
+
+
+class Converted:
+    """Says that the file gives a value as one of `kind`, of which `convert` makes what code is given."""
+
+    def __init__(self, kind: Any, convert: Callable[[Any], Any]) -> None:
+        self.kind, self._convert = kind, convert
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        schema = handler.generate_schema(self.kind)
+        return core_schema.no_info_after_validator_function(self._convert, schema)
+
+
+def _inner(name: str, value: Any) -> Any:
+    return value[name] if isinstance(value, dict) else value
+
+
+class OneOf:
+    """Says that a mapping has just one key of `kinds`, whose value is of that kind; the key itself is left out."""
+
+    def __init__(self, kinds: Callable[[], Mapping[str, Any]]) -> None:
+        self.kinds = kinds
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        choices: dict[Any, core_schema.CoreSchema] = {
+            name: core_schema.no_info_before_validator_function(partial(_inner, name), handler.generate_schema(kind))
+            for name, kind in self.kinds().items()
+        }
+        union = core_schema.tagged_union_schema(choices, discriminator=self._tag)
+        return core_schema.no_info_before_validator_function(self._check, union)
+
+    def _check(self, value: Any) -> Any:
+        names = list(self.kinds())
+        if isinstance(value, tuple(bare(kind) for kind in self.kinds().values())):
+            return value
+        if not isinstance(value, dict):
+            raise PydanticCustomError("dict_type", "must be a mapping")
+        if not value:
+            *others, last = (f"`{n}:`" for n in names)
+            raise ValueError(f"needs {', '.join(others)} or {last}")
+        if len(value) > 1 and not value.keys() - set(names):
+            given = " and ".join(f"`{n}:`" for n in names if n in value)
+            raise ValueError(f"has {given}; keep just one of them")
+        return value
+
+    def _tag(self, value: Any) -> str:
+        if isinstance(value, dict):
+            return str(next((n for n in value if n not in self.kinds()), next(iter(value))))
+        return next(n for n, kind in self.kinds().items() if isinstance(value, bare(kind)))
+
+    def __get_pydantic_json_schema__(self, core: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
+        kinds, choices = self.kinds(), handler(core)
+        found = choices.get("oneOf", [choices])
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                name: {**one, "description": (bare(kinds[name]).__doc__ or "").partition("\n")[0]}
+                for name, one in zip(kinds, found, strict=True)
+            },
+            "oneOf": [{"required": [name]} for name in kinds],
+        }
