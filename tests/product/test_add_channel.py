@@ -1,0 +1,98 @@
+"""A channel costs one declaration: file, errors, schema, reference, sending and `test-alert` follow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import jsonschema
+import pytest
+import yaml
+
+from monitor import cli, notify
+from monitor.conditions.rules import Severity
+from monitor.config import json_schema, load
+from monitor.config.schema import reference
+from monitor.errors import ConfigError
+from monitor.fields import Count, Text
+from monitor.messages.notification import Notification
+from monitor.section import FromFile, key
+from monitor.service.app import receivers
+from tests.config.test_config import MINIMAL
+
+SENT: list[tuple[str, str]] = []
+
+
+class Pager:
+    """Keeps what it is sent."""
+
+    repeat = None
+    give_up_after = 60.0
+
+    def __init__(self, name: str) -> None:
+        self.channel = self.target = name
+
+    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+        SENT.append((self.target, notification.kind))
+
+
+@pytest.fixture(autouse=True)
+def toy() -> Iterator[None]:
+    """The toy channel, for as long as a test runs."""
+
+    @dataclass(frozen=True, slots=True)
+    class PagerConfig(notify.ChannelConfig):
+        """A pager."""
+
+        kind: ClassVar[str] = "pager"
+
+        number: Annotated[Count, key("Number to call.", ge=1)]
+        pin: Annotated[Text, FromFile, key("Pin of the pager.")] = field(default="none", repr=False)
+
+        def receivers(self) -> list[notify.Receiver]:
+            return [Pager(self.name)]
+
+    globals()["PagerConfig"] = PagerConfig
+    SENT.clear()
+    yield
+    del notify._KINDS["pager"]
+
+
+def written(folder: Path, channel: str) -> Path:
+    path = folder / "rankmon.yaml"
+    path.write_text(f"channels: {{night: {channel}}}\n{MINIMAL}    notify: [night]\n", encoding="utf-8")
+    return path
+
+
+def test_it_is_configured_with_a_secret_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "pin").write_text("1234\n", encoding="utf-8")
+    path = written(tmp_path, "{pager: {number: 7, pin_file: pin}}")
+    (made,) = load(path, {}).channels
+    assert (made.name, made.number, made.pin) == ("night", 7, "1234")  # type: ignore[attr-defined]
+    assert "1234" not in repr(made)
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
+
+
+def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, "{pager: {number: 0, pinn: 3}}"), {})
+    assert [p.partition(":1: ")[2] for p in caught.value.problems] == [
+        "channels.night.pager.number: must be at least 1, not 0",
+        "channels.night.pager.pinn: there is no such key; did you mean 'pin'?",
+    ]
+
+
+def test_schema_and_reference_have_its_keys() -> None:
+    assert set(json_schema()["$defs"]["PagerConfig"]["properties"]) == {"number", "pin", "pin_file"}
+    assert "## `channels.NAME.pager`" in reference()
+    assert "| `number` (required) | Number to call. |" in reference()
+
+
+def test_what_is_sent_reaches_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "{pager: {number: 7}}")
+    assert [r.target for r in receivers(load(path, {}).channels)] == ["log", "night"]
+    assert cli.run(["test-alert", "--channel", "night", "-c", str(path)]) == 0
+    assert "night: delivered" in capsys.readouterr().out
+    assert SENT == [("night", "test")]
