@@ -20,7 +20,6 @@ from pydantic import AfterValidator, ValidationInfo
 
 from monitor.errors import Undelivered
 from monitor.fields import Maybe, PositiveDuration, Text
-from monitor.messages.words import plain
 from monitor.notify import ChannelConfig
 from monitor.section import key, no_file, unreadable
 
@@ -217,6 +216,8 @@ def _cut(line: socket.socket) -> None:
 
 def _harmless(said: bytes, path: str, headers: Mapping[str, str]) -> str:
     """What a receiver said, on one line, without what is secret in what it was sent."""
+    from monitor.messages.words import plain  # with its templates, which reading a configuration needs not pay for
+
     text = plain(" ".join(said.decode("utf-8", "replace").split()))
     words = [*re.split(r"[/?&=]", path), *headers.get("Authorization", "").split()[1:]]
     for secret in sorted((w for w in words if len(w) >= LEAST_SECRET), key=len, reverse=True):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from monitor.conditions.rules import Severity
-from monitor.messages.notification import Notification
+if TYPE_CHECKING:
+    from monitor.conditions.rules import Severity
+    from monitor.messages.notification import Notification
 
 log = logging.getLogger("monitor.incidents")
 
