@@ -399,7 +399,7 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()
     bench.live(past, 32, 33.5)
     (stored,) = bench.store.alerts.incidents("search", "firing")
-    command = ["explain-incident", "-c", str(bench.folder / "rankmon.yaml"), stored.incident.id]
+    command = ["explain-incident", "--full", "-c", str(bench.folder / "rankmon.yaml"), stored.incident.id]
     assert cli.run(command) == 0
     said = capsys.readouterr().out
     assert cli.run([*command, "--format", "json"]) == 0
