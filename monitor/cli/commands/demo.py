@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import textwrap
 import threading
@@ -218,17 +219,21 @@ def _print_incidents(app: App, is_served: bool) -> None:
     ends = judged_until(some, app.store)
     for found in some:
         click.echo(f"\nIncident {line(found, ends.get(found.incident.monitor))}")
-        said = text(found, app.config, called=app.called).splitlines()
-        click.echo("\n".join(part for part in said if is_served or not part.startswith(PAGE)))
+        click.echo("\n".join(_lines(text(found, app.config, called=app.called), is_served)))
 
 
 def _show_page(page: dict[str, Any], is_served: bool) -> None:
     """One notification, as the telephone of on-call would show it."""
     kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
-    said = (line for line in page["text"].splitlines() if is_served or not line.startswith(PAGE))
-    lines = [page["title"], "", *said]
+    lines = [page["title"], "", *_lines(page["text"], is_served)]
     framed = [f"  ┃ {part}" for written in lines for part in _wrapped(written)]
     click.echo("\n".join(["", f"  ┏━ {kind} ━━", *framed, "  ┗━━"]))
+
+
+def _lines(message: str, is_served: bool) -> list[str]:
+    """Of a notification; without the page's address where none is served."""
+    found = [part if is_served else re.sub(rf"{PAGE}\S+ *", "", part) for part in message.splitlines()]
+    return [part for part, was in zip(found, message.splitlines(), strict=True) if part or not was]
 
 
 def _wrapped(text: str) -> list[str]:
