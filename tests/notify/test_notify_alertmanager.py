@@ -297,7 +297,7 @@ def stopped(*arguments):
     return post(*arguments)
 
 http.Poster.post = stopped
-receiver = alertmanager.Alertmanager(AlertmanagerConfig("am", (url,), timeout=2), url)
+receiver = alertmanager.Alertmanager(alertmanager.AlertmanagerConfig("am", (url,), timeout=2), url)
 receiver.repeat = 0.05
 sender = Sender(store, Telemetry())
 sender.use([receiver])
