@@ -27,7 +27,6 @@ from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.diagnosing import (
     MOST,
     CapturedPeriod,
-    Detailed,
     Diagnoser,
     FiredCondition,
     capture,
@@ -36,6 +35,7 @@ from monitor.service.diagnosing import (
     first_fired,
     stored_part,
 )
+from monitor.service.reading import RowReader
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
@@ -114,7 +114,7 @@ class Bench:
         (found,) = (s for s in self.store.alerts.incidents("shop", "firing") if s.incident.matter != "data")
         return found
 
-    def open(self, monitor: Monitor) -> Detailed:
+    def open(self, monitor: Monitor) -> RowReader:
         if self.source.source.monitor != monitor:
             self.source.source = Pull(monitor, self.source.source.database)
         return self.source
@@ -659,7 +659,7 @@ class Daemon:
     def wake(self) -> None:
         pass
 
-    def _open(self, monitor: Monitor) -> Detailed:
+    def _open(self, monitor: Monitor) -> RowReader:
         self.opened += 1
         return self.bench.open(monitor)
 
