@@ -75,7 +75,7 @@ def recorded(bench: Bench) -> dict[str, Any]:
     return {
         "events": sorted((t.at, t.rule, t.dimension, t.value, t.was, t.became) for t in steps),
         "verdicts": verdicts.between("search", 0, day(DAYS)),
-        "incidents": [(i.matter, i.state, i.severity, i.closed_at, i.firing) for i in known],
+        "incidents": sorted(((i.matter, i.state, i.severity, i.closed_at, i.firing) for i in known), key=repr),
         "conditions": {n: k for n, k in bench.store.alerts.state("search").conditions.items() if k.condition.since},
         "state": None if newest is None or newest.state is None else hash(json.dumps(newest.state.to_json())),
     }
