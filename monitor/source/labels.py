@@ -38,7 +38,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Sample:
+class Gradable:
     """What measures are computed from.
 
     Attributes:
@@ -67,8 +67,8 @@ class Labels:
         unmatched: microseconds of the events in the time asked for whose item was not logged for their request.
     """
 
-    sample: Sample
-    limited: Mapping[Measure, Sample]
+    sample: Gradable
+    limited: Mapping[Measure, Gradable]
     judged: Ints
     labelled: Bools
     events: Ints
@@ -247,7 +247,7 @@ class Labelling:
 
     def _samples(
         self, usable: GradedRows, pool: JudgedItems | None, is_sampled: Callable[[GradedRows, Any], Bools]
-    ) -> tuple[Sample, dict[Measure, Sample]]:
+    ) -> tuple[Gradable, dict[Measure, Gradable]]:
         """(what measures are computed from, and for those that cannot take all grades what is left to them).
 
         A refused row is counted once, however many measures cannot take it.
@@ -259,14 +259,14 @@ class Labelling:
         common = graded(usable, joint, self.refusals)
         rows = once(common, self.refusals)
         if len(common.grade) == len(usable.grade) and (pool is None or joint.allow(pool.grade).all()):
-            return Sample(rows, is_sampled(usable, pool), pool if self.needs_pool else None), {}
+            return Gradable(rows, is_sampled(usable, pool), pool if self.needs_pool else None), {}
 
         @cache
-        def under(limits: GradeLimits) -> Sample:
+        def under(limits: GradeLimits) -> Gradable:
             kept = usable.where(limits.allow(usable.grade))
             left = None if pool is None else _judged_where(pool, limits.allow(pool.grade))
             sampled = is_sampled(kept, left)
-            return Sample(once(kept, Refusals(self.size)), sampled, left if self.needs_pool else None)
+            return Gradable(once(kept, Refusals(self.size)), sampled, left if self.needs_pool else None)
 
         kernels = dict.fromkeys(m.kernel for m in self.monitor.measures)
         return under(GradeLimits()), {k: under(GradeLimits.of((k,), None)) for k in kernels}

@@ -20,7 +20,7 @@ from monitor.measures.kernels import GradedRankings as Graded
 from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.checks.types import check_columns, check_pairs
 from monitor.source.engine import ColumnTypes, Database, Reader
-from monitor.source.labels import Labelling, Labels, Sample
+from monitor.source.labels import Gradable, Labelling, Labels
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring, ReusedIds, apart
 from monitor.source.requests import Requests
@@ -291,7 +291,7 @@ def has_enum_types(queries: Queries, reader: Reader) -> bool:
     return queries.sql.is_enum(reader, queries.labels.c[recipe.type])
 
 
-def _graded(requests: Requests, sample: Sample) -> Graded:
+def _graded(requests: Requests, sample: Gradable) -> Graded:
     rows = sample.rows
     sampled = ((sample.sampled & (requests.shown[None] > 0)) | requests.is_empty) & requests.is_timed
     rank = rows.position.astype(np.int64)

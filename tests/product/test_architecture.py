@@ -194,3 +194,12 @@ def body_length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of its statements, without signature and docstring."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_public_class_has_its_name_twice() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in MODULES.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module.name)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

@@ -42,14 +42,14 @@ CHECKS = (
 
 
 @dataclass(frozen=True)
-class Assessment:
+class MappingReport:
     """What was looked at, in words, and what is wrong with it."""
 
     looked_at: str
     remarks: tuple[Remark, ...] = ()
 
 
-def assess(monitor: Monitor, database: Database, now: float, newest: float | None) -> Assessment:
+def assess(monitor: Monitor, database: Database, now: float, newest: float | None) -> MappingReport:
     """Look at a sample of the requests whose labels have had their time, and of the events.
 
     Args:
@@ -61,13 +61,13 @@ def assess(monitor: Monitor, database: Database, now: float, newest: float | Non
     pull = Pull(monitor, database, MOST_ROWS)
     try:
         if newest is None and (newest := newest_in(pull, CREDIBLE[0], now)) is None:
-            return Assessment("no requests to look at")
+            return MappingReport("no requests to look at")
         sample = Sample.before(pull, int(newest) + 1, now)
         remarks = tuple(remark for check in CHECKS for remark in check.find(sample))
-        return Assessment(sample.words, remarks)
+        return MappingReport(sample.words, remarks)
     except TooMany:
-        return Assessment("too many rows in a minute to look at")
+        return MappingReport("too many rows in a minute to look at")
     except SourceError as error:
         if error.reason != "timeout":
             raise
-        return Assessment(f"no sample, for it took too long: {error}")
+        return MappingReport(f"no sample, for it took too long: {error}")
