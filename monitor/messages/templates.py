@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from typing import TYPE_CHECKING, Any
 
 from monitor.conditions.evidence import Evidence, SliceFall
 from monitor.conditions.kinds.degraded import Degraded
@@ -15,10 +13,13 @@ from monitor.conditions.rules import COVERAGE, is_beyond
 from monitor.messages.words import between, counted, lasting, named, over_the_last, share_of, shown, utc
 from monitor.types import format_duration
 
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
 
 def render(name: str, **facts: Any) -> list[str]:
     """Lines of a template in `monitor/messages/templates`, empty ones left out."""
-    found = _ENVIRONMENT.get_template(f"{name}.txt").render(**facts)
+    found = _environment().get_template(f"{name}.txt").render(**facts)
     return [line for line in found.split("\n") if line.strip()]
 
 
@@ -30,7 +31,7 @@ def fill(text: str, **facts: Any) -> list[str]:
 
 @cache
 def _compiled(text: str) -> Template:
-    return _ENVIRONMENT.from_string(text)
+    return _environment().from_string(text)
 
 
 def topic(it: Evidence) -> str:
@@ -96,7 +97,10 @@ def _number(value: float | None, digits: str) -> str:
     return "unknown" if value is None else f"{value:{digits}}"
 
 
+@cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # most commands write nothing by a template
+
     found = Environment(
         loader=PackageLoader("monitor.messages"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -125,6 +129,3 @@ def _environment() -> Environment:
         "fill": lambda it, text: "\n\n".join(fill(text, it=it)),
     }
     return found
-
-
-_ENVIRONMENT = _environment()

@@ -80,8 +80,8 @@ def test_retraining_is_asked_for_once_what_asks_has_lasted(
         for at, became, asks in steps
     ]
     stored = [StoredIncident(incident, True, ())]
-    found = SimpleNamespace(incidents=stored, placed=placed, findings={}, until=30 * DAY)
+    found = SimpleNamespace(incidents=stored, placed=placed, evidence={}, until=30 * DAY)
     monitor = replace(watched(), retrain=RetrainRequests(notify=("team",), after=DAY))
     assert _asked(monitor, found) == ({} if asked is None else {incident.id: asked})  # type: ignore[arg-type]
-    found.findings = {p.change: replace(DROP, concurrent=(ConcurrentChange("requests", 2000, 1000),)) for p in placed}
+    found.evidence = {p.change: replace(DROP, concurrent=(ConcurrentChange("requests", 2000, 1000),)) for p in placed}
     assert _asked(monitor, found) == {}, "it may be robots"  # type: ignore[arg-type]
