@@ -511,7 +511,7 @@ class Monitor(Section):
 
     @property
     def shown(self) -> tuple[tuple[Measure, int], ...]:
-        """(measure, window) of every series that is shown: those configured, and what alert rules judge besides."""
+        """(measure, window) of every series that is shown: those configured, and what else alert rules judge."""
         own = [(measure, window) for measure in self.measures for window in self.windows]
         judged = [(rule.measure, rule.window) for rule in self.alerts if rule.measure is not None]
         return tuple(dict.fromkeys([*own, *judged]))
@@ -534,14 +534,14 @@ class Monitor(Section):
         parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
         return _digest([parts, rule.judged, self.judged_definition(rule).id])
 
-    def drift_identity(self, drift: Drift, begun_anew: Sequence[int]) -> str:
+    def drift_identity(self, drift: Drift, resets: Sequence[int]) -> str:
         """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to.
 
         Args:
-            begun_anew: seconds at which somebody had the baseline begin anew.
+            resets: seconds at which somebody reset the baseline.
         """
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarm_budget)
-        return _digest([VERSION, judged, drift.baseline_from, list(begun_anew)])
+        return _digest([VERSION, judged, drift.baseline_from, list(resets)])
 
     @cached_property
     def judged_as(self) -> str:
@@ -557,7 +557,7 @@ class Monitor(Section):
 
 
 TRAFFIC = "traffic"
-"""Name under which traffic partials are stored beside the measures."""
+"""Name under which traffic partials are stored."""
 
 
 @dataclass(frozen=True, slots=True)

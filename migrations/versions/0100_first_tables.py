@@ -155,7 +155,7 @@ conditions = _table(
     _each(sa.BigInteger, "known?"),
 )
 
-judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "anew"))
+judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "restated"))
 
 incidents = _table(
     "incidents",

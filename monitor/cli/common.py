@@ -33,7 +33,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Listing(click.Group):
-    """A group that lists each command with its whole first sentence: click would cut what does not fit beside it."""
+    """A group that lists each command with its whole first sentence: click would cut what does not fit."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -149,7 +149,7 @@ def called(config: Path) -> str:
 
 
 def missing_store(config: Config) -> str:
-    """What there is to say of a store that nobody has made yet; empty if it is there, or no SQLite file."""
+    """What to tell about a store that does not exist yet; empty if it is there, or no SQLite file."""
     url = config.store.url
     if url.get_backend_name() != "sqlite" or not url.database:
         return ""

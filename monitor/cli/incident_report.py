@@ -50,7 +50,7 @@ class Told:
     Attributes:
         fired_at: when it began to fire, seconds.
         document: the diagnosis, or what of it the store knows.
-        missing: why there is no more of it.
+        missing: why the rest is missing.
         restated: how its figures changed since it was taken, see `diagnosis.moved`; None: they did not.
         is_over: it no longer fires, though the incident goes on.
     """

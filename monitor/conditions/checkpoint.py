@@ -42,13 +42,13 @@ class VerdictUpdate:
 
     Attributes:
         verdicts: of the new steps, oldest first.
-        anew: all former ones are undone, except on steps that ended by `kept` and were not judged again.
+        restated: all former ones are undone, except on steps that ended by `kept` and were not judged again.
         kept: seconds; what was judged by then may not be judged again, for its buckets are gone.
     """
 
     checkpoint: VerdictCheckpoint
     verdicts: Sequence[Verdict] = ()
-    anew: bool = False
+    restated: bool = False
     kept: int = 0
 
 

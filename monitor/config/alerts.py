@@ -212,7 +212,7 @@ def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]
 
 
 def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
-    """What lies between 0 and 1 falls by less than 1, if that is given as a difference, and rises to no more."""
+    """What lies between 0 and 1 falls by less than 1, if that is given as a difference, and does not rise above it."""
     if alert.resolve.floor is not None and alert.resolve.floor > 1:
         text = f"{alert.resolve.floor:g} is above 1, the most that {judged} can be; it would never resolve"
         yield ("resolve", "floor"), text

@@ -143,7 +143,7 @@ class _Parts:
             try:
                 return adapter.validate_python(given, context=self._files)
             except ValidationError as error:
-                # What is too short because of what it held that was wrong is told by that.
+                # What is too short only because a wrong part was left out is reported by that part.
                 found = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
             for one in found:
                 self._refuse({**one, "loc": (*where, *one["loc"])}, scope)

@@ -50,7 +50,7 @@ class Report:
     def add_of_file(self, where: Where, name: str, text: str) -> None:
         """Note what is wrong with the file that the value at `where` names; `{file}` in the text stands for it.
 
-        It is told in full, with the variables that it came of. What is one variable, and no full path, stays as it is
+        It is reported in full, with the variables that it came of. What is one variable, and no full path, stays as
         written: somebody may have put the secret itself there.
         """
         path, (written, _) = str(self.file.parent / name), self.written.get(where, ("", ""))

@@ -57,7 +57,7 @@ def _fault(url: URL, password: str | None) -> str | None:
     if "@" in (url.host or "") or (url.password is not None and "@" in (url.database or "")):
         return "the user or password holds an @; write it as %40, or give the password as `password:`"
     if url.password is not None and password is not None:
-        return "holds a password, and there is one beside it; keep just one"
+        return "holds a password, and another is given; keep one"
     if any(word in key.lower() for key in url.query for word in _SHOWN):
         return "holds a password after the ?, where it would be shown; give it as `password:`"
     return _sqlite_fault(url, password) if url.get_backend_name() == "sqlite" else None

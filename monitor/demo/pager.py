@@ -45,6 +45,6 @@ class Pager:
                 show(notification)
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop receiving."""
         self._server.shutdown()
         self._server.server_close()

@@ -260,7 +260,7 @@ class Shop:
         """Write the requests served in [since, until) with all their events, day by day.
 
         ShopEvents at or after `events_until` are left out, for `advance` to write later. Every day is one
-        transaction, and `progress` is told its end. Raises ValueError for naive times. Returns how many
+        transaction, and `progress` gets its end. Raises ValueError for naive times. Returns how many
         requests there are in the interval, whether or not they had been written before.
         """
         events = Interval(-math.inf, math.inf if events_until is None else _epoch(events_until))

@@ -37,7 +37,7 @@ def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tu
         raise ValueError("these steps do not follow those that were judged")
     verdicts: list[Verdict] = []
     known = () if state is None else state.slices
-    for slices, block in hours.blocks(known, (settings.pinned_at, *settings.begun_anew)):
+    for slices, block in hours.blocks(known, (settings.pinned_at, *settings.resets)):
         if not len(block.starts):
             continue
         ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))

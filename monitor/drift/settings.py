@@ -45,7 +45,7 @@ class DriftSettings:
         step: seconds; divides a day.
         budget: false alarms that are tolerated in 90 days, over overall and all slices together.
         pinned_at: seconds; what lies before is no reference.
-        begun_anew: rising seconds from which on the level is another one (a new version, an acknowledged change).
+        resets: rising seconds from which on the level is another one (a new version, an acknowledged change).
         reference, least_reference: seconds of a whole reference, and from which on verdicts begin.
         counts_unlabelled: whether a request without a label counts 0; else it is in no measure.
     """
@@ -53,7 +53,7 @@ class DriftSettings:
     step: int = HOUR
     budget: float = 1.0
     pinned_at: int = 0
-    begun_anew: tuple[int, ...] = ()
+    resets: tuple[int, ...] = ()
     reference: int = c.REFERENCE_DAYS * DAY
     least_reference: int = c.LEAST_REFERENCE_DAYS * DAY
     counts_unlabelled: bool = True
@@ -90,9 +90,9 @@ class DriftSettings:
 
     def pin(self, start: int) -> int:
         """The last moment by `start`, seconds, at which what went before was left behind; 0 if there is none."""
-        if not self.begun_anew:
+        if not self.resets:
             return self.pinned_at if self.pinned_at <= start else 0
-        return max((at for at in (self.pinned_at, *self.begun_anew) if at <= start), default=0)
+        return max((at for at in (self.pinned_at, *self.resets) if at <= start), default=0)
 
     def thresholds(self, judged: Bools) -> EvidenceThreshold:
         """The threshold of each unit, by which (U,) those that are judged keep the budget; overall is the first."""

@@ -183,8 +183,9 @@ class VerdictConditions:
             return Beginning(known.until, known.conditions, VerdictUpdate(known, (), True, known.until))
         is_same = known is not None and known.series == self.series
         start = max(rolled_up, known.until if known is not None and is_same else 0)
-        anew = VerdictCheckpoint(self.identity, -(-start // self.step) * self.step, None, self.series)
-        return Beginning(anew.until, {}, VerdictUpdate(anew, (), True, max(start, 0 if known is None else known.until)))
+        oldest = VerdictCheckpoint(self.identity, -(-start // self.step) * self.step, None, self.series)
+        kept = max(start, 0 if known is None else known.until)
+        return Beginning(oldest.until, {}, VerdictUpdate(oldest, (), True, kept))
 
     def identity_until(self, until: int) -> str:
         """Of all that decides what comes of steps that end by then: a later reset is none of it."""
@@ -195,7 +196,7 @@ class VerdictConditions:
         for reset in self.resets:
             if identity == self._identity_with(other for other in self.resets if other is not reset):
                 note = f": {reset.note}" if reset.note else ""
-                return f"its baseline was begun anew at {utc(reset.since)} by {reset.author}{note}"
+                return f"its baseline was reset at {utc(reset.since)} by {reset.author}{note}"
         return CHANGED
 
     def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
@@ -227,7 +228,7 @@ class VerdictConditions:
             found += verdicts
         after, changes = follow_verdicts(self.drift, self.step, found, begin.conditions, self._ahead)
         checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)
-        update = VerdictUpdate(checkpoint, found, begin.verdicts.anew, begin.verdicts.kept)
+        update = VerdictUpdate(checkpoint, found, begin.verdicts.restated, begin.verdicts.kept)
         return after, {seen.change: seen for seen in changes}, update
 
     @property
@@ -263,7 +264,7 @@ class VerdictConditions:
         """What is stored from `since` on."""
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
         known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
-        known += [] if update.anew else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
+        known += [] if update.restated else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
         version = version_slice(monitor)
         return Observations(
             self.drift,
@@ -290,4 +291,4 @@ def _last_of(name: ConditionName, past: FinalHours, update: VerdictUpdate, until
     if kind is None or not issubclass(kind, DataEvidence):
         return until
     known = next((v for v in reversed(update.verdicts) if v.end <= until.end and kind.holds(v)), None)
-    return known or (None if update.anew else past.newest(name[0])) or until
+    return known or (None if update.restated else past.newest(name[0])) or until

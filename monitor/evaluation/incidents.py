@@ -21,7 +21,7 @@ RESTATED = "the data that it rested on were read again and say otherwise"
 
 @dataclass(frozen=True)
 class IncidentUpdate:
-    """What evaluation comes to, before anybody is notified.
+    """The result of evaluation, before anybody is notified.
 
     Attributes:
         incidents: those that were open, as they are now, and new ones.
@@ -162,7 +162,7 @@ def ended(stored: StoredIncident, end: int) -> list[Placed]:
     return [Placed(change, stored.incident.id) for change in changes]
 
 
-# ---- what there is to say of them --------------------------------------------------------------------------------
+# ---- their evidence --------------------------------------------------------------------------------
 
 
 def described(

@@ -1,7 +1,7 @@
-"""Back-tests: what rankmon would have found in a stored past, beside what plain thresholds would have.
+"""Back-tests: what rankmon would have found in a stored past, and what plain thresholds would have.
 
 It is judged by the daemon's own code, over the same final buckets and in the same order; nothing is stored, and nobody
-is told. What lies before the span is judged too, for baselines rest on it, but not reported.
+is reported. What lies before the span is judged too, for baselines rest on it, but not reported.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
         what = f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d"
         yield _method(monitor, "drift", what, mine, span, has_verdicts)
     if gone := [c for c in placed if is_grave_on_data(c.name[0])]:
-        yield _method(monitor, "labels gone", "broken data of which on-call is told, after a day", gone, span)
+        yield _method(monitor, "labels gone", "broken data that page on-call after a day", gone, span)
     for rule in monitor.alerts:
         mine = [c for c in placed if c.name[0] == rule.name]
         yield _method(monitor, f"rule {rule.name}", _says(rule), mine, span, judged_until[rule.name] > span[0])

@@ -83,7 +83,7 @@ def in_the_way(
         last: the newest request of the monitor.
         end: of the last window that was judged, seconds.
         opened: the incidents that are open now.
-        accepted: where somebody had the baseline begin anew.
+        accepted: where somebody reset the baseline.
     """
     current = opened.get("quality")
     if current is None or not asks(current):

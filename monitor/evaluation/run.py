@@ -1,4 +1,4 @@
-"""The fold at work: loads the checkpoint and the hours, and stores what evaluating them comes to.
+"""The fold at work: loads the checkpoint and the hours, and stores the results.
 
 What is decided rests on what is stored alone: buckets that came one by one from a daemon give the same as all at once
 from a backfill. Whether somebody is notified depends on `now` as well.
@@ -41,7 +41,7 @@ from monitor.types import OVERALL, Definition, Drift, Judgments, Monitor
 
 log = logging.getLogger(__name__)
 
-REMOVED = "the monitor is configured no more"
+REMOVED = "the monitor is no longer configured"
 
 MAX_WINDOWS = 1000
 """Windows that are evaluated and stored at once: of 1h they are six weeks, and take less than a second or two."""
@@ -137,7 +137,7 @@ def drift_of(monitor: Monitor) -> Drift:
 
 
 def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
-    """Where somebody had the baseline begin anew, oldest first; not what the configuration leaves out."""
+    """Where somebody reset the baseline, oldest first; not what the configuration leaves out."""
     if monitor.drift is None:
         return []
     least = monitor.drift.baseline_from or 0
@@ -200,8 +200,8 @@ def judge(
 
 def _both(first: Judgement, then: Judgement) -> Judgement:
     known = {s.incident.id: s for s in (*first.incidents, *then.incidents)}
-    notices, is_anew = [*first.notices, *then.notices], first.anew or then.anew
-    return replace(then, incidents=list(known.values()), notices=notices, anew=is_anew)
+    notices, is_restated = [*first.notices, *then.notices], first.restated or then.restated
+    return replace(then, incidents=list(known.values()), notices=notices, restated=is_restated)
 
 
 def _judged(
@@ -221,14 +221,14 @@ def _judged(
         return None, True
     # Windows that have not ended were evaluated by a clock that ran ahead.
     since = None if known.until is None or went_back else bucket_of(known.until, monitor.bucket)
-    state = replace(known, until=since, anew=known.anew or since is None)
+    state = replace(known, until=since, restated=known.restated or since is None)
     if not (monitor.alerts or monitor.drift or state.conditions or state.open):
         return None, True
-    settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if state.anew else since or 0, now)
+    settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if state.restated else since or 0, now)
     if settled is None and since is None:
         return None, True
     end = max(settled or 0, since or 0)
-    until = end if state.anew else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
+    until = end if state.restated else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
     if until < end:  # what does not arrive now says nothing of then
         arrived, telling = None, replace(telling, is_current=False)
     past = StoredHours(monitor, store, is_over)
@@ -244,17 +244,17 @@ def _evaluated(
     store: Store,
     look: tuple[float, Arrived | None],
 ) -> IncidentUpdate:
-    """What folding to `until` comes to, from the newest checkpoint or, where the past is another one, the oldest."""
+    """The result of folding to `until`, from the newest checkpoint or, where the past is another one, the oldest."""
     resets = resets_of(monitor, store)
     arrivals = _arrivals(monitor, state, until, *look)
-    if not state.anew:
+    if not state.restated:
         checkpoint, known_from = _newest(monitor, state, store), [(0, reset) for reset in resets]
     else:
         seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
         checkpoint = Checkpoint(None, seen)
         known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
     after, events = evaluate(checkpoint, past, partial(conditions_of, monitor, arrivals), known_from, until)
-    if not state.anew:
+    if not state.restated:
         return derived(monitor, state, after, events)
     recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=100_000)}
     rolled_up = store.retention.rolled_up(monitor.traffic, 0, until)
@@ -272,7 +272,7 @@ def _arrivals(
         return []
     stored = state.open.get("data")
     incident, findings = (stored.incident, stored.findings) if stored is not None else (None, ())
-    return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.anew)]
+    return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.restated)]
 
 
 def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
@@ -320,7 +320,7 @@ def _known_from(
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What evaluating a past comes to.
+    """The result of evaluating a past.
 
     Attributes:
         until: end of the last window that was evaluated, seconds.
@@ -386,7 +386,7 @@ class BaselineStatus:
     """Where the verdicts on a monitor stand.
 
     Attributes:
-        resets: moments at which somebody had the baseline begin anew, oldest first.
+        resets: moments at which somebody reset the baseline, oldest first.
         state, verdict: the newest; None if there is nothing final yet.
     """
 
@@ -426,7 +426,7 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
 
 
 def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
-    """Close the incidents of a monitor that is configured no more, and say so to those who were told of them."""
+    """Close the incidents of a monitor that is no longer configured, and say so to those who were told of them."""
     state = store.alerts.state(monitor)
     if not state.open or state.until is None:
         return

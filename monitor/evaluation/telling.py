@@ -1,4 +1,4 @@
-"""Who is told of what has changed, and in what words; and what is kept of it."""
+"""Who is notified of what has changed, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def tell(
         if kind is not None:
             notices += _notices(kind, stored, update, store, telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
-    # Whoever is asked to retrain must be able to see why: of what is open everybody is told by now if they may be.
+    # Whoever is asked to retrain must be able to see why: of what is open everybody was notified by now if they may be.
     retrain = due(monitor, state.retrain, end, opened, resets) if may_page else None
     steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
         asked = replace(_asking(update, steps, opened["quality"], store, telling), key=key(retrain.key))
         notices += [(target, asked) for target in _targets(monitor.retrain.notify, telling)]
-    nothing_new = end == state.until and not (update.placed or notices or retrain or state.anew)
+    nothing_new = end == state.until and not (update.placed or notices or retrain or state.restated)
     if nothing_new and set(update.checkpoint.conditions) == set(state.conditions):
         return None
     return Judgement(
@@ -73,7 +73,7 @@ def tell(
         update.checkpoint.conditions,
         incidents,
         update.removed,
-        state.anew,
+        state.restated,
         steps,
         notices,
         retrain,
@@ -85,7 +85,7 @@ def tell(
 
 
 def _longest_wait(monitor: Monitor) -> int:
-    """Seconds after a window's end in which a daemon that runs all the time comes to judge it, at the latest.
+    """Seconds after a window's end in which a daemon that runs all the time judges it, at the latest.
 
     It reads as far back as `lookback`; what it reads is final when its labels have had their time, or after a timeout.
     """
@@ -97,7 +97,7 @@ def _kind(
 ) -> Kind | None:
     """What is to be told of an incident, if anything.
 
-    That it has got worse is told like a beginning: only of what is so now. Until then it counts as not told.
+    That it got worse is notified like a beginning: only of what is so now. Until then it counts as not notified.
     """
     incident = stored.incident
     if not stored.told:
@@ -166,7 +166,7 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
 
 
 def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
-    """Who is told of an incident: of broken data their owners, and where those stay broken the model's as well."""
+    """Who is notified of an incident: of broken data their owners, and where those stay broken the model's as well."""
     owners = () if monitor.drift is None else monitor.drift.data_channels
     if incident.matter == "quality" or not owners:
         return monitor.notify
@@ -208,7 +208,7 @@ def _asking(
     about, new = _about(update.monitor, telling, last), update.events.verdicts
     asked = notification("retrain", about, current.incident, current.findings, number)
     unsaved = UnsavedEvaluation(
-        steps, update.since if update.state.anew else math.inf, () if new is None else new.verdicts
+        steps, update.since if update.state.restated else math.inf, () if new is None else new.verdicts
     )
     return replace(asked, evidence=evidence(update.monitor, current, update.end, unsaved, store))
 

@@ -108,7 +108,7 @@ class Poster:
         line = _reach(self._addresses(connection.host, connection.port, until), until)
         if trust is not None:
             line = trust.wrap_socket(line, server_hostname=connection.host, do_handshake_on_connect=False)
-        # A time limit of the socket's own begins anew with every byte that drips in.
+        # A time limit of the socket's own starts again with every byte that drips in.
         watch = threading.Timer(until - time.monotonic(), _cut, [line])
         watch.daemon = True
         watch.start()

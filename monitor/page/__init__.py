@@ -1,7 +1,7 @@
 """The page: what the board holds, as HTML with its charts. No request touches a database, and nothing runs in it.
 
 It does not reload by itself: that would close what a reader has opened and move the focus. It says how old it is
-instead, beside a link to load it anew.
+instead, with a link to refresh it.
 """
 
 from monitor.page.pages import PageSource, render, render_monitor

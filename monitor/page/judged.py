@@ -1,4 +1,4 @@
-"""The verdicts of the recent past as a figure: what was observed beside what was expected of the same hours."""
+"""The verdicts of the recent past as a figure: what was observed and what was expected of the same hours."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _ranks(request: Ints, value: Floats, tiebreak: Texts | None) -> Ints:
 
 
 def counted(sizes: Ints) -> Ints:
-    """0, 1 ... anew in each of the groups, which follow each other: 0, 1, 0, 1, 2 for sizes of 2, 0 and 3."""
+    """0, 1 ... in each of the groups, which follow each other: 0, 1, 0, 1, 2 for sizes of 2, 0 and 3."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 

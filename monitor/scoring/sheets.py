@@ -131,7 +131,7 @@ class FileColumn:
 class Sheet:
     """A file of `size` rows: `names` of all its columns, and those that may be of use.
 
-    `lines` gives (line number, content) of each row anew; None where there are no lines.
+    `lines` gives (line number, content) of each row, from the start; None where there are no lines.
     """
 
     path: Path

@@ -3,7 +3,7 @@
 Requests of one hour move together, so a mean's error is taken from the spread of its hours. Of few hours that says too
 little, and of a single one nothing: all of it is off by the same, and the sum of what its requests are off the mean is
 none. So no interval is taken to be narrower than what single requests alone would make it, with what hours bring
-beside, as all of both versions' hours show it: the variance between hours, by moments as DerSimonian and Laird (1986)
+too, as all of both versions' hours show it: the variance between hours, by moments as DerSimonian and Laird (1986)
 have it between trials. In an hour in which both versions served, they share it.
 """
 

@@ -132,7 +132,7 @@ class App:
             runner.refresh_snapshot(self.clock.now())
 
     def start(self) -> None:
-        """Serve at once; beside that, show what is stored, then schedule. Raises Unserved if the port is taken."""
+        """Serve at once; show what is stored, then schedule. Raises Unserved if the port is taken."""
         self.web.start()
         self.scheduler.start()
         self.sender.start()
@@ -201,7 +201,7 @@ class App:
         for database in self._databases_in_use():
             database.close()
         if self._store_is_ready:
-            with suppress(StoreError):  # others see later that it runs no more
+            with suppress(StoreError):  # others see later that it stopped
                 self.store.leave()
         self.store.close()
 

@@ -42,7 +42,7 @@ class PeriodicTask:
         self._awake.set()
 
     def end(self) -> None:
-        """Call it no more; `join` waits for the call under way."""
+        """Stop calling it; `join` waits for the call under way."""
         self.is_stopped = True
         self._awake.set()
 

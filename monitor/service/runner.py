@@ -219,7 +219,7 @@ class Runner:
                 leaves_off=lambda: self._is_late(began),
             )
         if judgement is not None:
-            self._publisher.note(Outdated.WINDOWS | (Outdated.PAST if judgement.anew else Outdated.NOTHING))
+            self._publisher.note(Outdated.WINDOWS | (Outdated.PAST if judgement.restated else Outdated.NOTHING))
             if judgement.notices:
                 self._notifier.wake()
         return self._election.taken(lease)

@@ -116,7 +116,7 @@ class JobScheduler:
         threading.Thread(target=self._watch_the_clock, name="clock", daemon=True).start()
 
     def stop(self) -> None:
-        """Fire no more, and wait for what is running."""
+        """Stop firing, and wait for what is running."""
         self._ended.set()
         if self._scheduler.running:
             # Waiting in there would hold a lock that a job needs when it asks for a retry.
@@ -145,7 +145,7 @@ class JobScheduler:
         )
 
     def remove(self, name: str) -> None:
-        """Run it no more."""
+        """Stop running it."""
         with suppress(JobLookupError):
             self._scheduler.remove_job(_id(name))
 

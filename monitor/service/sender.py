@@ -177,7 +177,7 @@ class Sender:
                 self.wake()
 
     def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
-        """What waits for a receiver that is no more goes to its channel's others; without any it is given up."""
+        """What waits for a receiver that is gone goes to its channel's others; without any it is given up."""
         now = self._clock()
         for target, newest_at in self._store.outbox.strangers([r.target for r in receivers]).items():
             channel = target.split(" ")[0]

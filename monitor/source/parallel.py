@@ -29,7 +29,7 @@ MARGINS = 4
 class ParallelReader:
     """Reads long stretches in pieces, by two transactions at once; by `max_concurrent: 1` it never does.
 
-    How long a stretch is going to take it knows from the one before; the first is read in two pieces. No more
+    How long a stretch is going to take it knows from the one before; the first is read in two pieces. Not more
     transactions are open at the same time than the source allows: a piece that has no turn yet waits for it. What is
     known to be read row by row is read in one part, for pieces would take hardly less time.
     """

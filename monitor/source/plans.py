@@ -59,7 +59,7 @@ def gone_through(monitor: Monitor, database: Database, statements: Sequence[str]
     Nothing is said of other databases, nor of those that speak as PostgreSQL does and have no such EXPLAIN or catalog;
     nor of tables that have no part in the times, such as those of judgments and those that a `select:` looks up.
 
-    The planner is kept from reading whole tables where anything else serves, so that what is told is no choice of its
+    The planner is kept from reading whole tables where anything else serves, so that the report is no choice of its
     own: neither an index nor a partition can be used for the times that are asked for.
 
     Args:

@@ -143,7 +143,7 @@ class Pull:
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
         """The readings of [since, until), of the buckets in which ids come again each by itself, and their labels.
 
-        These ids may be other requests in other buckets; so whatever is read at once, it is told as of one bucket.
+        These ids may be other requests in other buckets; so whatever is read at once, they are reported for one bucket.
         """
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
     @property
     def compared(self) -> str:
-        """The column by which it is told whether values differ."""
+        """The column that tells whether values differ."""
         return self.exact or self.value
 
 

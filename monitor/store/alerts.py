@@ -73,13 +73,13 @@ class AlertState:
 
     Attributes:
         until: end of the last window that was judged, seconds; None if none was.
-        anew: whether older buckets were stored since.
+        restated: whether older buckets were stored since.
         open: the incidents that are open, at most one of each matter.
         retrain: the newest request to retrain.
     """
 
     until: int | None = None
-    anew: bool = False
+    restated: bool = False
     conditions: Mapping[ConditionName, StoredCondition] = field(default_factory=dict)
     open: Mapping[Matter, StoredIncident] = field(default_factory=dict)
     retrain: Retrain | None = None
@@ -131,7 +131,7 @@ class Judgement:
         conditions: all there are now.
         incidents: new and changed ones.
         removed: ids of unannounced incidents that better data have undone.
-        anew: the past was judged again: these transitions take the place of the former ones of the same incidents.
+        restated: the past was judged again: these transitions take the place of the former ones of the same incidents.
         notices: (target, notification) to be sent.
         drift: what the verdicts came to; None if there is nothing new.
         has_drift: whether the monitor is judged without thresholds; if not, former verdicts are undone.
@@ -144,7 +144,7 @@ class Judgement:
     conditions: Mapping[ConditionName, StoredCondition]
     incidents: Sequence[StoredIncident] = ()
     removed: Sequence[str] = ()
-    anew: bool = False
+    restated: bool = False
     transitions: Sequence[Transition] = ()
     notices: Sequence[tuple[str, Notification]] = ()
     retrain: Retrain | None = None
@@ -171,7 +171,7 @@ class Alerts(Connected):
             asked = next(iter(self.rows(_RETRAINED, monitor=monitor)), None)
         return AlertState(
             until=None if row is None else row.until,
-            anew=row is not None and bool(row.anew),
+            restated=row is not None and bool(row.restated),
             conditions=found,
             open={s.incident.matter: s for s in self.incidents(monitor, "firing")},
             retrain=None if asked is None else Retrain(asked.key, asked.incident, asked.asked_at),
@@ -180,8 +180,8 @@ class Alerts(Connected):
     def save(self, lease: Lease, judgement: Judgement, now: float) -> None:
         """Store a judgement and the notifications that tell of it. Raises LeaseLost, StoreError."""
         with self._leases.fenced(lease) as connection:
-            row = {"monitor": judgement.monitor, "until": judgement.until, "anew": False}
-            connection.execute(upserted(self.dialect, judged, row, ("until", "anew")))
+            row = {"monitor": judgement.monitor, "until": judgement.until, "restated": False}
+            connection.execute(upserted(self.dialect, judged, row, ("until", "restated")))
             self._replace_conditions(connection, judgement)
             self._put_incidents(connection, judgement)
             self._clear_transitions(connection, judgement)
@@ -207,7 +207,7 @@ class Alerts(Connected):
             connection.execute(conditions.insert(), rows)
 
     def _clear_transitions(self, connection: sa.Connection, judgement: Judgement) -> None:
-        if judgement.anew:
+        if judgement.restated:
             found = (s.incident.id for s in judgement.incidents if s.incident.id not in judgement.undone)
             replaced = [*judgement.removed, *found]
             some = sa.or_(transitions.c.incident.is_(None), transitions.c.incident.in_(replaced))

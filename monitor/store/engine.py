@@ -225,7 +225,7 @@ def _watch(engine: sa.Engine, path: str) -> None:
     """Have the engine notice that its file was moved away or replaced.
 
     An open connection would go on with the file that was there before, and a new one would make an empty file, or take
-    the other file together with what the former one has left in its log beside it.
+    the other file together with what the former one has left in its log.
     """
     known: list[tuple[int, int]] = []
 

@@ -161,8 +161,8 @@ conditions = _table(
 )
 """Where each alert rule stands on each slice; `identity` is of the rule and the series that it judges."""
 
-judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "anew"))
-"""Until where the rules of a monitor were applied; `anew` if older buckets were stored since."""
+judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "restated"))
+"""Until where the rules of a monitor were applied; `restated` if older buckets were stored since."""
 
 incidents = _table(
     "incidents",

@@ -397,4 +397,4 @@ def _judge_again(connection: sa.Connection, monitor: str, stored: set[int]) -> N
     """Have the alert rules look again at a past that was other than it is now."""
     if stored:
         past = judged.update().where(judged.c.monitor == monitor, judged.c.until > min(stored))
-        connection.execute(past.values(anew=True))
+        connection.execute(past.values(restated=True))

@@ -181,7 +181,7 @@ def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpd
     """Store verdicts as part of a transaction."""
     of_it = verdicts.c.monitor == monitor
     starts = [verdict.end for verdict in found.verdicts]
-    if found.anew:
+    if found.restated:
         connection.execute(verdicts.delete().where(of_it, verdicts.c.at > found.kept))
     if starts:
         connection.execute(verdicts.delete().where(of_it, verdicts.c.at >= starts[0]))

@@ -44,7 +44,7 @@ class Door:
         self._open[connection] = None
 
     def let_out(self, connection: HttpConnection) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         self._open.pop(connection, None)
 
 

@@ -34,7 +34,7 @@ class SiteSource(PageSource, Protocol):
         """Empty, or what is still missing."""
 
     def reload(self) -> list[str]:
-        """Load the configuration anew; the problems."""
+        """Reload the configuration; the problems."""
 
 
 def create_site(served: SiteSource, access: Access) -> Starlette:

@@ -248,7 +248,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
     assert bench.run("incidents", "ack", opened.incident.id, "--new-baseline", "--by", "ada", "--note", "v3") == 0
     put(bench.store, bench.monitor, of(day(33.5), day(34)))
     for _ in range(2):
-        assert bench.store.alerts.state("search").anew, "what was read again is judged anew"
+        assert bench.store.alerts.state("search").restated, "what was read again is judged again"
         bench.judge(day(34))
         (closed,) = bench.store.alerts.incidents()
         assert (closed.incident.id, closed.incident.state) == (opened.incident.id, "withdrawn")
@@ -256,9 +256,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
         assert next(f.judged for f in closed.findings) == "ndcg(empty=zero)@10"
         capsys.readouterr()
         assert bench.run("incidents", "show", opened.incident.id) == 0
-        assert re.search(
-            r"Withdrawn, not recovered: its baseline was begun anew at .* by ada: v3", capsys.readouterr().out
-        )
+        assert re.search(r"Withdrawn, not recovered: its baseline was reset at .* by ada: v3", capsys.readouterr().out)
         put(bench.store, bench.monitor, of(day(20), day(21)))
     bench.judge(day(34))
     bench.live(38)

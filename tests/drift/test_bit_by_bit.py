@@ -36,7 +36,7 @@ def troubled(seed: int) -> tuple[DriftSettings, Hours]:
         sorted(START + int(rng.uniform(16, days) * DAY) // step * step for _ in range(int(rng.integers(0, 3))))
     )
     fields = (getattr(rows, name) for name in rows.__dataclass_fields__ if name not in ("starts", "slices"))
-    settings = DriftSettings(step=step, begun_anew=anew, counts_unlabelled=counts)
+    settings = DriftSettings(step=step, resets=anew, counts_unlabelled=counts)
     return settings, Hours(rows.starts[kept], rows.slices, *(f[kept] for f in fields))
 
 

@@ -204,7 +204,7 @@ def test_slices_with_next_to_no_labels_shift_no_mix() -> None:
 
 
 def test_a_new_level_with_fewer_labels_is_judged_after_two_days() -> None:
-    settings = replace(SETTINGS, begun_anew=(day(31.5),))
+    settings = replace(SETTINGS, resets=(day(31.5),))
     found = verdicts(few(45).since(31.5, coverage=0.4).draw(counts_unlabelled=False), settings)
     assert kinds(on(found, 31.5, 34.0)) == {"not_enough_data"}
     assert kinds(on(found, 34.0)) == {"healthy"}
@@ -249,7 +249,7 @@ def test_a_slice_with_fewer_labels_for_good_is_judged_by_them() -> None:
 
 
 def test_requests_are_told_by_hour_while_a_new_level_is_learnt_and_of_slices_that_never_had_a_label() -> None:
-    settings = replace(SETTINGS, begun_anew=(day(33.0),))
+    settings = replace(SETTINGS, resets=(day(33.0),))
     past = few(45).since(0, coverage=0.0, slices=[2])
     by_day = np.where(past.starts % DAY // HOUR < 12, 1.0, 0.4)
     hours = shaped(past, by_day).draw(counts_unlabelled=False)

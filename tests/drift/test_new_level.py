@@ -14,7 +14,7 @@ from monitor.messages.words import utc
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 BEGAN = START + 33 * DAY + 5 * HOUR
-ANEW = DriftSettings(begun_anew=(BEGAN,))
+ANEW = DriftSettings(resets=(BEGAN,))
 LOWER = Ranking.of(60, peak=900).since(33.2, mean=0.9)
 
 
@@ -36,7 +36,7 @@ def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
 @pytest.mark.parametrize("hour", [0, 1, 12, 23])
 def test_what_a_new_level_lacks_never_promises_a_verdict_before_it_comes(hour: int) -> None:
     began = START + 33 * DAY + hour * HOUR
-    found = [v for v in verdicts(Ranking.of(38, peak=900).draw(), DriftSettings(begun_anew=(began,))) if v.end > began]
+    found = [v for v in verdicts(Ranking.of(38, peak=900).draw(), DriftSettings(resets=(began,))) if v.end > began]
     first = next(v.end for v in found if v.kind == "healthy") - HOUR
     waiting = [v for v in found if v.end <= first]
     assert {v.lacks.partition("so until ")[2] for v in waiting[:-1]} == {f"{utc(first)} at least"}
@@ -105,7 +105,7 @@ def test_a_whole_reference_takes_its_place() -> None:
 
 def test_several_beginnings_follow_each_other() -> None:
     twice = LOWER.since(45, mean=1.2)
-    settings = DriftSettings(begun_anew=(BEGAN, START + 45 * DAY))
+    settings = DriftSettings(resets=(BEGAN, START + 45 * DAY))
     found = verdicts(twice.draw(), settings)
     assert kinds(on(found, 36, 45)) == {"healthy"}
     assert kinds(on(found, 45, 47)) == {"not_enough_data"}
@@ -113,7 +113,7 @@ def test_several_beginnings_follow_each_other() -> None:
 
 
 def test_without_a_baseline_nothing_is_kept() -> None:
-    found = verdicts(Ranking.of(40).draw(), DriftSettings(begun_anew=(START + 5 * DAY,)))
+    found = verdicts(Ranking.of(40).draw(), DriftSettings(resets=(START + 5 * DAY,)))
     assert kinds(on(found, 0, 19)) == {"not_enough_data"}
     assert found[-1].kind == "healthy"
 
@@ -149,7 +149,7 @@ def test_days_of_zeros_are_no_new_level() -> None:
 
 
 def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
-    anew = DriftSettings(begun_anew=(START + 31 * DAY,))
+    anew = DriftSettings(resets=(START + 31 * DAY,))
     found = verdicts(Ranking.of(40, peak=900).since(31.1, 33.4, coverage=0.0).draw(), anew)
     assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
     assert kinds(on(found, 33.6, 36)) == {"not_enough_data"}
@@ -164,20 +164,20 @@ def test_labels_that_have_become_fewer_slowly_settle_too() -> None:
     slow = Ranking.of(215, peak=900)
     for day in range(30, 200):
         slow = slow.since(day, coverage=0.9974, mean=1 / 0.9974)
-    anew = DriftSettings(begun_anew=(START + 210 * DAY,))
+    anew = DriftSettings(resets=(START + 210 * DAY,))
     found = verdicts(slow.since(210, coverage=0.7).draw(), anew)
     assert kinds(on(found, 20, 210)) == {"healthy"}
     assert kinds(on(found, 212)) == {"healthy"}
 
 
 def test_a_slice_whose_labels_are_lost_stays_so() -> None:
-    anew = DriftSettings(begun_anew=(START + 34 * DAY,))
+    anew = DriftSettings(resets=(START + 34 * DAY,))
     found = verdicts(Ranking.of(40, 4, 2000.0).since(32, 38, coverage=0.0, slices=[1]).draw(), anew)
     assert kinds(on(found, 33.2, 38)) == {"slice_labels_collapsed"}
 
 
 def test_a_broken_day_before_a_gap_is_no_level_either() -> None:
-    anew = DriftSettings(begun_anew=(START + 31 * DAY,))
+    anew = DriftSettings(resets=(START + 31 * DAY,))
     past = Ranking.of(45, peak=900).since(31, 31 + 20 / 24, coverage=0.0).since(31 + 20 / 24, 32, coverage=0.6).draw()
     before, state = judge(anew, None, past.rows(0, 32 * 24))
     after, _ = judge(anew, state, past.rows(37 * 24, len(past.starts)))

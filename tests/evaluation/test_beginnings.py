@@ -115,7 +115,7 @@ def test_a_withdrawal_says_that_the_baseline_was_begun_anew_and_by_whom(bench: B
     begin(bench, 33)
     bench.judge(day(31.75))
     (said,) = [notice for _, notice in bench.notices if notice.kind == "withdrawn"]
-    assert "its baseline was begun anew at " in said.full_text
+    assert "its baseline was reset at " in said.full_text
     assert "by ann: new layout" in said.full_text
 
 
@@ -126,7 +126,7 @@ def test_a_withdrawal_for_another_reason_blames_no_beginning(bench: Bench) -> No
     bench.monitor = replace(bench.monitor, drift=replace(bench.drift, baseline_from=day(31)))
     bench.judge(day(32))
     (said,) = [notice for _, notice in bench.notices if notice.kind == "withdrawn"]
-    assert "begun anew" not in said.full_text
+    assert "was reset" not in said.full_text
 
 
 # ---- in replay -------------------------------------------------------------------------------------------------------

@@ -167,8 +167,8 @@ def test_judging_anew_changes_nothing(front_pages: str, store: Store) -> None:
         source, now = pull(monitor, front_pages), LAST + 2 * DAY
         for _ in run_backfill(monitor, now, (FIRST, LAST), source, store, lease, BatchSize(), again=True):
             pass
-        assert store.alerts.state("hn").anew
+        assert store.alerts.state("hn").restated
         judge(monitor, now, store, lease, Telling())
-        assert not store.alerts.state("hn").anew
+        assert not store.alerts.state("hn").restated
         assert judge(monitor, now, store, lease, Telling()) is None
     assert (history(store), [s.incident for s in store.alerts.incidents()]) == before

@@ -109,7 +109,7 @@ def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, re
     eventually(lambda: "withdrawn" in kinds(receiver))
     gone = next(g.document for g in receiver.taken if g.document["kind"] == "withdrawn")
     assert (gone["monitor"], gone["labels"]) == ("shop", {"team": "search"})
-    assert "configured no more" in gone["text"]
+    assert "no longer configured" in gone["text"]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -107,8 +107,8 @@ def _try_to_fill(
 def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False, force: bool = False) -> int:
     """Backfill one monitor with a progress bar on standard error; how many buckets were stored.
 
-    What its alert rules make of it is recorded. Nobody is told of what opens or gets worse: the daemon does that, if it
-    goes on.
+    What its alert rules find is recorded. Nobody is notified of what opens or gets worse: the daemon does that, if
+    it goes on.
     """
     from monitor.messages.words import command, counted
     from monitor.series.partials import starts

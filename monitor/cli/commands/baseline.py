@@ -81,7 +81,7 @@ def forget(config_path: Path, monitor: str, at: int) -> None:
 
 
 def taken_back(monitor: Monitor, store: Store, at: int) -> str:
-    """Forget that a monitor's baseline began anew at a moment, in seconds; what there is to say of it."""
+    """Forget a reset of a monitor's baseline, in seconds; returns what to tell."""
     if not store.verdicts.forget_baseline(monitor.name, at):
         known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
         raise InputError(f"no baseline of {monitor.name} starts at {utc(at)}; known starts: {known}")
@@ -123,7 +123,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
-    """What there is to say of a version of which no request is stored under its own name."""
+    """A note on a version of which no request is stored under its own name."""
     from monitor.series.partials import RESERVED
 
     known = store.places(monitor.name).present.get(dimension.dimension, set())
@@ -138,7 +138,7 @@ def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: St
 
 
 def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
-    """Have a monitor's baseline begin anew; what there is to say of it.
+    """Reset a monitor's baseline; returns what to tell.
 
     Args:
         since: seconds since 1970; the hour that goes on now without it. It is taken to the beginning of its step.
@@ -198,7 +198,7 @@ class BaselineReport:
     measure: str
     dimension: str | None
     looks_back_to: int | None
-    begun_anew: list[dict[str, Any]]
+    resets: list[dict[str, Any]]
     judged_until: int | None
     verdict: str | None
     fitted_since: int | None
@@ -221,7 +221,7 @@ class BaselineReport:
         yield from self._fitted()
         if self.looks_back_to is not None:
             yield f"  nothing before {utc(self.looks_back_to)} counts (baseline_from)"
-        for begun in self.begun_anew:
+        for begun in self.resets:
             yield f"  started again at {utc(begun['at'])} by {begun['by']}" + (
                 f": {begun['note']}" if begun["note"] else ""
             )
@@ -253,7 +253,7 @@ def _report(found: BaselineStatus) -> BaselineReport:
         measure=str(judged(found.drift.measure)),
         dimension=found.drift.mix_by,
         looks_back_to=found.drift.baseline_from,
-        begun_anew=[{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
+        resets=[{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
         judged_until=None if verdict is None else verdict.end,
         verdict=kind,
         fitted_since=None if fitted is None else fitted.since,

@@ -35,7 +35,7 @@ STEP = timedelta(minutes=5)
 """Simulated time between two deliveries of live traffic."""
 
 LEAP = timedelta(hours=6)
-"""The same where the story is told at once."""
+"""The same with the whole story in the past."""
 
 PAGE = "Page: "
 COPIED = ("More: ", "To count labels ", PAGE)
@@ -65,7 +65,7 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         click.echo(f"\nAll of it stays: {words.command(called(folder / 'rankmon.yaml'), 'incidents list')}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
-        # What is told at once is read when nothing of it is left to be asked.
+        # A story in the past is read when all of it is there.
         _demo(Path(made), once, speed, listen, "" if once else called(Path(made) / "rankmon.yaml"))
     click.echo(
         "\nNothing of it stays. To look closer, as with explain-incident, keep it: --folder PATH with rankmon demo,"
@@ -242,7 +242,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> None:
-    """What is open is told, v2 is rolled back, and two troubles follow that are not the model's: days in seconds."""
+    """Notify what is open, roll v2 back, then two troubles that are not the model's: days in seconds."""
     story, at = shop.story, shop.story.history_end
     (runner,) = app.runners.values()
     app.sender.start()

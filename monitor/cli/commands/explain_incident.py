@@ -115,7 +115,7 @@ class _Teller:
         return Told(one.name, one.at, document, missing, restated, is_over)
 
     def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
-        """(the diagnosis, or what of it the store knows; why there is no more of it, empty if there is all)."""
+        """(the diagnosis, or what of it the store knows; why the rest is missing, empty if nothing is)."""
         from monitor.service.diagnosing import stored_part
 
         monitor = self._monitor
@@ -171,7 +171,7 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
     Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
     not stored, or in coarser buckets alone), labelled (share of the requests, as verdicts count them), events (a
     request, those on nothing too), unmatched (share of them, where they are counted), refused (rows), whole (all
-    buckets of the step are stored), final (no more labels are waited for), verdict.
+    buckets of the step are stored), final (labels are complete), verdict.
     """
     about, step = incident.incident, step_of(monitor.bucket)
     since = about.began_at - about.began_at % step - BEFORE * step

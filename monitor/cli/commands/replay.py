@@ -103,7 +103,7 @@ def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
 
 
 def _not_split(monitor: Monitor, store: Store) -> str:
-    """What there is to say of dimensions by which nothing is stored, so that it is judged without them."""
+    """A note on dimensions by which nothing is stored, so that they are not judged."""
     known = store.known_slices(monitor.name)
     mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
     ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}

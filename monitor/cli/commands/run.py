@@ -49,14 +49,14 @@ def run(config_path: Path, replay_from: int | None, speed: float) -> None:
 
 
 def _noted(signals: SimpleQueue[int] | None = None) -> SimpleQueue[int]:
-    """Where requests to load the configuration anew are noted from now on: unhandled, they would end the process."""
+    """Where requests to reload the configuration are noted from now on: unhandled, they would end the process."""
     found = SimpleQueue[int]() if signals is None else signals
     signal.signal(signal.SIGHUP, lambda number, _: found.put(number))
     return found
 
 
 def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = None) -> None:
-    """Prepare and start an app, and keep it going until it is told to end.
+    """Prepare and start an app, and keep it going until it is stopped.
 
     Args:
         signals: that have come so far, as `_noted` has them.

@@ -139,7 +139,7 @@ def _table(
 
 
 def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span: tuple[int, int]) -> Iterator[str]:
-    """What lacks of single measures in a time of which others are stored: they are new, or were defined anew."""
+    """What lacks of single measures in a time of which others are stored: they are new, or their definition changed."""
     oldest = store.oldest_bucket(monitor.traffic)
     begin = span[0] if oldest is None else max(span[0], oldest)
     for measure in measures:

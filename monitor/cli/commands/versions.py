@@ -238,7 +238,7 @@ def _slices(monitor: Monitor, sample: RequestSample, two: Sequence[str]) -> list
     from monitor.causes.versions import by_place
 
     found = by_place(sample, two[0], two[1], monitor.bucket)
-    for one in found:  # when each served is told of all traffic
+    for one in found:  # when each served is stored for all traffic only
         for which in ("first", "second"):
             one[which] = {n: v for n, v in one[which].items() if n not in ("since", "until", "read", "empty")}
     return found

@@ -26,7 +26,7 @@ MOST_TRACED = 1_000
 """Events that match nothing of which it is looked what they are on."""
 
 FEWEST_LOST = 5
-"""Events that match nothing, below which they are no sign of anything. Of late clicks, bots and other pages there are a
+"""Events that match nothing, below which they are no sign of anything. Late clicks, bots and other pages make a
 few per cent in sound logs; a share above NOTABLE is worth a remark."""
 
 MOST_IDS = 1_000
@@ -124,7 +124,7 @@ def _traces(sample: Sample, recipe: Events) -> _Traces | None:
 
 def _why_unmatched(traces: _Traces | None) -> str:
     """Why some of the events match nothing, and what mends it."""
-    usual = "a few % are usual, of late clicks and bots; more of them make values wrong"
+    usual = "a few % are usual (late clicks, bots); more of them make values wrong"
     items = "is every item that was shown logged, each page of a list too, and by the same name?"
     requests = (
         "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "

@@ -39,7 +39,7 @@ ONE_BASE = 0.9
 _POSITION: Key = ("rankings", "position")
 
 NOTABLE_GRADES = 0.02
-"""Share of grades refused for one reason, from which on it is told: sound ones are never refused, so that a few per
+"""Share of grades refused for one reason, from which on it is reported: sound ones are never refused, so that a few per
 cent are a wrong limit or another notation."""
 
 FEWEST_GRADES = 5

@@ -1,6 +1,6 @@
 """Whether a SELECT of the user's own stays within the parentheses that it is put into.
 
-It is told by words, quotes and comments alone. Inside parentheses every database takes one query and nothing else, so a
+Words, quotes and comments decide it. Inside parentheses every database takes one query and nothing else, so a
 text that cannot leave them writes nothing that the database's own functions do not write. A parser would know more and
 be sure of less: where it reads quotes or comments otherwise than the server, such as MySQL's `/*! ... */` and `--x`, it
 is passed by. So what databases read in different ways is refused.
