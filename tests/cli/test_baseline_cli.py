@@ -389,7 +389,7 @@ def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
         ("    drift: {}\n", ("begin", "shpo"), "there is no monitor 'shpo'; known are search"),
         ("    drift: {}\n", ("begin", "search", "--from", "2099-01-01"), "2099-01-01 00:00 UTC lies in the future"),
         ("", ("begin", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
-        ("    drift: {}\n", ("forget", "search", "--at", "2022-02-01"), "those that did: none"),
+        ("    drift: {}\n", ("forget", "search", "--at", "2022-02-01"), "known starts: none"),
         ("", ("show", "search"), "search has no `drift:`, so it has no baseline; add `drift: {}` to it"),
         (
             "    drift: {baseline_from: 2022-03-01}\n",

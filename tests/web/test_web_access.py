@@ -420,7 +420,7 @@ def test_a_renewal_that_is_not_whole_yet_keeps_the_former_and_is_warned_of_once(
         certificate, key = site.authority.issue("next")
         certificate.replace(site.folder / "server.crt")
         assert [ask(app.web.port, "/-/ready", trusted).certificate for _ in range(3)] == [before] * 3
-        warnings = [r.getMessage() for r in caplog.records if "changed files of TLS" in r.getMessage()]
+        warnings = [r.getMessage() for r in caplog.records if "changed TLS files" in r.getMessage()]
         assert len(warnings) == 1
         assert "key_file: is not the key of the certificate" in warnings[0]
         key.replace(site.folder / "server.key")
