@@ -308,7 +308,7 @@ def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
     found = bench.capture()
     assert all(p["requests"] <= 200 for p in found["captured"]["periods"])
     assert all(p["is_sampled"] for p in found["captured"]["periods"])
-    assert any("a fixed sample of at most 200 was taken" in note for note in found["captured"]["notes"])
+    assert any("are sampled, at most 200 requests" in note for note in found["captured"]["notes"])
     assert not any("sample" in note for note in whole["captured"]["notes"])
     read = sum(until - since for since, until in bench.source.asked)
     assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), "not all of it is read"
@@ -338,7 +338,7 @@ def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None
     bench.source.holds_since = whole["window"][0]
     found = bench.capture()
     assert found["captured"]["requests"] == []
-    assert any("not hold the requests of all weeks before" in note for note in found["captured"]["notes"])
+    assert any("no longer has the requests of all weeks before" in note for note in found["captured"]["notes"])
     bench.source.holds_since = LAST + 10 * DAY
     empty = bench.capture()
     assert any("not hold the requests of the fallen window" in note for note in empty["captured"]["notes"])
@@ -703,7 +703,7 @@ def test_no_text_of_a_query_reaches_log_or_outbox(bench: Bench, filled: Path, ca
     caplog.set_level("DEBUG")
     bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
     Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db")).runner.run()
-    assert "is explained, see rankmon explain-incident" in caplog.text
+    assert "is diagnosed: see rankmon explain-incident" in caplog.text
     assert bench.document is not None
     texts = [q["text"] for q in bench.document["captured"]["queries"]["worst"] if " " in q["text"]]
     assert texts, "of one word there are some that are in other words"
