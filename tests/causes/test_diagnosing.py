@@ -341,7 +341,7 @@ def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None
     assert any("no longer has the requests of all weeks before" in note for note in found["captured"]["notes"])
     bench.source.holds_since = LAST + 10 * DAY
     empty = bench.capture()
-    assert any("not hold the requests of the fallen window" in note for note in empty["captured"]["notes"])
+    assert any("no longer has the requests of the fallen window" in note for note in empty["captured"]["notes"])
     assert empty["captured"]["value"] is None
     assert empty["slices"] == whole["slices"]
 
