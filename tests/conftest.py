@@ -52,6 +52,18 @@ FURTHER = {
 """Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few
 rows."""
 
+LONG = {
+    "test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run",
+    "test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence",
+    "test_a_monitor_whose_source_is_gone_is_told_of",
+    "test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart",
+    "test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped",
+    "test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_serves_a_part_of_each",
+    "test_running_survives_being_killed_at_random_moments",
+    "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking",
+}
+"""Single tests that take 9 to 28 s each."""
+
 ON_MARIADB = {"test_select_doors.py", "test_source_faults_live.py"}
 """Whose tests on MariaDB are of further engines; those on PostgreSQL are not."""
 
@@ -62,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         on_postgres = "[postgresql" in item.name and item.path.name in ALSO_ON_POSTGRES
         on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
-        if on_postgres or on_mariadb or item.path.name in FURTHER:
+        if on_postgres or on_mariadb or item.path.name in FURTHER or getattr(item, "originalname", "") in LONG:
             item.add_marker(pytest.mark.engines)
 
 

@@ -91,7 +91,7 @@ def score(measure: Measure, rankings: GradedRankings) -> Scores:
     Raises:
         ValueError: a grade that the measure cannot take, or no judgments where they are needed.
 
-    >>> rows = Rankings(1, np.array([0, 0]), np.array([2, 3]), np.array([1.0, 3.0]), np.array([True]))
+    >>> rows = GradedRankings(1, np.array([0, 0]), np.array([2, 3]), np.array([1.0, 3.0]), np.array([True]))
     >>> float(score(Measure("ndcg", 2), rows).value[0].round(4))
     0.1738
     """

@@ -59,7 +59,7 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     assert ("team", "firing") in fired
     titles = [notice.title for target, notice in bench.notices if target == "team"]
     assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 down 1\d\.\d %, ", titles[0])
-    told = r"search: ndcg\(empty=zero\)@10 fell \d\.\d %, .+; device=slice 1 by 1\d\.\d %$"
+    told = r"search: ndcg\(empty=zero\)@10 down \d\.\d %.+worst: device=slice 1, -1\d\.\d %$"
     assert any(re.match(told, title) for title in titles[1:])
     assert not any(target == "data" for target, _ in fired)
 
@@ -214,7 +214,7 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     assert found.before == pytest.approx(0.55, abs=0.01)
     assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
     assert "no data problem found" not in sentence(found)
-    assert "such hours are left out" in sentence(found)
+    assert "Hours with bad data, such as now, are left out" in sentence(found)
     stored = bench.store.verdicts.newest("search")
     assert stored is not None
     assert found.requests == stored.alarms[0].requests < 24 * 400
@@ -223,7 +223,7 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     found = next(f for f in quality.findings if not f.dimension)
     assert not found.is_paused
     assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
-    assert "and the data are sound" in sentence(found)
+    assert "no data problem found" in sentence(found)
 
 
 def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
@@ -371,7 +371,5 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     (found,) = bench.incidents
     assert found.incident.is_open
     said = notification("updated", ABOUT, found.incident, found.findings, 1).full_text
-    assert re.search(
-        r"That was at .+ UTC; for .+ since it has been more than half of what is expected, and its hours", said
-    )
+    assert re.search(r"Above half of the expectation for .+ since .+ UTC, and judged again", said)
     assert "hours that are as low are not judged." in said

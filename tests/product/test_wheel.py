@@ -36,7 +36,7 @@ def rankmon(installed: Path, cwd: Path, *arguments: str) -> subprocess.Completed
 def test_the_wheel_holds_migrations_templates_types_and_no_tests(installed: Path) -> None:
     names = {str(p.relative_to(installed)) for p in installed.rglob("*") if p.is_file()}
     assert {"monitor/_migrations/env.py", "monitor/page/templates/index.html", "monitor/py.typed"} <= names
-    assert any(n.startswith("monitor/_migrations/versions/0001") for n in names)
+    assert any(n.startswith("monitor/_migrations/versions/0100") for n in names)
     assert not any(n.startswith(("tests", "migrations")) for n in names)
 
 
