@@ -1,1 +1,1 @@
-"""Reading rankings and labels from the user's database: read-only, bounded by time, streamed."""
+"""Reads rankings and labels from the user's database: read-only, time-bounded, streamed."""

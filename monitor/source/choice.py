@@ -1,4 +1,4 @@
-"""How a monitor is read: row by row (the pull), or by sums that its database makes (push-down)."""
+"""Chooses how to read a monitor: row by row (pull), or by sums computed in the database (push-down)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from monitor.types import Column, Events, Judgments, Monitor
 
 
 class Choice(NamedTuple):
-    """The way of reading, and why it was taken."""
+    """The way of reading, and the reason."""
 
     way: Literal["pull", "pushdown"]
     reason: str
 
 
 def choose(monitor: Monitor, dialect: str) -> Choice:
-    """The way in which a monitor is read from a database of that dialect.
+    """How to read a monitor from a database of that dialect.
 
-    By `engine: auto` a database sums up by itself if it can, was held against the pull on that dialect, and is faster.
+    `engine: auto` picks push-down if the dialect can sum, was verified against the pull, and is faster that way.
     """
     obstacle = why_not(monitor, dialect)
     if monitor.engine == "pull":
@@ -48,7 +48,7 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
 
 
 def _but_for(monitor: Monitor) -> str:
-    """What of a monitor's buckets is not left to its database, as far as that rests on what the grades are."""
+    """What prevents push-down, judged by the source of the grades."""
     if not isinstance(monitor.recipe, Column):
         return ""
     counted = ", ".join(f"{grade:g}" for grade in (0.0, *grades(monitor)))
@@ -56,7 +56,7 @@ def _but_for(monitor: Monitor) -> str:
 
 
 def open_both(monitor: Monitor, database: Database) -> tuple[Pull, PushDown | None]:
-    """(the pull, push-down where it is taken or was held against the pull on that dialect), to compare them."""
+    """(pull, push-down if chosen or verified against the pull on that dialect), for comparison."""
     is_trusted = choose(monitor, database.dialect).way == "pushdown" or (
         not why_not(monitor, database.dialect) and database.sql.is_proven
     )
@@ -76,10 +76,10 @@ def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
 
 
 def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
-    """The same, for whoever reads long stretches too, and day after day: what is odd of ids is logged.
+    """`open_source` for repeated long reads; logs a warning about reused ids.
 
     Raises:
-        SourceError: as of `open_source`.
+        SourceError: as in `open_source`.
     """
     source = open_source(monitor, database)
     pull = source.pull if isinstance(source, PushDown) else source
@@ -88,7 +88,7 @@ def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
 
 
 def explained(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:
-    """(the way that is taken once the database was asked for types, the SQL that a read of [since, until) sends).
+    """(the way taken once column types are known, the SQL that a read of [since, until) sends).
 
     Raises:
         SourceError: the source did not answer, holds other types than configured, or cannot do what is asked of it.
@@ -122,7 +122,7 @@ def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dial
 
 
 def in_full(statement: Statement, dialect: sa.Dialect) -> str:
-    """A statement with its values in place, for people to read and try."""
+    """A statement with its values inlined, for people to read and try."""
 
     def replace(element: Any, **_: Any) -> Any:
         return sa.literal_column(_value(element.value, dialect)) if isinstance(element, BindParameter) else None

@@ -1,1 +1,1 @@
-"""Checks of a mapping: by its tables and columns, by types, and by a look at a sample of the data."""
+"""Mapping checks: tables and columns, types, and a data sample."""

@@ -1,6 +1,6 @@
-"""Does a mapping fit the data? A look at a bounded sample of a monitor's source, for `check-config --connect`.
+"""Checks a mapping against a bounded sample of a monitor's source, for `check-config --connect`.
 
-A wrong mapping often reads well and gives wrong numbers: positions that begin at 0, types of events that no rule names.
+A wrong mapping often reads fine and gives wrong numbers: 0-based positions, event types no rule names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from monitor.types import Monitor
 
 
 class Check(NamedTuple):
-    """A question to a sample, and what finds out."""
+    """A question about a sample, and the function that answers it."""
 
     question: str
     find: Callable[[Sample], Iterator[Remark]]
@@ -43,17 +43,17 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class MappingReport:
-    """What was looked at, in words, and what is wrong with it."""
+    """What the sample covered, in words, and the problems found."""
 
     looked_at: str
     remarks: tuple[Remark, ...] = ()
 
 
 def assess(monitor: Monitor, database: Database, now: float, newest: float | None) -> MappingReport:
-    """Look at a sample of the requests whose labels have had their time, and of the events.
+    """The report on a sample of requests with mature labels, and their events.
 
     Args:
-        newest: time of the newest request, seconds; None: the newest of any age is looked for.
+        newest: time of the newest request, seconds; None: find it, however old.
 
     Raises:
         SourceError: the source did not answer, or holds other types than configured.

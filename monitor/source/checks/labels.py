@@ -1,4 +1,4 @@
-"""Do labels reach the rankings? Types, ids and times of events, and ids of requests that are served again."""
+"""Checks that labels reach the rankings: event types, ids, times, and reused request ids."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from monitor.source.times import Blocks, Floats, Ints, to_micros
 from monitor.types import Events, Judgments, format_duration
 
 MOST_TRACED = 1_000
-"""Events that match nothing of which it is looked what they are on."""
+"""Unmatched events to trace."""
 
 FEWEST_LOST = 5
-"""Events that match nothing, below which they are no sign of anything. Late clicks, bots and other pages make a
-few per cent in sound logs; a share above NOTABLE is worth a remark."""
+"""Fewer unmatched events than this prove nothing. Late clicks, bots and other pages make up a few per cent of a sound
+log; a share above NOTABLE is worth a remark."""
 
 MOST_IDS = 1_000
 MOST_TIMES = 100_000
-"""Times of rows of these ids that are looked at."""
+"""Row times to read for these ids."""
 
 
 def check_labels(sample: Sample) -> Iterator[Remark]:
-    """Whether any request has a label; refused grades have a remark of their own."""
+    """Remarks when no request has a label; refused grades have their own remark."""
     counts = sample.reading.refusals.counts
     refused = sum(int(rows.sum()) for reason, rows in counts.items() if reason in OF_GRADES)
     if sample.size < FEWEST or sample.labelled or refused >= FEWEST_GRADES:
@@ -50,7 +50,7 @@ def check_labels(sample: Sample) -> Iterator[Remark]:
 
 
 def check_types(sample: Sample) -> Iterator[Remark]:
-    """Types that rules name and of which there are no events."""
+    """Remarks on types that rules name but that have no events."""
     recipe, events = sample.recipe, sample.events
     if not isinstance(recipe, Events) or events is None or recipe.type is None or not events.types:
         return
@@ -64,7 +64,7 @@ def check_types(sample: Sample) -> Iterator[Remark]:
 
 
 def check_matches(sample: Sample) -> Iterator[Remark]:
-    """Whether events are on what was shown."""
+    """Remarks on events that match nothing shown."""
     events, recipe = sample.events, sample.recipe
     if events is None or not isinstance(recipe, Events):
         return
@@ -81,12 +81,12 @@ def check_matches(sample: Sample) -> Iterator[Remark]:
 
 @dataclass(frozen=True)
 class _Traces:
-    """Where what some events name that match nothing was logged, whenever that was.
+    """Where items of unmatched events were logged, at any time.
 
     Attributes:
-        strangers: events on a request that was never logged.
-        unlisted: events on a request that was logged, without their item.
-        lags: seconds from the serving of their item to the others, in order.
+        strangers: events whose request was never logged.
+        unlisted: events whose request was logged without their item.
+        lags: seconds from serving to the other events, sorted.
     """
 
     strangers: int
@@ -95,12 +95,11 @@ class _Traces:
 
     @property
     def is_of_time(self) -> bool:
-        """Whether most of them are on what was logged, at another time."""
         return 2 * self.lags.size > self.strangers + self.unlisted + self.lags.size
 
 
 def _traces(sample: Sample, recipe: Events) -> _Traces | None:
-    """What some of the unmatched events of that time are on; None where it takes too long to see."""
+    """None if it takes too long."""
     found: list[list[Any]] = [[], [], []]
     try:
         with sample.asking() as (reader, queries):
@@ -123,7 +122,7 @@ def _traces(sample: Sample, recipe: Events) -> _Traces | None:
 
 
 def _why_unmatched(traces: _Traces | None) -> str:
-    """Why some of the events match nothing, and what mends it."""
+    """The likely cause of unmatched events, and the fix."""
     usual = "a few % are usual (late clicks, bots); more of them make values wrong"
     items = "is every item that was shown logged, each page of a list too, and by the same name?"
     requests = (
@@ -151,7 +150,7 @@ def _half(seconds: Floats) -> str:
 
 
 def check_ids(sample: Sample) -> Iterator[Remark]:
-    """Ids that are served again and again, each time with the events of all; nothing where it takes too long to see."""
+    """Remarks on reused ids, whose servings share each other's events; nothing if the query takes too long."""
     recipe, monitor = sample.recipe, sample.monitor
     if not isinstance(recipe, Events):
         return
@@ -172,7 +171,7 @@ def check_ids(sample: Sample) -> Iterator[Remark]:
 
 
 def _served_again(queries: Queries, reader: Reader, since: int, until: int, reach: int) -> tuple[int, int, int]:
-    """(ids served in [since, until) seconds, some of them; how many of them come again; how often beyond the first)."""
+    """(sampled ids served in [since, until) seconds, how many are served again, servings beyond the first)."""
     monitor = queries.monitor
     ids, times = reader.columns(_times(queries, since, until, reach))
     read = to_micros(monitor.rankings.time, times)
@@ -187,7 +186,7 @@ def _served_again(queries: Queries, reader: Reader, since: int, until: int, reac
 
 
 def _times(queries: Queries, since: int, until: int, reach: int) -> sa.Select[Any]:
-    """Id and time of the rows, up to `reach` seconds around [since, until), of some ids served within."""
+    """Id and time of the rows within `reach` seconds of [since, until), for some ids served in it."""
     named = queries.served(since, until), queries.request.isnot(None)
     some = sa.select(queries.request.label("request")).where(*named).distinct().limit(MOST_IDS).subquery("some_ids")
     return (
@@ -200,6 +199,6 @@ def _times(queries: Queries, since: int, until: int, reach: int) -> sa.Select[An
 
 
 def _again(times: Ints, span: int, reach: int) -> int:
-    """How many servings of one id follow another one within `reach` seconds, given the times of its rows in order."""
+    """Servings of one id within `reach` seconds of the previous one, from its sorted row times."""
     firsts = servings(times, span)
     return int((np.diff(firsts) <= reach * MICROS).sum())

@@ -1,6 +1,6 @@
-"""Which tables, columns and times of a mapping do not fit the source: all of them, for `check-config --connect`.
+"""Finds every table, column and time of a mapping that does not fit the source, for `check-config --connect`.
 
-A database tells of the first that it does not know, each in words of its own. So it is asked for each by itself.
+A database reports only the first unknown name, in its own words, so each is queried separately.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from monitor.source.times import check
 from monitor.types import Events, Monitor, Relation, TimeColumn
 
 TOLD = ("missing", "data", "query")
-"""Reasons of a SourceError for which it may be the mapping that does not fit."""
+"""SourceError reasons that can mean a wrong mapping."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """The rankings, or the labels: where they are and what is read of them."""
-
     name: str
     alias: str
     key: Key
@@ -39,7 +37,7 @@ class _Side:
 
 
 def check_mapping(monitor: Monitor, database: Database) -> list[Remark]:
-    """What does not fit, each with its key; empty where it is something else that a source fails by.
+    """All misfits, each with its key; empty if the source fails for another reason.
 
     Raises:
         SourceError: the source does not answer.
@@ -80,7 +78,7 @@ def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Rema
 
 
 def _no_relation(database: Database, side: _Side, error: SourceError) -> Remark:
-    """A table that is not there, or what the database says of a SELECT, or of what is behind a view."""
+    """Covers a missing table, a SELECT that fails, and a broken view."""
     said, name = str(error).removeprefix(f"source {database.name}: "), ".".join(side.relation.table)
     if error.reason != "missing" or not name or side.relation.table[-1] not in said:
         return Remark((*side.key, "table" if name else "select"), said)
@@ -90,7 +88,7 @@ def _no_relation(database: Database, side: _Side, error: SourceError) -> Remark:
 
 
 def _tables(database: Database, relation: Relation) -> list[str]:
-    """The tables and views that there are where one is looked for; none where a database cannot list them cheaply."""
+    """Available tables and views; empty if the database cannot list them cheaply."""
     text = database.sql.tables_query
     if not text:
         return []
@@ -105,7 +103,7 @@ def _tables(database: Database, relation: Relation) -> list[str]:
 
 
 def _has(database: Database, relation: sa.FromClause, name: str) -> bool:
-    """Whether a column is there that is not listed by that name: in other capitals, or one that a system adds."""
+    """Whether an unlisted column exists: in other capitals, or added by the system."""
     try:
         with database.reading() as reader:
             reader.types(sa.select(relation.c[name]).where(sa.false()))
@@ -115,13 +113,13 @@ def _has(database: Database, relation: sa.FromClause, name: str) -> bool:
 
 
 def _of_time(database: Database, relation: sa.FromClause, time: TimeColumn, key: Key) -> Iterator[Remark]:
-    """That times are written in another way than declared, by some of them."""
+    """Remarks if sampled times are not written as declared."""
     column = relation.c[time.column]
     try:
         with database.reading() as reader:
             values = reader.columns(sa.select(column).where(column.isnot(None)).limit(SAMPLE))[0]
     except SourceError:
-        return  # values that the driver cannot read; its own error says so
+        return  # the driver cannot read the values; its own error says so
     try:
         check(time, values)
     except SourceError as error:

@@ -1,4 +1,4 @@
-"""Are rankings logged whole and once, and do slices, rules and limits fit them?"""
+"""Checks that rankings are logged completely and once, and that slices, rules and limits fit them."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ MOST_POSITIONS = 5_000
 MOST_LISTS = 5_000
 
 ONE_BASE = 0.9
-"""Share of lists that begin at 0, from which on it is where they all are meant to begin."""
+"""Share of lists starting at 0 from which 0 is taken as the intended base."""
 
 _POSITION: Key = ("rankings", "position")
 
 NOTABLE_GRADES = 0.02
-"""Share of grades refused for one reason, from which on it is reported: sound ones are never refused, so that a few per
-cent are a wrong limit or another notation."""
+"""Share of grades refused for one reason from which it is reported. Sound grades are never refused, so a few per cent
+mean a wrong limit or another notation."""
 
 FEWEST_GRADES = 5
-"""Refused grades below which they are taken for slips of the pen."""
+"""Fewer refused grades than this count as typos."""
 
 _KEYS: dict[str, Key] = {
     "null_request": ("rankings", "request"),
@@ -63,16 +63,16 @@ OF_GRADES = {
     "grade_above_max": "is `max_grade` the highest there is?",
     "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
 }
-"""Reasons why a grade is refused, and what mends it."""
+"""Reason for refusing a grade -> the fix."""
 _BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
-"""Reasons that others look at: the positions, and the columns to slice by."""
+"""Reasons that other checks cover: positions and slice columns."""
 
 ALONE = 0.5
-"""Share of the requests as many of which have a value of their own, from which on slices by it say nothing."""
+"""If this share of requests have a value of their own, slicing by it is pointless."""
 
 
 def check_lists(sample: Sample) -> Iterator[Remark]:
-    """What is odd about positions, and lists that were logged twice, in pages, or by two that disagree."""
+    """Remarks on odd positions and on lists logged twice, in pages, or by two disagreeing writers."""
     with sample.asking() as (reader, queries):
         yield from _on_lists(queries, reader, queries.served(sample.reading.since, sample.reading.until))
 
@@ -98,7 +98,7 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
 
 
 def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
-    """(6, requests) rows, different rows, items, lowest and highest position, positions of some requests."""
+    """(6, requests) rows, distinct rows, items, lowest and highest position, positions of some requests."""
     named = where, queries.request.isnot(None), queries.item.isnot(None), queries.position.isnot(None)
     key = queries.request.label("request"), queries.item.label("item"), queries.position.label("place")
     rows = sa.select(*key, sa.func.count().label("copies")).where(*named).group_by(*key).subquery("once")
@@ -115,7 +115,7 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
 
 
 def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64]) -> Iterator[Remark]:
-    """Positions that do not begin where they are said to."""
+    """Remarks if positions do not start at the declared base."""
     base, column = queries.monitor.rankings.position.base, queries.monitor.rankings.position.column
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
@@ -142,7 +142,7 @@ def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.f
 
 
 def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.float64]) -> Iterator[Remark]:
-    """Rows that were logged twice, at other places, or as the next page."""
+    """Remarks on rows logged twice, at other positions, or as the next page."""
     rows, once, items, first, last, places = lists
     every, base = first.size, queries.monitor.rankings.position.base
     if every < FEWEST:
@@ -180,7 +180,7 @@ def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.f
 
 
 def _once(queries: Queries, reader: Reader, where: Any) -> str:
-    """How copies are read once: as DISTINCT rows, where they do not differ in another column."""
+    """How to read copies once: DISTINCT, if they differ in no other column."""
     names = _names(queries)
     each = sa.select(*(queries.rankings.c[name] for name in names)).where(where)
     key = [queries.request, queries.item, queries.position]
@@ -213,7 +213,7 @@ def _paged(queries: Queries, last: NDArray[np.float64]) -> str:
 
 
 def _names(queries: Queries) -> list[str]:
-    """The columns that are read of the rankings, as they are written in SQL."""
+    """The ranking columns we read, as written in SQL."""
     quote = queries.dialect.identifier_preparer.quote
     return list(dict.fromkeys(quote(name) for side, _, name in columns_of(queries.monitor) if side == "r" and name))
 
@@ -238,7 +238,7 @@ def _of(some: int, every: Sequence[object] | NDArray[np.float64]) -> str:
 
 
 def check_refusals(sample: Sample) -> Iterator[Remark]:
-    """Reasons for which much of the sample is refused."""
+    """Remarks on reasons that refuse much of the sample."""
     monitor, reading = sample.monitor, sample.reading
     why_early = _cut_to_seconds(sample) if "early_event" in reading.refusals.counts else ""
     hints = _HINTS | ({"early_event": why_early} if why_early else {})
@@ -257,12 +257,12 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
 
 
 def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) -> Iterator[Remark]:
-    """Reasons for which many grades of a column or of judgments are refused, of the grades of items shown.
+    """Remarks on often-refused grades, from a column or judgments, among items shown.
 
-    Few logs have more than some grades other than 0, and these say it all: so the share of either is looked at.
+    Checks the share of nonzero grades too: few logs have many, and they carry the signal.
     """
     bound, depth = monitor.recipe.bound, monitor.depth
-    # What a measure alone refuses has a label all the same, and is among those that are judged.
+    # A grade that only a measure refuses still counts as a label, so it is already in `judged`.
     refused_by_all = sum(n for reason, n in counts.items() if reason != "grade_above_max" or bound is not None)
     every = int(reading.judged.sum()) + refused_by_all
     rows = reading.rankings
@@ -279,7 +279,6 @@ def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) ->
 
 
 def _why_refused(monitor: Monitor, reason: str) -> str:
-    """What is wrong with grades that are refused for a reason, as this monitor is configured."""
     if reason == "bad_grade" and not any(isinstance(m.gain, tuple) for m in monitor.measures):
         return "they are no numbers"
     if reason == "grade_above_max" and (bound := monitor.recipe.bound) is not None:
@@ -288,7 +287,7 @@ def _why_refused(monitor: Monitor, reason: str) -> str:
 
 
 def _cut_to_seconds(sample: Sample) -> str:
-    """That events are logged in whole seconds and requests are not, with what mends it; empty if it is not so."""
+    """The message if events are logged in whole seconds and requests are not, with the fix; else empty."""
     recipe, served = sample.recipe, sample.monitor.rankings.time
     assert isinstance(recipe, Events)
     with sample.asking() as (reader, queries):
@@ -313,7 +312,7 @@ def _cut_to_seconds(sample: Sample) -> str:
 
 
 def check_slices(sample: Sample) -> Iterator[Remark]:
-    """Slices that most rows of a request differ in, or that hardly two requests share."""
+    """Remarks on slices that differ within most requests, or that hardly two requests share."""
     monitor, reading = sample.monitor, sample.reading
     size = len(reading.served)
     if size < FEWEST:
@@ -337,7 +336,7 @@ def check_slices(sample: Sample) -> Iterator[Remark]:
 
 
 def check_rules(sample: Sample) -> Iterator[Remark]:
-    """Values that rules name and no request of the sample has, though the requests have others of that dimension."""
+    """Remarks on rule values that no sampled request has although their dimension has others."""
     monitor, reading = sample.monitor, sample.reading
     for number, rule in enumerate(monitor.alerts):
         for place, (dimension, value) in enumerate(rule.slices):

@@ -1,4 +1,4 @@
-"""What the checks of a mapping say, with the key that it is about, and the words and limits that they share."""
+"""Remarks of the mapping checks, and the wording and limits they share."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Key = tuple[str | int, ...]
 TIME_OF_EVENTS: Key = ("relevance", "events", "time")
 
 FEWEST = 20
-"""Requests, or events, below which nothing is concluded."""
+"""Fewer requests or events than this support no conclusion."""
 
 NOTABLE = 0.1
-"""Share of rows refused for one reason, from which on it is worth a remark."""
+"""Share of rows refused for one reason from which it is worth a remark."""
 
 LONGEST_SHOWN = 40
 MOST_NAMES = 8
-"""Names that are offered in the place of a wrong one."""
+"""Suggestions offered for a wrong name."""
 
 
 @dataclass(frozen=True)
 class Remark:
-    """What a sample shows to be wrong, with the remedy; `key` is the place within the monitor's configuration."""
+    """A problem found in a sample, with its fix; `key` is its place in the monitor's configuration."""
 
     key: Key
     text: str
@@ -42,7 +42,7 @@ def percent(some: int, every: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a source as it is quoted to people, cut where it is long."""
+    """A source value quoted for people, truncated if long."""
     if value is None:
         return "NULL"
     text = str(value)
@@ -50,7 +50,7 @@ def shown(value: Any) -> str:
 
 
 def instead(name: str, there: Sequence[str]) -> str:
-    """What there is in the place of a name, with the one that may be meant in front; empty if there is nothing.
+    """The available names, likeliest first; empty if there are none.
 
     >>> instead("TV", ["web", "tv"])
     "did you mean 'tv'? There are 'web', 'tv'"
@@ -71,7 +71,7 @@ def columns_of(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:
         yield "r", ("rankings", name), getattr(rankings, name)
     yield "r", ("rankings", "position"), rankings.position.column
     yield "r", ("rankings", "time"), rankings.time.column
-    offset = bool(monitor.slices) and monitor.slices[0].column == rankings.model_version  # which is put in front
+    offset = bool(monitor.slices) and monitor.slices[0].column == rankings.model_version  # put in front
     for index, one in enumerate(monitor.slices[offset:]):
         yield "r", ("slices", index), one.column
     if isinstance(recipe, Events):
@@ -86,7 +86,7 @@ def columns_of(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:
 
 
 def relations_of(monitor: Monitor) -> Iterator[tuple[Key, Relation]]:
-    """(key of its side, table or SELECT) of the rankings, and of the labels where they have one."""
+    """(key of its side, table or SELECT) of the rankings, and of the labels if they have one."""
     yield ("rankings",), monitor.rankings.relation
     if isinstance(monitor.recipe, Events | Judgments):
         yield ("relevance", "events" if isinstance(monitor.recipe, Events) else "judgments"), monitor.recipe.relation

@@ -1,4 +1,4 @@
-"""Some requests of a monitor and their events, as the checks of a mapping look at them."""
+"""A sample of a monitor's requests and events, for the mapping checks."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from monitor.types import Events, Monitor, Recipe, format_duration
 
 DAY, HOUR = 86_400, 3_600
 SPANS = (60, 600, HOUR, DAY)
-"""Seconds of requests that are looked at: the first of them that holds ENOUGH, or else the last."""
+"""Seconds of requests to try: the first span that holds ENOUGH, else the last."""
 
 ENOUGH = 200
-"""Requests that are enough to look at."""
+"""Requests that make a sufficient sample."""
 
 MOST_ROWS = 300_000
 MOST_EVENTS = 10_000
 MOST_TYPES = 8
-"""Types of events that are named."""
+"""Event types to name in a message."""
 
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
-"""Shares of requests with a label and of events that match, below which times in another zone would explain it."""
+"""Shares of labelled requests and matched events below which a wrong time zone is plausible."""
 
 FARTHEST = 15
-"""Hours that no two zones are apart."""
+"""Hours by which no two zones differ."""
 
 OPTIONAL = ("timeout", "resources")
-"""Reasons for which a look at more than a read would look at may fail."""
+"""SourceError reasons tolerated where a check reads more than a normal read."""
 
 
 @dataclass
 class Sample:
-    """Requests shortly before `end` (seconds); `now` is the time at `began` of the monotonic clock."""
+    """Requests shortly before `end` (seconds); `now` is the time when the monotonic clock was at `began`."""
 
     pull: Pull
     end: int
@@ -56,7 +56,7 @@ class Sample:
 
     @classmethod
     def before(cls, pull: Pull, end: int, now: float) -> Sample:
-        """The requests shortly before `end`, or before it by the attribution where there are enough."""
+        """A sample ending one attribution before `end` if that holds enough requests, else at `end`."""
         mature, best, began = end - pull.monitor.recipe.attribution, None, time.monotonic()
         for until in dict.fromkeys((mature, end)):
             for span in SPANS:
@@ -70,41 +70,41 @@ class Sample:
                     return cls(pull, end, now, best, began)
             if best is not None and best.rankings.size >= FEWEST:
                 break
-        assert best is not None  # or it would have raised
+        assert best is not None  # otherwise the read raised
         return cls(pull, end, now, best, began)
 
     @property
     def monitor(self) -> Monitor:
-        """Whose requests they are."""
+        """The monitor sampled."""
         return self.pull.monitor
 
     @property
     def recipe(self) -> Recipe:
-        """Where its labels come from."""
+        """The label recipe."""
         return self.pull.monitor.recipe
 
     @property
     def size(self) -> int:
-        """How many requests there are."""
+        """Requests in the sample."""
         return self.reading.rankings.size
 
     @property
     def labelled(self) -> int:
-        """How many of them have a label."""
+        """Requests with a label."""
         return int(self.reading.labelled.sum())
 
     @property
     def clock(self) -> float:
-        """The time by now, seconds."""
+        """The current time, seconds."""
         return self.now + time.monotonic() - self.began
 
     def asking(self) -> AbstractContextManager[tuple[Reader, Queries]]:
-        """A transaction on the source. Within one, none of this sample's other properties may be asked for."""
+        """A transaction on the source. Do not use this sample's other properties inside it."""
         return self.pull.reading()
 
     @cached_property
     def events(self) -> EventSample | None:
-        """The events; None where labels come from elsewhere."""
+        """The events; None if labels come from elsewhere."""
         recipe = self.recipe
         if not isinstance(recipe, Events):
             return None
@@ -113,10 +113,10 @@ class Sample:
 
     @cached_property
     def lags(self) -> Floats:
-        """Seconds from serving to event, in order, of some events on what was shown, shape (n,).
+        """Sorted seconds from serving to event, for some events on items shown, shape (n,).
 
-        Events before the serving and past the attribution are among them, as far as two zones can be apart. None where
-        it takes too long or too much, for it may look at more than a read of labels.
+        Includes events before the serving and past the attribution, up to the widest zone difference. Empty if that
+        takes too long or too much memory: it may read more than a read of labels does.
         """
         recipe = self.recipe
         if not isinstance(recipe, Events):
@@ -131,7 +131,7 @@ class Sample:
 
     @property
     def low_shares(self) -> list[str]:
-        """What of the labels another zone would explain."""
+        """Low label or match shares that a wrong zone would explain, in words."""
         found = []
         if self.size >= FEWEST and self.labelled < LOW_LABELLED * self.size:
             found.append(f"only {percent(self.labelled, self.size)} of the requests have a label")
@@ -142,7 +142,7 @@ class Sample:
 
     @property
     def words(self) -> str:
-        """What was looked at."""
+        """What the sample covered, in words."""
         span = format_duration(self.reading.until - self.reading.since)
         labelled = f", {percent(self.labelled, self.size)} with a label" if self.size else ""
         return f"looked at {self.size:,} requests of {span}{labelled}{self.events.words if self.events else ''}"
@@ -150,12 +150,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class EventSample:
-    """Some events.
+    """A sample of events.
 
     Attributes:
-        types: (type, which of the rules' kinds it is, events) of the day before, the most frequent first.
-        happened: events in the time of the requests that a rule names.
-        unmatched: those of them that match no impression; None where they are not counted.
+        types: (type, index of its rule type, events) of the day before, most frequent first.
+        happened: events during the sampled requests whose type a rule names.
+        unmatched: how many of those match no impression; None if not counted.
     """
 
     types: Sequence[tuple[Any, int | None, int]]
@@ -164,7 +164,7 @@ class EventSample:
 
     @classmethod
     def of(cls, queries: Queries, reader: Reader, recipe: Events, reading: Reading, end: int) -> EventSample:
-        """Of the day before `end`, and of the time of `reading`."""
+        """Events of the day before `end` and of the time of `reading`."""
         happened = queries.happened(recipe, reading.since, reading.until)
         within = sa.select(queries.labels.c[recipe.time.column]).where(happened).limit(MOST_ROWS).subquery()
         counted = sa.select(sa.func.count()).select_from(within)
@@ -173,17 +173,17 @@ class EventSample:
 
     @property
     def lost(self) -> int:
-        """Events that match nothing."""
+        """Unmatched events."""
         return min(self.unmatched or 0, self.happened)
 
     @property
     def matched(self) -> int:
-        """Events on what was shown."""
+        """Events on items shown."""
         return self.happened - self.lost
 
     @property
     def words(self) -> str:
-        """What share of them is of use."""
+        """The usable share, in words."""
         told = f"; {self.happened:,} events of the rules' types in that time"
         if self.unmatched is not None and self.happened:
             told += f", {percent(self.matched, self.happened)} match"
@@ -196,7 +196,7 @@ class EventSample:
 
 
 def and_more(types: Sequence[object]) -> str:
-    """That not all are named, if so."""
+    """A suffix saying that some types are not named, if so."""
     return ", …" if len(types) > MOST_TYPES else ""
 
 
@@ -223,14 +223,14 @@ def _lags(queries: Queries, reader: Reader, recipe: Events, reading: Reading) ->
 
 
 def _types(queries: Queries, reader: Reader, recipe: Events, end: int) -> list[tuple[Any, int | None, int]]:
-    """The types among some of the events of the last day; none where events have no types."""
+    """Event types of the last day, sampled; empty if events have no types."""
     if recipe.type is None:
         return []
     e = queries.labels
     recent = queries.sql.between(e.c[recipe.time.column], recipe.time, end - DAY, end)
     some = sa.select(e.c[recipe.type]).where(recent).limit(MOST_EVENTS).subquery("some")
     kind = queries.kind(recipe, some)
-    assert kind is not None  # for the recipe has types
+    assert kind is not None  # the recipe has types
     columns = reader.columns(sa.select(some.c[recipe.type], kind))
     counted = Counter(zip(*columns, strict=True)) if columns else Counter()
     return [(type_, None if kind is None else int(kind), n) for (type_, kind), n in counted.most_common()]

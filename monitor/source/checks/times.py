@@ -1,4 +1,4 @@
-"""Are times read in the zone that they are written in, and do events come in time?"""
+"""Checks that times are read in the right zone and that events arrive in time."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from monitor.source.times import Floats, slack, to_micros
 from monitor.types import Events, TimeColumn, format_duration
 
 CLOCK_ERROR = 300
-"""Seconds by which clocks may be apart."""
+"""Tolerated clock difference, seconds."""
 
 EXACT = 5.0
-"""Seconds by which a source that is written at once may lag."""
+"""Tolerated lag of a source that is written immediately, seconds."""
 
 TINY = 0.02
-"""Share of requests with a label, below which events on what was shown, but at other times, are worth a remark."""
+"""Share of labelled requests below which events on shown items at other times are worth a remark."""
 
 LOOK_AGAIN = 3.0
-"""Seconds after which it is seen whether the newest time moves on."""
+"""Seconds to wait before checking whether the newest time advances."""
 
 FIRST, EARLY = 0.02, 0.25
-"""Shares of the events: so many may be strays, and so many come within EDGE of the first where people act at once."""
+"""Shares of events: FIRST may be strays; EARLY arrive within EDGE of the first if people act at once."""
 
 EDGE, UNTIDY = 600, 60
-"""Seconds after the first events in which many others follow, and before them in which some may lie."""
+"""Seconds: EDGE after the first events most others follow; UNTIDY before them a few may lie."""
 
 
 def check_times(sample: Sample) -> Iterator[Remark]:
-    """Times in another zone than their own; if there are none, an attribution that is too short, and old requests."""
+    """Remarks on wrong zones; failing those, on a short attribution and on stale requests."""
     found = list(_from_the_future(sample)) or list(_apart(sample))
     yield from found
     if not found:
@@ -48,7 +48,7 @@ def check_times(sample: Sample) -> Iterator[Remark]:
 
 
 def _from_the_future(sample: Sample) -> Iterator[Remark]:
-    """Times that are read as if they were of the future."""
+    """Remarks if times lie in the future."""
     monitor, recipe = sample.monitor, sample.recipe
     low = sample.low_shares
     with sample.asking() as (reader, queries):
@@ -68,7 +68,7 @@ def _with_why(text: str, low: Sequence[str]) -> str:
 
 
 def _apart(sample: Sample) -> Iterator[Remark]:
-    """Events that come hours before or after their serving, by what is known of zones or else by the labels."""
+    """Remarks if events fall hours before or after their serving, judged by known zones or by the labels."""
     recipe, lags = sample.recipe, sample.lags
     if not isinstance(recipe, Events):
         return
@@ -87,7 +87,7 @@ def _apart(sample: Sample) -> Iterator[Remark]:
 
 
 def _too_late(sample: Sample) -> Iterator[Remark]:
-    """That many events come too late to count."""
+    """Remarks if many events arrive after the attribution."""
     recipe, lags = sample.recipe, sample.lags
     if not isinstance(recipe, Events):
         return
@@ -103,7 +103,7 @@ def _too_late(sample: Sample) -> Iterator[Remark]:
 
 
 def _old(sample: Sample) -> Iterator[Remark]:
-    """Requests that are read as if they were whole hours old; events in another zone would show by their lags."""
+    """Remarks if requests look whole hours old; event lags reveal a wrong event zone instead."""
     how, recipe = sample.monitor.rankings.time, sample.recipe
 
     def newest() -> float | None:
@@ -118,9 +118,9 @@ def _old(sample: Sample) -> Iterator[Remark]:
 
 
 def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: float) -> str:
-    """That many rows are dated in the future, in words, with the remedy; empty where there are few or none.
+    """A message with the fix if many rows are dated in the future; empty for few or none.
 
-    Where clocks are changed right now bounds are an hour wider, and this check says nothing.
+    Silent around a clock change, when bounds are an hour wider.
 
     Raises:
         SourceError: the source did not answer.
@@ -146,10 +146,10 @@ def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: f
 
 
 def behind(how: TimeColumn, now: float, newest: Callable[[], float | None]) -> str:
-    """That the newest row is whole hours old though rows come all the time, in words, with the remedy; else empty.
+    """A message with the fix if the newest row is whole hours old although rows keep arriving; else empty.
 
     Args:
-        newest: looks for the time of the newest row, seconds.
+        newest: fetches the time of the newest row, seconds.
 
     Raises:
         SourceError: the source did not answer.
@@ -179,7 +179,7 @@ def behind(how: TimeColumn, now: float, newest: Callable[[], float | None]) -> s
 
 
 def perhaps_behind(how: TimeColumn, now: float, newest: float | None) -> str:
-    """That the newest row is as old as the declared zone is ahead of UTC, in words; empty where it is not."""
+    """A message if the newest row is exactly as old as the declared zone is ahead of UTC; else empty."""
     ahead_of_utc = offset(how, now)
     if newest is None or ahead_of_utc < HOUR or not 0 <= now - newest - ahead_of_utc < CLOCK_ERROR:
         return ""
@@ -190,24 +190,24 @@ def perhaps_behind(how: TimeColumn, now: float, newest: float | None) -> str:
 
 
 def offset(how: TimeColumn, instant: float) -> int:
-    """Seconds by which a column's zone is ahead of UTC; 0 where it has none to declare."""
+    """Seconds by which a column's zone is ahead of UTC; 0 if none applies."""
     found = datetime.fromtimestamp(instant, ZoneInfo(how.timezone or "UTC")).utcoffset()
     return 0 if found is None else round(found.total_seconds())
 
 
 def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> tuple[bool, str]:
-    """That events begin to come whole hours before or after their serving, in words, with the zone that mends it.
+    """A message with the zone that fixes it if events start whole hours before or after serving.
 
-    People act at once or later, so that many events come soon after the first possible moment, and none before. Where
-    that lies hours away, one of the two times is read in another zone than its own. Events that just come late have no
-    such edge; and where no zone is declared, none can be wrong.
+    People act at once or later: many events follow the first possible moment and none precede it. If that edge lies
+    hours away, one of the two times is read in the wrong zone. Merely late events show no edge; without a declared
+    zone, none can be wrong.
 
     Args:
-        lags: seconds from serving to event, shape (n,), in order.
-        at: about when that was, seconds.
+        lags: sorted seconds from serving to event, shape (n,).
+        at: approximate time of the events, seconds.
 
     Returns:
-        Whether it is the rankings' zone that the first remedy names, and the words; empty if all is well.
+        Whether the first fix is for the rankings' zone, and the message; empty if all is well.
     """
     if len(lags) < FEWEST or any(slack(how, at) for how in (served, happened)):
         return False, ""
@@ -228,7 +228,7 @@ def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> 
 def _mending(
     served: TimeColumn, happened: TimeColumn, zones: tuple[int, int], shift: int
 ) -> Iterator[tuple[int, bool, str]]:
-    """(how far-fetched, whether it is of the rankings, what to write) for each time whose zone is declared."""
+    """(how far-fetched, whether it is for the rankings, what to write) for each time with a declared zone."""
     for how, other, needed in ((served, happened, zones[0] - shift), (happened, served, zones[1] + shift)):
         if how.timezone is None:
             continue
@@ -247,7 +247,7 @@ def _after(seconds: float) -> str:
 
 
 def _hours(age: float) -> tuple[int, float]:
-    """Of how many hours an age in seconds is, and how much more; 0 where that is much, or more than any zone's."""
+    """(whole hours in an age, seconds left over); 0 hours if too much is left over or no zone is that far off."""
     hours, over = divmod(age, HOUR)
     return int(hours) if hours < FARTHEST and over <= CLOCK_ERROR else 0, over
 

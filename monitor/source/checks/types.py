@@ -1,4 +1,4 @@
-"""Ids of rankings and of labels that stand in columns of types that the database does not compare."""
+"""Checks that ids of rankings and labels have column types the database can compare."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from monitor.source.requests import of_parts
 from monitor.types import Column, Judgments, Relation
 
 _PARTS = re.compile(r"\[\d*\]$|^(array|list|map|struct|tuple|nested)\b", re.IGNORECASE)
-"""Names of types whose values have parts."""
+"""Names of composite types."""
 
 
 def check_columns(queries: Queries) -> None:
-    """See whether ids are single values, and positions numbers.
+    """Checks that ids are single values and positions are numbers.
 
     Raises:
-        SourceError: one is not, with its column and the remedy.
+        SourceError: one is not, with its column and the fix.
     """
     r, recipe = queries.monitor.rankings, queries.monitor.recipe
     ids = [(name, queries.types.rankings[name]) for name in (r.request, r.item)]
@@ -39,12 +39,12 @@ def check_columns(queries: Queries) -> None:
 
 
 def check_pairs(queries: Queries, reader: Reader) -> None:
-    """See whether the database compares the ids of both, each with its like alone, and whatever plan it takes.
+    """Checks that the database compares ids exactly, whatever plan it picks.
 
-    PostgreSQL and MySQL are asked; others convert ids, or say of which types they are.
+    PostgreSQL and MySQL are probed; others convert ids or report their types.
 
     Raises:
-        SourceError: it does not, with both columns, and their types or collations.
+        SourceError: it does not, with both columns and their types or collations.
     """
     r, recipe = queries.monitor.rankings, queries.monitor.recipe
     if not queries.sql.whole_numbers or isinstance(recipe, Column):
@@ -61,7 +61,7 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
 
 
 def _not_compared(reader: Reader, shown: Expression, labelled: Expression, names: tuple[str, str]) -> str:
-    """Why the database refuses to compare two columns; empty if it does compare them."""
+    """The database's reason for not comparing two columns; empty if it compares them."""
     try:
         reader.types(sa.select(shown).where(shown == labelled))
     except (OperationalError, ProgrammingError) as error:
@@ -73,11 +73,11 @@ def _not_compared(reader: Reader, shown: Expression, labelled: Expression, names
 
 
 def _inexact(sql: Dialect, kinds: tuple[Any, Any], names: tuple[str, str]) -> str:
-    """That one of two ids is a whole number and the other a float of fewer bits, or read as one; empty if not."""
+    """A message if one id is a whole number and the other a float of fewer bits, or compared as one; else empty."""
     for whole, other in ((0, 1), (1, 0)):
         number, float_ = sql.whole_numbers.get(kinds[whole]), sql.float_numbers.get(kinds[other])
         if number is not None and kinds[other] in sql.loose_texts:
-            # And beyond 2^63 it depends on the plan whether MariaDB finds a match at all.
+            # Beyond 2^63 MariaDB's plan decides whether it finds a match at all.
             return (
                 f"{names[whole]} is {number[0]}, {names[other]} is text, and both are compared as floats, by which "
                 "large ids are alike and '12a' is 12; convert one of them in a `select:`"
