@@ -1,4 +1,4 @@
-"""What is special about each database, one object each: `dialect_of` finds it by SQLAlchemy's name."""
+"""Each database's specifics, one object each; `dialect_of` finds it by SQLAlchemy's name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from monitor.source.dialects.sqlite import SQLite
 
 
 class _Unknown(Dialect):
-    """A database that rankmon does not know: it is pulled, and nothing is supposed of it."""
+    """A database rankmon does not know: it is pulled, with no assumptions."""
 
     can_sum = False
 
@@ -29,7 +29,7 @@ _BY_NAME: dict[str, Dialect] = {}
 
 
 def register(dialect: Dialect) -> Dialect:
-    """Make a dialect known by all its names."""
+    """Registers a dialect under all its names."""
     _BY_NAME.update(dict.fromkeys(dialect.names, dialect))
     return dialect
 
@@ -41,12 +41,12 @@ for _one in (*_RUN, *_COMPILED):
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect of that name of SQLAlchemy's; a cautious one where it is not known."""
+    """The dialect with that SQLAlchemy name; a cautious one if unknown."""
     return _BY_NAME.get(name, _UNKNOWN)
 
 
 def known_dialects() -> list[Dialect]:
-    """Each that is registered, once."""
+    """All registered dialects, once each."""
     return list(dict.fromkeys(_BY_NAME.values()))
 
 
@@ -54,7 +54,7 @@ def known_dialects() -> list[Dialect]:
 
 
 def driver_help(url: URL, error: Exception) -> str:
-    """What is wrong with a driver, given the error of loading it, and the remedy."""
+    """What the error of loading a driver means, and the fix."""
     kind = url.get_backend_name()
     if not isinstance(error, ModuleNotFoundError | NoSuchModuleError):
         said = " ".join(str(error).split())
@@ -89,7 +89,7 @@ def _installs(dialect: Dialect) -> str:
 
 
 def _of_unknown(kind: str) -> str:
-    """What to do about a kind of database that rankmon does not know: it may be a slip, or speak no SQL."""
+    """The fix for an unknown kind of database: it may be a typo, or not speak SQL."""
     known = sorted({name for dialect in known_dialects() for name in dialect.schemes})
     meant = get_close_matches(kind, known, 1)
     asked = f"did you mean {meant[0]}://? Else " if meant else ""

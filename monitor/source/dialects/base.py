@@ -1,4 +1,4 @@
-"""One object per database: its drivers, session, errors, types and SQL. Here is what most of them share."""
+"""What most databases share: drivers, session, errors, types and SQL. One object per database overrides it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
 Options = dict[str, Any]
 Numbers = Mapping[Any, tuple[str, int]]
-"""A driver's type code of numbers -> (name, bits that it tells apart)."""
+"""A driver's number type code -> (name, significant bits)."""
 
 PROGRAM = "rankmon"
-"""What a server's administrator sees as the program; the monitor stands in a comment before each statement."""
+"""Program name shown to server administrators; a comment before each statement names the monitor."""
 
 CONNECT_TIMEOUT = 5
-"""Seconds to wait for a server's first answer: a process that is to end may have to wait for as long."""
+"""Seconds to wait for a server's first answer; shutdown may have to wait as long."""
 
 GRACE = 30
-"""Seconds that an answer may take beyond what a statement may: by then a server says itself that it took too long."""
+"""Seconds an answer may take beyond the statement limit, so that the server can report its own timeout first."""
 
 SILENCE = 60
-"""Seconds after which a server that has vanished is noticed."""
+"""Seconds until a vanished server is noticed."""
 
 KEPT_FOR = 3600
-"""Seconds for which a connection is kept at most."""
+"""Seconds a connection is kept at most."""
 
 SLOW_SORT = "this database sums by sorting, which takes longer than reading the rows"
 
@@ -45,176 +45,176 @@ _EPOCHS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
 _HIGHEST = 1.7976931348623157e308
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
-_BOOLEANS = ("16", "bool", "boolean", "db_type_boolean")  # 16 is PostgreSQL's, and by chance MySQL's BIT
+_BOOLEANS = ("16", "bool", "boolean", "db_type_boolean")  # 16 is boolean in PostgreSQL and, by chance, BIT in MySQL
 
 
 def written(text: str) -> Expression:
-    """SQL that stands in a statement as it is written."""
+    """SQL inserted into a statement verbatim."""
     return sa.literal_column(text)
 
 
 class Dialect:
-    """What is special about a database. This one, for any that rankmon does not know, cannot sum up.
+    """A database's specifics. This base serves unknown databases and cannot sum.
 
-    A subclass overrides what differs, and `register` makes it known by its `names`. Type codes are the drivers' own.
+    Subclasses override what differs; `register` adds one under its `names`. Type codes are the driver's own.
     """
 
     names: tuple[str, ...] = ()
-    """SQLAlchemy's names of it; the first is the family's."""
+    """SQLAlchemy's names for it; the first is the family's."""
 
     # ---- drivers
 
     extra = ""
-    """rankmon's extra that brings its driver."""
+    """The rankmon extra that installs its driver."""
     package = ""
-    """What is to be installed where an extra would hold other packages back."""
+    """The package to install if an extra would hold back other packages."""
     schemes: Mapping[str, str] = {}
-    """Name -> how a URL begins that uses the extra's driver; the name itself where it has one driver alone."""
+    """Name -> URL prefix for the extra's driver; the name itself if it has only one driver."""
     modules: tuple[str, ...] = ()
-    """Python modules and SQLAlchemy plugins that the extra or the package brings."""
+    """Python modules and SQLAlchemy plugins that the extra or package installs."""
     mistaken_for: Mapping[str, str] = {}
-    """What people write at the beginning of a URL -> what is meant."""
+    """Wrong URL prefix -> the intended one."""
     has_several_drivers = False
 
     # ---- push-down
 
     can_sum = True
     is_proven = False
-    """Whether its sums were run and held against the pull."""
+    """Whether its sums were run and verified against the pull."""
     slow = ""
-    """Why the pull is the faster way; empty if it is not."""
+    """Why the pull is faster; empty if it is not."""
     by_hash = False
-    """Whether it looks pairs up in a table of its own making; else it goes by its indexes."""
+    """Whether it joins by hash; else by its indexes."""
     keeps_parts = False
-    """Whether it works out once what is named in WITH, however many times that is used."""
+    """Whether it evaluates a WITH query once, however often it is used."""
     by_one_processor = False
     nan_is_itself = True
     casts_constants = True
-    """Whether a constant must be cast to be a binary number, and not a decimal one."""
+    """Whether a constant needs a cast to be binary floating point rather than decimal."""
     converts_in_pairs = True
-    """Whether it compares pairs of columns of different types as it does single columns."""
+    """Whether it compares columns of different types in pairs as it does singly."""
     may_lack_logarithm = False
     instants_have_zones = True
-    """Whether times with and without a zone are compared in different ways."""
+    """Whether times with and without a zone compare differently."""
     prepares_to_sum: Sequence[Expression] = ()
-    """Selected once in a transaction before statements that sum up."""
+    """Selected once per transaction before statements that sum."""
 
     # ---- session
 
     is_in_process = False
     is_streamed = True
     clock = ""
-    """SQL: the server's clock in seconds since 1970; empty where it is this machine's, or unknown."""
+    """SQL: the server's clock in seconds since 1970; empty if it is this machine's, or unknown."""
     has_statement_limit = True
     explains_bounds = False
-    """Whether its EXPLAIN tells which index or partition bounds a read; see `plans`."""
+    """Whether EXPLAIN shows which index or partition bounds a read; see `plans`."""
     escapes_names = False
-    """Whether its names know escapes, of which its package for SQLAlchemy does not make all."""
+    """Whether its names have escapes that its SQLAlchemy package does not all write."""
 
     # ---- errors
 
     has_users = True
     faults: Sequence[Fault] = ()
-    """Its own errors; looked for before those of all databases."""
+    """Its own errors, matched before the common ones."""
     grants: Sequence[tuple[re.Pattern[str], str]] = ()
-    """What a refusal says -> the statement that an owner must run, of what, to whom."""
+    """Pattern of a refusal -> the GRANT an owner must run, with slots for object and user."""
     name_quote = '"'
     account_query = ""
-    """Which account a user was taken for, where a name may have several."""
+    """SQL: the account a user was mapped to, if a name can have several."""
     tables_query = ""
-    """Lists tables cheaply, by `:schema` or in the default one; empty where a catalogue may be large or cost money."""
+    """Lists tables cheaply, in `:schema` or the default one; empty if a catalogue may be large or cost money."""
 
     # ---- types
 
     has_times = True
-    """Whether there is a type of times; SQLite has texts."""
+    """Whether there is a time type; SQLite has only text."""
     has_rowid = False
     schema_version = ""
-    """SQL: a number that changes with the tables, where columns have no types."""
+    """SQL: a number that changes with the tables, for columns without types."""
     integers: Collection[Any] = ()
     small_integers: Collection[Any] = ()
-    """Those of up to 32 bits."""
+    """Types of up to 32 bits."""
     whole_numbers: Numbers = {}
     float_numbers: Numbers = {}
     strict_texts: Collection[Any] = ()
-    """Texts that are not compared with numbers."""
+    """Text types that do not compare with numbers."""
     loose_texts: Collection[Any] = ()
-    """Texts that are compared with numbers as floats."""
+    """Text types that compare with numbers as floats."""
     collated_texts: Collection[Any] = ()
-    """Texts by whose collation unlike ones are equal."""
+    """Text types whose collation may treat different texts as equal."""
     arrays: Collection[str] = ()
     bit: Any = None
-    """The code of BIT, whose values come as bytes."""
+    """Type code of BIT, whose values arrive as bytes."""
     type_names: Mapping[Any, str] = {}
     time_types: Mapping[str, tuple[bool, bool]] = {}
-    """Type -> (whether it is a time, whether it names its zone); other types are seen by a sample."""
+    """Type -> (whether it is a time, whether it names its zone); other types are sampled."""
 
     quoting = Quoting()
-    """How a user's SELECT is read; the default is the strictest way."""
+    """How a user's SELECT is tokenized; the default is the strictest."""
 
     # ---- connecting --------------------------------------------------------------------------------------------
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """An engine for at most so many connections at a time; `limit` in seconds for each statement."""
+        """An engine with at most `most` connections and `limit` seconds per statement."""
         made = self.address(url, limit)
         return sa.create_engine(made, connect_args=self.arguments(made, limit), **self.pooling(made, most))
 
     def pooling(self, url: URL, most: int) -> Options:
-        """How connections are kept between two reads."""
+        """Pool settings: how connections are kept between reads."""
         kind: Any = url.get_dialect()
         if issubclass(kind.get_pool_class(url), sa.QueuePool):
             return {"pool_recycle": KEPT_FOR, "pool_size": most, "max_overflow": 0}
         return {"pool_recycle": KEPT_FOR}
 
     def address(self, url: URL, limit: float) -> URL:
-        """The URL with what a driver takes from there only, but for what it says itself."""
+        """The URL plus options a driver takes only from there; options already set are kept."""
         wanted = self.url_options(url, limit)
         return url.update_query_dict({name: value for name, value in wanted.items() if name not in url.query})
 
     def arguments(self, url: URL, limit: float) -> Options:
-        """Arguments of the driver that the URL does not give itself."""
+        """Driver arguments that the URL does not set itself."""
         wanted = self.driver_options(url, limit)
         return {name: value for name, value in wanted.items() if name not in url.query}
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
-        """Options of the URL: who reads, and the limit in seconds for each statement."""
+        """URL options: program name, and seconds per statement."""
         return {}
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments of the driver: who reads, and the limit in seconds for each statement."""
+        """Driver arguments: program name, and seconds per statement."""
         return {}
 
     def driver_of(self, url: URL) -> str:
-        """The driver that a URL names, or means where there are several; else empty."""
+        """The driver a URL names, or implies if there are several; else empty."""
         driver = url.drivername.partition("+")[2]
         return url.get_driver_name() if not driver and self.has_several_drivers else driver
 
     def opened(self, driver: Any, url: URL) -> None:
-        """Called with each new connection of a driver's."""
+        """Called with each new driver connection."""
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The connection in a transaction that only reads, where there are such, each statement within `limit` seconds.
+        """The connection in a transaction, read-only if the database can, with `limit` seconds per statement.
 
         Args:
             driver: the driver's own connection.
-            who: the monitor that reads; may be empty.
+            who: the reading monitor; may be empty.
         """
         return connection
 
     def end_when(self, driver: Any, is_due: Callable[[], bool]) -> None:
-        """Have a driver without limits of its own ask whether the statement is to end."""
+        """Makes a driver without statement limits poll whether to end the statement."""
 
     def patience(self, limit: float) -> float:
-        """Seconds that a step may take on our side where a statement may take `limit`."""
+        """Seconds a step may take on our side if a statement may take `limit`."""
         return limit + GRACE
 
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
-        """(type codes of all columns of the relations, whether rows of theirs may not be seen); no row is read.
+        """(type codes of all columns of the relations, whether some of their rows may be invisible); reads no row.
 
-        By such a condition no database goes through a table, nor asks money for it.
+        Its false condition makes no database scan a table or charge for one.
 
         Args:
-            to_sum: whether to prepare for statements that sum up on the way, where that is free.
+            to_sum: also prepare for statements that sum, if that is free.
         """
         empty = [sa.select(*relation.c).where(sa.false()) for relation in relations]
         return [code for query in empty for code in reader.types(query)], False
@@ -222,23 +222,23 @@ class Dialect:
     # ---- errors ------------------------------------------------------------------------------------------------
 
     def fault_of(self, error: BaseException) -> Fault | None:
-        """The kind of a driver's error; None where it is none that is known."""
+        """The kind of a driver's error; None if unknown."""
         return find_fault(error, self.faults, self.error_name(error))
 
     def error_name(self, error: BaseException) -> str:
-        """What the database calls an error that has no SQLSTATE; empty if nothing."""
+        """The database's name for an error without SQLSTATE; empty if it has none."""
         return ""
 
     def reworded(self, said: str, is_missing: bool) -> str:
-        """A message without what is of no use to people. `is_missing`: it says what is not there."""
+        """A message without parts useless to people. `is_missing`: it names something missing."""
         return said
 
     def grant_for(self, said: str, user: str | None, statement: str = "", account: str = "") -> str:
-        """The statement that mends a refusal, as far as its text says what was refused; empty if it does not.
+        """The GRANT that fixes a refusal; empty if the message does not say what was refused.
 
         Args:
-            statement: that was refused, as the driver got it; it has the schema of a table that PostgreSQL leaves out.
-            account: what `account_query` tells; what the refusal says where that could not be asked for.
+            statement: the refused one, as the driver got it; it has the schema that PostgreSQL leaves out.
+            account: result of `account_query`, else what the refusal says.
         """
         for pattern, to_run in self.grants:
             if user and (match := pattern.search(said)):
@@ -247,7 +247,7 @@ class Dialect:
         return ""
 
     def named_in_full(self, table: str, statement: str) -> str:
-        """A table's name with its schema, as a statement has it; by itself where that has none, or several."""
+        """A table's name with its schema from a statement; bare if there is none, or several."""
         if "." in table or "`" in table:
             return table
         name = re.escape(table)
@@ -255,7 +255,7 @@ class Dialect:
         return found[0] if len(set(found)) == 1 else self.quoted(table)
 
     def quoted(self, name: str) -> str:
-        """A name as a statement must have it: quoted, but where it says the same without."""
+        """A name quoted for a statement, if it needs quotes."""
         mark = self.name_quote
         return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
@@ -264,59 +264,59 @@ class Dialect:
         return self.quoted(user)
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """Why two columns are not compared, given the error; empty if it says something else.
+        """Why two columns do not compare, from the error; empty if the error is about something else.
 
         Args:
-            names: of both, in full.
-            columns: their names alone.
+            names: qualified, of both.
+            columns: bare names of both.
         """
         return ""
 
     def absent_column_hint(self, select: str) -> str:
-        """What else may be why a `select:` lacks a column."""
+        """Another reason why a `select:` may lack a column."""
         return ""
 
     # ---- types -------------------------------------------------------------------------------------------------
 
     def is_boolean(self, code: Any) -> bool:
-        """Whether a type is a boolean."""
+        """Whether a type is boolean."""
         return str(code).lower() in _BOOLEANS
 
     def is_number(self, code: Any) -> bool:
-        """Whether a type is of numbers, as far as one can tell."""
+        """Whether a type is numeric, as far as one can tell."""
         return str(code).lower() not in _NOT_A_NUMBER
 
     def has_order(self, code: Any) -> bool:
-        """Whether one of a type's values is the least."""
+        """Whether the type has a least value."""
         return True
 
     def is_varied(self, code: Any) -> bool:
-        """Whether equal values of a type may be written in different ways, so that they are told apart as texts."""
+        """Whether equal values of a type may be written differently, so that they are compared as text."""
         return False
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:
-        """Whether it takes a try to know that columns of these types are compared."""
+        """Whether only a trial shows if columns of these types compare."""
         return False
 
     def lax_texts(self, reader: Any, codes: Collection[Any]) -> Collection[Any]:
-        """Of which types texts may be equal that are written in different ways, if columns are of these types."""
+        """Those of the types in which differently written texts may be equal."""
         return self.collated_texts
 
     def is_enum(self, reader: Any, column: Expression) -> bool:
-        """Whether a column is an enum that is compared with none but its own values."""
+        """Whether a column is an enum that compares only with its own values."""
         return False
 
     def check_time(self, column: str, code: Any) -> None:
-        """Raise SourceError if a driver does not hand over the times of a column as they are."""
+        """Raises SourceError if a driver alters the column's times."""
 
     def check_slice(self, reader: Any, column: Expression, name: str, code: Any, is_bound: bool) -> None:
-        """Raise SourceError if a column to slice by has no least value, or equal ones that are written differently.
+        """Raises SourceError if a slice column has no least value, or equal values that are written differently.
 
-        `is_bound`: push-down was asked for, so errors name the remedy.
+        `is_bound`: push-down was requested, so errors name the fix.
         """
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
-        """An id as text, which databases turn into the type of a column; as a number where they do not."""
+        """A text id in each form the column's type may need; includes a number if the database does not convert."""
         yield text
 
     # ---- numbers -----------------------------------------------------------------------------------------------
@@ -324,12 +324,12 @@ class Dialect:
     binary: sa.types.TypeEngine[float] = sa.Double()
 
     def number(self, value: float) -> Expression:
-        """A binary floating-point constant, to the last bit."""
+        """A binary floating-point constant, exact to the last bit."""
         plain: Expression = sa.literal_column(f"{value:.16e}", sa.Double)
         return sa.cast(plain, self.binary) if self.casts_constants else plain
 
     def double(self, value: Expression) -> Expression:
-        """A number in binary floating point: `/` and SUM are exact to the last bits only there."""
+        """A number cast to binary floating point, where `/` and SUM match ours to the last bits."""
         return sa.cast(value, self.binary)
 
     def total(self, value: Expression) -> Expression:
@@ -342,48 +342,47 @@ class Dialect:
         return called
 
     def is_finite(self, value: Expression) -> Condition:
-        """Whether a number is neither infinite nor NaN, which sorts after all others where there is one."""
+        """Whether a number is neither infinite nor NaN; NaN sorts last where it exists."""
         return value.between(self.number(-_HIGHEST), self.number(_HIGHEST))
 
     def is_stored_number(self, value: Expression) -> list[Condition]:
-        """Whether a value is a number and not a text, and whether only the pull can read it; empty where types tell."""
+        """Conditions: the value is a number, not text; only the pull can read it. Empty if types tell."""
         return []
 
     def as_read(self, value: Expression, code: Any) -> Expression:
-        """A number as the driver hands it over."""
+        """A number as the driver returns it."""
         return value
 
     def counted(self, value: Expression, condition: Condition) -> ColumnElement[int]:
-        """How many rows that meet the condition have the value."""
+        """Count of the value over rows that meet the condition."""
         return sa.func.count(sa.case((condition, value)))
 
     def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
-        """(a position as a number, whether it is a whole one; None where the column's type says so)."""
+        """(position as a number, whether it is whole; None if the column type guarantees it)."""
         return position, None if is_whole else sa.func.floor(position) == position
 
     def rank(self, position: Expression, is_whole: bool) -> Expression:
-        """A position as something that a rank is reckoned from."""
+        """A position from which a rank can be computed."""
         return position if is_whole else self.double(position)
 
     def exactly(self, value: Expression, code: Any) -> Expression:
-        """What tells values apart that a collation, or a type, holds to be equal."""
+        """An expression that distinguishes values which a collation or type treats as equal."""
         return sa.cast(value, sa.LargeBinary())
 
     def group_exactly(self, value: Expression) -> Expression:
-        """A text to be grouped by as the rankings write it, where a collation can be named."""
+        """Text to group by exactly as written, if a collation can be named."""
         return value
 
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
-        """The query, such that what is around it is not worked into it, and its columns not worked out many times."""
+        """The query behind an optimizer fence: it is not merged, nor its columns evaluated repeatedly."""
         return query
 
     # ---- one of several ----------------------------------------------------------------------------------------
 
     def ladder(self, value: Expression, edges: Sequence[Expression], steps: Sequence[Expression]) -> Expression:
-        """The step on which a value stands: `steps[i]` if it is under `edges[i]` and not under those before.
+        """`steps[i]` for the first i with value < `edges[i]`, else the last step.
 
-        As a tree, so that few comparisons are made. NULL stands on the last of the steps, which are one more than the
-        rising edges.
+        Built as a tree to keep comparisons few. There is one more step than rising edges; NULL gets the last step.
         """
         if not edges:
             return steps[0]
@@ -393,7 +392,7 @@ class Dialect:
         return sa.case((value < edges[middle], low), else_=high)
 
     def table(self, value: Expression, first: int, steps: Sequence[float], after: float) -> Expression:
-        """`steps[i]` of the whole number `first` + i, the first step of what is under it, `after` of what is above."""
+        """`steps[i]` for the whole number `first` + i; the first step below that, `after` above."""
         edges = [written(str(first + i)) for i in range(1, len(steps) + 1)]
         return self.ladder(value, edges, [*map(self.number, steps), self.number(after)])
 
@@ -402,42 +401,42 @@ class Dialect:
     later_by = "INTERVAL '{} seconds'"
 
     def instant(self, column: TimeColumn, instant: float) -> Expression:
-        """An instant (seconds) as a column writes it, bound. BigQuery asks which times name their zone."""
+        """An instant (seconds) as the column writes it, bound. BigQuery needs to know which times name their zone."""
         value = bound(column, instant)
         is_aware = isinstance(value, datetime) and value.tzinfo is not None
         kind: sa.types.TypeEngine[Any] | None = sa.TIMESTAMP(timezone=True) if is_aware else None
         if isinstance(instant, Mark):
-            # Of numbers SQLAlchemy takes the type that this one needs; another may need a longer one.
+            # For numbers SQLAlchemy picks the type this value needs; the next value may need a wider one.
             kind = sa.BigInteger() if isinstance(value, int) else kind
             return instant.parameter(column, lambda seconds: bound(column, seconds), kind)
         return Instant("instant", value, kind, unique=True)
 
     def between(self, time: Expression, column: TimeColumn, since: float, until: float) -> Condition:
-        """Whether an instant lies in [since, until) seconds; wider by an hour where clocks are changed."""
+        """Whether a time lies in [since, until) seconds; an hour wider around clock changes."""
         first = self.instant(column, since - slack(column, since))
         return sa.and_(time >= first, time < self.instant(column, until + slack(column, until)))
 
     def time_literal(self, value: datetime) -> str:
-        """What stands before a time in SQL that people read."""
+        """Prefix of a time literal in SQL shown to people."""
         return "TIMESTAMP "
 
     def seconds(self, time: Expression, column: TimeColumn) -> Expression | None:
-        """Whole seconds since 1970 of a time, rounded down; None where they cannot be told in one short term."""
+        """Whole seconds since 1970, rounded down; None if no short term computes them."""
         if column.format in _EPOCHS and self.has_times:
             return sa.func.floor(self.double(time) / self.number(_EPOCHS[column.format]), type_=sa.Double)
         is_utc = column.format == "native" and column.timezone in (None, "UTC")
         return self.unix_seconds(time) if is_utc else None
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """Whole seconds since 1970 of a time in UTC of its own type; None where there is no short term for it."""
+        """Whole seconds since 1970 of a native UTC time; None if no short term computes them."""
         return None
 
     def can_reckon(self, column: TimeColumn) -> bool:
-        """Whether `seconds` can tell them."""
+        """Whether `seconds` can compute them."""
         return self.seconds(sa.null(), column) is not None
 
     def block(self, seconds: Expression, width: int, first: int = 0) -> Expression:
-        """Which block of `width` seconds holds an instant, counted from the one that holds `first`."""
+        """Index of the `width`-second block that holds an instant; the block of `first` is 0."""
         number: Expression = sa.func.floor(self.double(seconds) / self.number(width), type_=sa.Double)
         if not isinstance(first, Mark):
             return number - self.number(first // width)
@@ -445,9 +444,9 @@ class Dialect:
         return number - self.double(before)
 
     def stretch(self, time: Expression, column: TimeColumn, edges: Sequence[int], width: int) -> Expression:
-        """Which of the stretches between `edges` (seconds) holds a time of one of them, as a number from 0 on.
+        """Index from 0 of the stretch between `edges` (seconds) that holds a time.
 
-        `width`: of blocks on whose edges all `edges` but the first and the last are.
+        `width`: block size; all `edges` but the first and last lie on block boundaries.
         """
         seconds = self.seconds(time, column)
         if seconds is not None and len(edges) > 2:
@@ -456,13 +455,13 @@ class Dialect:
         return self.ladder(time, inner, [written(str(i)) for i in range(len(edges) - 1)])
 
     def later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
-        """A time so many seconds later, as the same column writes it."""
+        """A time `seconds` later, as the same column writes it."""
         if column.format in _EPOCHS:
             return time + written(str(seconds * _EPOCHS[column.format]))
         return self.time_later(time, column, seconds)
 
     def time_later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
-        """`later`, of a time of its own type."""
+        """`later` for a native time."""
         return time.op("+", precedence=7)(written(self.later_by.format(seconds)))
 
     def converted(self, time: Expression, column: TimeColumn, other: TimeColumn) -> Expression:
@@ -471,16 +470,16 @@ class Dialect:
             return time
         units, per = _EPOCHS[other.format], _EPOCHS[column.format]
         if units > per:
-            # A constant of 64 bits: seconds often have 32, which would not hold the product.
+            # A 64-bit constant: seconds often have 32 bits, too few for the product.
             return time * sa.cast(written(str(units // per)), sa.BigInteger)
         return self.double(time) / self.number(per // units)
 
     def is_plain(self, time: Expression, column: TimeColumn) -> Condition | None:
-        """Whether a time is written as one can reckon with it; None where all are."""
+        """Whether a time is written so that arithmetic works; None if all are."""
         return None
 
     def obstacle(self, column: TimeColumn, other: TimeColumn | None = None) -> str:
-        """Why times of a column cannot be reckoned with, or not compared with those of another; empty if they can."""
+        """Why arithmetic on a column's times, or comparison with those of another, fails; empty if it works."""
         zones = {column.timezone, other and other.timezone}
         are_instants = not self.instants_have_zones and zones <= {None, "UTC"} and other is not None
         if other is not None and not _alike(column, other) and not (are_instants and column.format == other.format):
@@ -488,7 +487,7 @@ class Dialect:
         return "" if column.format in _EPOCHS else self.text_obstacle(column)
 
     def text_obstacle(self, column: TimeColumn) -> str:
-        """Why times that are no numbers cannot be reckoned with."""
+        """Why arithmetic fails on times that are not numbers."""
         return "" if column.format == "native" else f"{column.column!r} is text written as {column.format!r}"
 
 
@@ -498,21 +497,21 @@ def _alike(one: TimeColumn, other: TimeColumn) -> bool:
 
 
 def milliseconds(limit: float) -> int:
-    """Of a limit in seconds; at least one, for 0 would be none."""
+    """A limit in milliseconds, at least 1: 0 would mean no limit."""
     return max(1, int(limit * 1000))
 
 
 def whole_seconds(limit: float) -> int:
-    """Of a limit in seconds, rounded up."""
+    """A limit in whole seconds, rounded up."""
     return math.ceil(limit)
 
 
 def as_number(text: str) -> Iterator[int]:
-    """The whole number that an id is, if it is one."""
+    """The whole number an id stands for, if any."""
     if re.fullmatch("0|-?[1-9][0-9]{0,17}", text):
         yield int(text)
 
 
 def plain_name(name: str) -> str:
-    """A name that means nothing to SQL or to a driver."""
+    """A name without characters special to SQL or drivers."""
     return re.sub(r"[^\w.-]", "_", name)

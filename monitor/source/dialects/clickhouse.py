@@ -1,4 +1,4 @@
-"""ClickHouse, by its server or in this process (chdb): joins and sums made to treat NULL as elsewhere in SQL."""
+"""ClickHouse, as a server or in-process (chdb), set to treat NULL in joins and sums as standard SQL does."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from monitor.source.times import bound
 from monitor.types import TimeColumn
 
 _SETTINGS = {
-    **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as everywhere else in SQL
-    "readonly": "2",  # nothing is written, while settings may be changed
+    **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as in standard SQL
+    "readonly": "2",  # no writes, but settings may change
 }
 _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
-"""ClickHouse ends what it says with a name of the error."""
+"""ClickHouse ends its message with the error's name."""
 
 
 class ClickHouse(Dialect):
-    """Times are instants whatever zone they are shown in; NaN is not itself."""
+    """Times are instants in any display zone; NaN does not equal itself."""
 
     names = ("clickhouse", "clickhousedb")
     extra = "clickhouse"
@@ -42,7 +42,7 @@ class ClickHouse(Dialect):
     quoting = Quoting(ticks=True, arrays=True, dashes=True)
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
-        """Its driver takes settings from the URL."""
+        """URL options; the driver takes settings from the URL."""
         wanted = _SETTINGS | {"max_execution_time": str(limit), "log_comment": base.PROGRAM}
         if url.query.get("interface") == "chdb":
             return wanted
@@ -50,27 +50,27 @@ class ClickHouse(Dialect):
         return wanted | {"client_name": base.PROGRAM, "send_receive_timeout": str(patience)}
 
     def error_name(self, error: BaseException) -> str:
-        """It stands at the end of what is said."""
+        """The name at the end of the message."""
         named = _NAMED.search(str(error))
         return named[1] if named else ""
 
     def double(self, value: Expression) -> Expression:
-        """Of a Nullable too."""
+        """toFloat64, which also takes a Nullable."""
         return sa.func.toFloat64(value, type_=sa.Double)
 
     def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
-        """It cannot compare a decimal with a number that is too large for it."""
+        """A position as a float: decimals do not compare with numbers too large for them."""
         number = sa.func.toFloat64(position)
         return number, sa.func.floor(number) == number
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """Whole ones."""
+        """Whole seconds since 1970."""
         return sa.func.toUnixTimestamp(time)
 
     def instant(self, column: TimeColumn, instant: float) -> Expression:
-        """To ClickHouse a bare time is text: it would read it by the clock of the column's zone.
+        """An instant as a typed parameter: ClickHouse reads a bare time as text in the column's zone.
 
-        The driver gives times without a zone from columns in UTC alone, so what `timezone` says is of these.
+        The driver returns zone-less times only for UTC columns, so `timezone` applies to those.
         """
         if column.format != "native":
             return super().instant(column, instant)

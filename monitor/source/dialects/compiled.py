@@ -1,4 +1,4 @@
-"""Databases whose SQL is compiled and reviewed (tests/golden/sql) but was not run: Redshift, Trino, BigQuery, ..."""
+"""Databases whose SQL is compiled and reviewed (tests/golden/sql) but never run: Redshift, Trino, BigQuery, ..."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRICT_INTEGERS = ("tinyint", "smallint", "integer", "bigint", "int64")
 
 
 class Redshift(Dialect):
-    """It speaks much as PostgreSQL did."""
+    """Redshift: close to an old PostgreSQL."""
 
     names = ("redshift",)
     extra = "redshift"
@@ -31,18 +31,18 @@ class Redshift(Dialect):
     grants = PostgreSQL.grants
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Of its own driver."""
+        """Arguments of its own driver."""
         if self.driver_of(url) != "redshift_connector":
             return {}
         return {"application_name": base.PROGRAM, "timeout": base.whole_seconds(limit) + base.GRACE}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The server ends what takes too long."""
+        """The connection with a server-side statement timeout."""
         connection.exec_driver_sql(f"SET statement_timeout TO {base.milliseconds(limit)}")
         return connection
 
     def time_literal(self, value: datetime) -> str:
-        """Its TIMESTAMP forgets the zone."""
+        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
         return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
@@ -53,7 +53,7 @@ class Strict(Dialect):
     quoting = Quoting(arrays=True, dashes=True)
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
-        """As a number where the column has numbers."""
+        """The id as a number for numeric columns."""
         if str(code).lower() in _STRICT_INTEGERS:
             yield from base.as_number(text)
         else:
@@ -61,7 +61,7 @@ class Strict(Dialect):
 
 
 class Trino(Strict):
-    """Trino, and Athena."""
+    """Trino and Athena."""
 
     names = ("trino", "awsathena")
     extra = "trino"
@@ -70,7 +70,7 @@ class Trino(Strict):
     later_by = "INTERVAL '{}' SECOND"
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Each query has a limit."""
+        """Arguments that limit each query."""
         if url.get_backend_name() != "trino":
             return {}
         return {
@@ -81,7 +81,7 @@ class Trino(Strict):
 
 
 class BigQuery(Strict):
-    """It asks which times name their zone."""
+    """BigQuery: must know which times name their zone."""
 
     names = ("bigquery",)
     extra = "bigquery"
@@ -101,41 +101,41 @@ class BigQuery(Strict):
     )
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
-        """Jobs are labelled."""
+        """URL options that label jobs."""
         return {"labels": f"program:{base.PROGRAM}"}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """Each job has a limit."""
+        """The connection with a limit per job."""
         from google.cloud.bigquery import QueryJobConfig
 
         return connection.execution_options(job_config=QueryJobConfig(job_timeout_ms=base.milliseconds(limit)))
 
     def time_literal(self, value: datetime) -> str:
-        """A TIMESTAMP is an instant."""
+        """TIMESTAMP, which is an instant."""
         return "TIMESTAMP " if value.tzinfo else "DATETIME "
 
 
 class _AddsByFunction(Dialect):
-    """Times are moved by DATEADD."""
+    """Moves times by DATEADD."""
 
     def time_later(self, time: Expression, column: Any, seconds: int) -> Expression:
-        """The same in each."""
+        """The time moved by DATEADD."""
         found: Expression = sa.func.dateadd(written("SECOND"), written(str(seconds)), time)
         return found
 
 
 class Snowflake(_AddsByFunction):
-    """Types come as numbers."""
+    """Snowflake: type codes are numbers."""
 
     names = ("snowflake",)
     extra = "snowflake"
     schemes = {"snowflake": "snowflake"}
     modules = ("snowflake",)
     quoting = Quoting(arrays=True, dashes=True)
-    type_names = {2: "TEXT", 13: "BOOLEAN"}  # those of which it matters what they are
+    type_names = {2: "TEXT", 13: "BOOLEAN"}  # only those whose kind matters
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """The driver sends times as text, which an account may read otherwise."""
+        """Arguments that fix time formats: the driver sends times as text, which an account may parse differently."""
         whole = base.whole_seconds(limit)
         return {
             "session_parameters": {
@@ -148,12 +148,12 @@ class Snowflake(_AddsByFunction):
         }
 
     def time_literal(self, value: datetime) -> str:
-        """Its TIMESTAMP forgets the zone."""
+        """A literal type that keeps the zone."""
         return "" if value.tzinfo else "TIMESTAMP "
 
 
 class SQLServer(_AddsByFunction):
-    """Sums of whole numbers have 32 bits alone, and comparing takes texts as their collation does."""
+    """SQL Server: integer sums overflow at 32 bits, and texts compare by collation."""
 
     names = ("mssql",)
     extra = "mssql"
@@ -165,43 +165,43 @@ class SQLServer(_AddsByFunction):
     collated_texts = ("str", 1)
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
-        """ODBC takes the program's name from there."""
+        """URL options; ODBC takes the program's name from there."""
         is_odbc = self.driver_of(url) == "pyodbc" and "odbc_connect" not in url.query
         return {"APP": base.PROGRAM} if is_odbc else {}
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """By pyodbc the limit is that of logging in."""
+        """Arguments; pyodbc's `timeout` limits only the login."""
         if self.driver_of(url) == "pymssql":
             whole = base.whole_seconds(limit)
             return {"appname": base.PROGRAM, "login_timeout": base.CONNECT_TIMEOUT, "timeout": whole}
         return {"timeout": base.CONNECT_TIMEOUT} if self.driver_of(url) == "pyodbc" else {}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """By pyodbc the limit on statements is the connection's."""
+        """The connection with its statement limit, which pyodbc sets per connection."""
         if self.driver_of(url) == "pyodbc":
             driver.timeout = base.whole_seconds(limit)
         return connection
 
     def total(self, value: Expression) -> Expression:
-        """In binary floating point before it is summed."""
+        """The sum, cast to binary floating point first."""
         return sa.func.sum(self.double(value), type_=sa.Double)
 
     def ln(self, value: Expression) -> Expression:
-        """LOG is the natural one."""
+        """LOG, the natural logarithm."""
         called: Expression = sa.func.log(value, type_=sa.Double)
         return called
 
     def exactly(self, value: Expression, code: Any) -> Expression:
-        """As much as it compares without taking it for a large object."""
+        """The longest binary that still compares and is not a large object."""
         return sa.cast(value, sa.VARBINARY(8_000))
 
     def time_literal(self, value: datetime) -> str:
-        """A text is compared."""
+        """Empty: a plain text compares."""
         return ""
 
 
 class Oracle(Dialect):
-    """Decimal numbers end at 1e126; DOUBLE PRECISION is decimal, and so are constants."""
+    """Oracle: decimals end at 1e126, and DOUBLE PRECISION and constants are decimal."""
 
     names = ("oracle",)
     extra = "oracle"
@@ -213,17 +213,17 @@ class Oracle(Dialect):
     binary = BINARY_DOUBLE()
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Of its own driver."""
+        """Arguments of its own driver."""
         return {"tcp_connect_timeout": float(base.CONNECT_TIMEOUT)} if self.driver_of(url) == "oracledb" else {}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The driver ends what takes too long."""
+        """The connection with a driver-side statement limit."""
         driver.call_timeout, driver.module, driver.action = base.milliseconds(limit), base.PROGRAM, who[:32]
         connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = '+00:00'")
         return connection
 
     def check_time(self, column: str, code: Any) -> None:
-        """The driver leaves zones out, and gives the local time alone."""
+        """Raises SourceError for zoned times: the driver drops the zone and returns local time."""
         if code == "DB_TYPE_TIMESTAMP_TZ":
             raise SourceError(
                 f"time column {column!r} is TIMESTAMP WITH TIME ZONE, whose zone Oracle's driver leaves out; take "
@@ -233,5 +233,5 @@ class Oracle(Dialect):
             )
 
     def is_finite(self, value: Expression) -> Condition:
-        """By its own words."""
+        """Oracle's own predicates for NaN and infinity."""
         return sa.and_(*(value.op("IS NOT", is_comparison=True)(written(kind)) for kind in ("INFINITE", "NAN")))

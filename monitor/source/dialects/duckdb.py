@@ -1,4 +1,4 @@
-"""DuckDB: a file opened read-only, or files of Parquet and CSV; what it says is cut to what people need."""
+"""DuckDB: a file opened read-only, or Parquet and CSV files; its messages are shortened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GUESS = re.compile(r'\s*Did you mean "(?:pg_|sqlite_|duckdb_|information_schema
 
 
 class DuckDB(Dialect):
-    """Fast in this process, and without a limit of its own."""
+    """DuckDB: fast in-process, without a statement limit."""
 
     names = ("duckdb",)
     extra = "duckdb"
@@ -83,26 +83,25 @@ class DuckDB(Dialect):
     )
 
     def pooling(self, url: URL, most: int) -> Options:
-        """Whoever has a connection to a file keeps all others from writing it."""
+        """No pool: an open connection to a file blocks all writers."""
         return {"poolclass": sa.NullPool}
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """A file is only read."""
+        """Arguments that open a file read-only."""
         return {} if url.database in (None, "", ":memory:") else {"read_only": True}
 
     def patience(self, limit: float) -> float:
-        """Ours is the only limit."""
+        """Our limit alone; DuckDB has none."""
         return limit
 
     def error_name(self, error: BaseException) -> str:
-        """Its exceptions are named."""
+        """The name of its exception."""
         return type(error).__name__ if "duckdb" in type(error).__module__ else ""
 
     def reworded(self, said: str, is_missing: bool) -> str:
-        r"""Without the statement that it points into, the names that we give to tables, and its guesses.
+        r"""The message without the quoted statement, our table aliases and suggestions.
 
-        Of a statement in which something does not fit, what the message points at stays: it alone names the column.
-        What is missing is named by the message itself.
+        For errors other than missing names it keeps the part pointed at, the only mention of the column.
 
         >>> told = DuckDB().reworded
         >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
@@ -114,26 +113,26 @@ class DuckDB(Dialect):
         return _OURS.sub("there is no column named", _GUESS.sub("", text))
 
     def absent_column_hint(self, select: str) -> str:
-        """Files that were written at different times may differ."""
+        """A hint that files written at different times may differ."""
         if "*." not in select or "union_by_name" in select:
             return ""
         return "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
 
     def counted(self, value: Expression, condition: Condition) -> ColumnElement[int]:
-        """A filter is cheaper than a case."""
+        """A FILTER clause, cheaper than CASE."""
         return sa.func.count(value).filter(condition)
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """From its own microseconds."""
+        """Whole seconds since 1970, from its own microseconds."""
         return sa.func.floor(self.double(sa.func.epoch_us(time)) / self.number(1_000_000), type_=sa.Double)
 
     def time_literal(self, value: datetime) -> str:
-        """Its TIMESTAMP forgets the zone."""
+        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
         return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
 def _pointed_at(found: re.Match[str]) -> str:
-    """The part of a line that the carets under it point at."""
+    """The part of a line above the carets."""
     first = len(found[3]) - len(found[1])
     pointed = _ALIAS.sub("", found[2][max(first, 0) : first + len(found[4])]).strip()
     return f", in: {pointed}" if len(pointed) > 1 else ""

@@ -1,4 +1,4 @@
-"""What the errors of databases mean for whoever runs rankmon: a fixed reason, and the remedy."""
+"""Maps database errors to a fixed reason and a fix for the operator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Fault(NamedTuple):
 
     Attributes:
         reason: as in `SourceError`.
-        codes: beginnings of the SQLSTATEs or of the names that some databases give their errors instead.
-        words: for drivers without such codes, and where connecting fails: parts of the message, in lower case.
-        lasting: whether such a statement cannot be served by its nature, however often it is tried.
+        codes: prefixes of SQLSTATEs, or of the error names some databases use instead.
+        words: lower-case message parts, for drivers without codes and for failed connections.
+        lasting: whether retrying the same statement can never succeed.
     """
 
     reason: str
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 OF_SCHEMAS = "; may this user use their schema?"
-"""What else may be why a table is not found, but on databases without users."""
+"""Why a table may also be missing, on databases with users."""
 
 _MISSING = Fault(
     "missing",
@@ -45,7 +45,7 @@ SILENT = Fault(
     "it did not answer in time: is the database up, is it that which listens there, and does a proxy in between still "
     "reach it?",
 )
-"""What a driver says that has waited for as long as it was told to. See `by_own_limits`."""
+"""A driver's own timeout. See `by_own_limits`."""
 
 _PASSING = (
     Fault(
@@ -62,7 +62,7 @@ _PASSING = (
     Fault(
         "resources",
         (),
-        ("too many parameters", "count field incorrect"),  # as SQL Server says it, and its ODBC driver
+        ("too many parameters", "count field incorrect"),  # SQL Server's wording, and its ODBC driver's
         "that is more than one statement may have, and less is asked for at once; if it goes on, take engine: pull",
     ),
     Fault(
@@ -102,7 +102,7 @@ _PASSING = (
         "lower max_concurrent",
     ),
 )
-"""Looked for first, by words and then by codes: what passes, and what the words tell apart that the codes do not."""
+"""Checked first, by words then by codes: transient faults, and those only the words distinguish."""
 
 _NOT_UNDERSTOOD = Fault(
     "query",
@@ -123,7 +123,7 @@ _NOT_UNDERSTOOD = Fault(
     "",
     lasting=True,
 )
-"""What a database cannot understand, or does not have."""
+"""Syntax the database does not know, or features it lacks."""
 
 _WRONG_TYPE = Fault(
     "data",
@@ -207,24 +207,24 @@ _FAULTS = (
 
 
 _VAGUE = ("42000", "70100", "HY000")
-"""SQLSTATEs under which MariaDB and MySQL report faults of several kinds; there the words tell."""
+"""SQLSTATEs that MariaDB and MySQL use for several faults; the words decide."""
 
 
 _CARRIERS = ("thrift", "requests", "urllib3", "http", "google")
-"""Packages by which drivers speak to their servers."""
+"""Transport packages of drivers."""
 
 
 def is_of_the_way(error: BaseException) -> bool:
-    """Whether an error is one of the way to the server: some drivers let those through as they are."""
+    """Whether an error comes from the transport: some drivers let those through unwrapped."""
     return isinstance(error, OSError | EOFError) or type(error).__module__.partition(".")[0] in _CARRIERS
 
 
 def find_fault(error: BaseException, own: Iterable[Fault], name: str) -> Fault | None:
-    """The kind of a driver's error; None where it is none of these.
+    """The kind of a driver's error; None if unknown.
 
     Args:
-        own: faults of its database, looked for first.
-        name: what its database calls the error where it has no SQLSTATE.
+        own: the database's own faults, checked first.
+        name: the database's error name, if it has no SQLSTATE.
     """
     state, said = state_of(error), str(error).lower()
     for faults in (own, _PASSING):
@@ -252,10 +252,10 @@ def state_of(error: BaseException) -> str:
 
 
 def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
-    """(the reason, what is to be told) where a step took longer than `limit` seconds on our side.
+    """(reason, message) for a step that took longer than `limit` seconds on our side.
 
     Args:
-        has_no_limit: whether the database has no limit for statements of its own, so that ours is all there is.
+        has_no_limit: the database has no statement limit, so ours is the only one.
     """
     if has_no_limit:
         slow = f"statement timeout: longer than {limit:g} s"
@@ -267,11 +267,11 @@ def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
 
 
 def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
-    """`SILENT`, with what is to be done where the URL has the driver wait for less than a statement may take.
+    """`SILENT`, with advice if the URL's own timeouts are shorter than the statement limit.
 
     Args:
-        limits: the URL's `connect_timeout` and `read_timeout` as far as they are such, in seconds.
-        is_connected: whether it was a statement that was not answered; else it was the wish to connect.
+        limits: the URL's `connect_timeout` and `read_timeout` in seconds, if set.
+        is_connected: a statement went unanswered; else the connection attempt did.
     """
     short = [f"{name} of {of:g} s" for name, of in limits.items() if name == "read_timeout" or not is_connected]
     if not short:
@@ -283,13 +283,13 @@ def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
 
 
 _SIDES = {"r": "rankings", "e": "labels"}
-"""Names that our statements give to the two -> what they are."""
+"""Alias in our statements -> what it stands for."""
 
 _OF_SIDE = re.compile(r"(?<![\w.])[\"'`]?([re])[\"'`]?\.[\"'`\w]|(?:[Tt]able|Values list) \"([re])\"")
 
 
 def looked_for(said: str, statement: str) -> str:
-    """Where a column was looked for that is not there; empty where a message does not tell.
+    """Where a missing column was looked for; empty if the message does not say.
 
     >>> looked_for("column e.usr does not exist", "SELECT e.usr FROM shop.events AS e")
     'looked for in the labels, shop.events'

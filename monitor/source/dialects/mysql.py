@@ -1,4 +1,4 @@
-"""MariaDB and MySQL: collations, hash joins that must be asked for, accounts of a name and a host."""
+"""MariaDB and MySQL: collations, opt-in hash joins, accounts of name and host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
 
 _TEXTS = (15, 245, *range(247, 255))
-"""Type codes of what a collation may hold to be equal: texts, JSON, enums and sets."""
+"""Type codes a collation applies to: texts, JSON, enums and sets."""
 
 _TO_JOIN = ", SESSION ".join(
     f"{name} = {value}"
@@ -24,19 +24,19 @@ _TO_JOIN = ", SESSION ".join(
         "join_buffer_space_limit": 32 * 1024**2,
     }.items()
 )
-"""Has MariaDB join by hashes where no index serves: it would go through all of one side for each few rows of the other,
-so that a log without an index on its request ids takes many times as long. Sizes in bytes."""
+"""Enables MariaDB's hash joins where no index serves. Otherwise it rescans one side per few rows of the other, far
+slower for a log without an index on request ids. Sizes in bytes."""
 _NO_ROWID_FILTER = "SESSION optimizer_switch = 'rowid_filter=off'"
 """A hash join with a rowid filter finds no match (MDEV-24767)."""
 _HAS_ROWID_FILTER = (10, 4, 3)
-"""Version of MariaDB that brought it; older ones refuse the switch."""
+"""The MariaDB version that introduced it; older ones refuse the switch."""
 
 _COLLATIONS = re.compile(r"Illegal mix of collations \((\w+),\w+\) and \((\w+),\w+\)")
 _HOST = re.compile(r".*@'?([^'\s]*)")
 
 
 class MySQL(Dialect):
-    """Whatever is compared is converted, texts by their collations; it joins by hashes on MariaDB alone."""
+    """MySQL and MariaDB: comparisons convert types, texts by collation; only MariaDB hash-joins."""
 
     names = ("mysql", "mariadb")
     extra = "mysql"
@@ -71,7 +71,7 @@ class MySQL(Dialect):
     )
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """By PyMySQL the limit on reading is for the first answers only; see `opened`."""
+        """Arguments; PyMySQL's read limit covers only the first answers, see `opened`."""
         connect, driver = {"connect_timeout": base.CONNECT_TIMEOUT}, self.driver_of(url)
         if driver == "pymysql":
             return {"program_name": base.PROGRAM, **connect, "read_timeout": base.CONNECT_TIMEOUT}
@@ -81,16 +81,15 @@ class MySQL(Dialect):
         return {}
 
     def opened(self, driver: Any, url: URL) -> None:
-        """Have an open connection wait for its answers for as long as whoever watches over it lets it.
+        """Lifts PyMySQL's read timeout after connecting; from then on the watch limits the wait.
 
-        PyMySQL has one limit on all that it reads. While it connects that must be short, or a server that takes
-        connections and says nothing would be waited for as long as for a statement.
+        The timeout is per connection and must be short at first, or a mute server would block as long as a statement.
         """
         if self.driver_of(url) == "pymysql" and "read_timeout" not in url.query:
             driver._read_timeout = None
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """One state of the data, in UTC."""
+        """The connection in one snapshot, with times in UTC."""
         wanted = f"max_execution_time = {base.milliseconds(limit)}"
         if getattr(connection.dialect, "is_mariadb", False):
             wanted = f"max_statement_time = {limit}, SESSION {_TO_JOIN}"
@@ -102,12 +101,12 @@ class MySQL(Dialect):
         return connection
 
     def grantee(self, account: str, user: str) -> str:
-        """A name and the hosts that it is for, given a text that has its host after an @."""
+        """A name and host pattern, from a text like name@host."""
         name, match = user.replace("'", "''"), _HOST.match(account)
         return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """It names the two collations."""
+        """The reason, with both collations."""
         if not (mixed := _COLLATIONS.search(said)):
             return ""
         exact = f"CONVERT({columns[0]} USING utf8mb4) COLLATE utf8mb4_bin"
@@ -115,13 +114,13 @@ class MySQL(Dialect):
         return f"{names[0]} is {mixed[1]}, {names[1]} is {mixed[2]}; {remedy}"
 
     def is_number(self, code: Any) -> bool:
-        """To the pull '45 ms' is none, to MySQL it is 45."""
+        """Whether a type is not text: MySQL reads '45 ms' as 45, the pull refuses it."""
         return code not in _TEXTS
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:
-        """Texts of one type may have different collations."""
+        """True: texts of one type may have different collations."""
         return True
 
     def double(self, value: Expression) -> Expression:
-        """Older ones cannot cast to DOUBLE."""
+        """The value times a float 1; older versions cannot cast to DOUBLE."""
         return value * self.number(1)

@@ -1,4 +1,4 @@
-"""PostgreSQL: typed answers in one round trip, settings for each transaction, collations and types of its own."""
+"""PostgreSQL: types in one round trip, per-transaction settings, collations and extension types."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from monitor.source.dialects.faults import Fault, state_of
 from monitor.source.dialects.subquery import Quoting
 
 WORK_MEMORY = 128
-"""Megabytes that PostgreSQL may take for each step of a statement that sums up; one request takes about 200 bytes."""
+"""Megabytes per step of a statement that sums; one request takes about 200 bytes."""
 
 PADDED = 1042
-"""Type code of texts whose blanks at the end do not count."""
+"""Type code of blank-padded text (char)."""
 
 REAL, DOUBLE, NUMERIC, OID = 700, 701, 1700, 26
 _TEXTS = (25, 1043)
 _INTEGERS = (20, 21, 23)
 _OWN = 16_384
-"""From this type code on it is what extensions bring, such as citext."""
+"""Type codes from here belong to extensions, such as citext."""
 _ORDERED = (*_INTEGERS, 25, PADDED, 1043, NUMERIC)
 _UNEQUAL = {114, 142, 600, 601, 602, 603, 604, 628, 718}
-"""Types that the pull cannot group by: JSON as text, XML and those of geometry."""
+"""Types the pull cannot group by: JSON, XML and geometry."""
 _VARIED_ARRAYS = {1231: "numeric[]"}
-"""Types of which equal values may be written in different ways, and as texts are not what a driver makes of them."""
+"""Array types whose equal values may differ in writing, and whose text differs from the driver's."""
 
-_LONGEST_NAME = 63  # bytes of an application's name
+_LONGEST_NAME = 63  # bytes, longest application name
 _NO_FUNCTION = "42883"
 _NO_OPERATOR = "operator does not exist: "
 _LEAST = re.compile(r"\bmin\((.+?)\)")
-"""In what PostgreSQL says of a type that has no least, in whatever language: the type."""
+"""The type in PostgreSQL's message that a type has no min(), in any language."""
 
 _LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 
@@ -48,20 +48,20 @@ _REPLACED: sa.ColumnElement[bool] = sa.literal_column(
     "l.pid = pg_backend_pid() AND coalesce(c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid), "
     "c.oid IS NULL))"
 )
-"""Whether a table that PostgreSQL holds for a transaction was emptied, rewritten or made after the transaction's view
-of the data was taken: of what such a table holds it then sees nothing, though it was never without rows for others."""
+"""Whether a locked table was truncated, rewritten or created after the transaction's snapshot: its rows are then
+invisible here, though it was never empty for others."""
 
 _TELLS_REPLACED = sa.select(
     sa.text("EXISTS (SELECT FROM pg_class WHERE relname = 'pg_locks')"),
     sa.text("EXISTS (SELECT FROM pg_proc WHERE proname = 'pg_relation_filenode')"),
 )
-"""Whether that can be asked: servers that speak as PostgreSQL does lack the one or the other."""
+"""Whether that can be asked: PostgreSQL-compatible servers may lack these functions."""
 
 _REFUSED = r' "?(.+?)"?(?= (?:LINE \d+|DETAIL|HINT|CONTEXT):|$)'
 
 
 class PostgreSQL(Dialect):
-    """It hashes where statistics would mislead it, and tells types and replaced tables in one answer."""
+    """PostgreSQL: hash joins where statistics would mislead; types and replaced tables in one answer."""
 
     names = ("postgresql",)
     extra = "postgresql"
@@ -76,9 +76,8 @@ class PostgreSQL(Dialect):
         "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema())"
     )
     quoting = Quoting(arrays=True, hashes=True, dashes=True)
-    # It would take to its disk early. And it cannot tell how many groups there will be, takes them for few, and would
-    # go through all of one side of a join for each row of the other. To compile these long statements each time takes
-    # longer than it saves.
+    # By default it spills to disk early. It cannot estimate the number of groups, assumes few and picks nested loops.
+    # JIT costs more than it saves on statements this long.
     prepares_to_sum = tuple(
         sa.func.set_config(written(f"'{name}'"), written(f"'{value}'"), sa.true())
         for name, value in {
@@ -92,7 +91,7 @@ class PostgreSQL(Dialect):
     float_numbers = {REAL: ("real", 24), DOUBLE: ("double precision", 53)}
     strict_texts = (*_TEXTS, PADDED)
     collated_texts = (PADDED,)
-    arrays = ("1005", "1007", "1009", "1014", "1015", "1016", "1231", "2951")  # of whole numbers, texts, numeric, UUIDs
+    arrays = ("1005", "1007", "1009", "1014", "1015", "1016", "1231", "2951")  # whole numbers, texts, numeric, UUIDs
     time_types = {"1184": (True, True), "1114": (True, False)}
     faults = (
         Fault(
@@ -136,11 +135,11 @@ class PostgreSQL(Dialect):
     # ---- session -----------------------------------------------------------------------------------------------
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """As for the store."""
+        """Arguments, the same as for the store."""
         return postgresql_arguments(url, base.PROGRAM, base.CONNECT_TIMEOUT, base.SILENCE)
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """Settings go for this transaction only, and all at once, for each statement is a way there and back."""
+        """The connection with transaction-local settings, set in one round trip."""
         connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         settings = {"statement_timeout": str(base.milliseconds(limit)), "TimeZone": "UTC"}
         if who and "application_name" not in url.query:
@@ -149,12 +148,11 @@ class PostgreSQL(Dialect):
         return connection
 
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
-        """In one answer, with whether a table was replaced.
+        """Column types and whether a table was replaced, in one answer.
 
-        Nobody can change these tables until the transaction ends. If who changed one had to be waited for, it may seem
-        to be empty.
+        Locks the tables until the transaction ends. After waiting for a writer, a table may look empty.
         """
-        known = reader.info  # of the driver's connection, which is used again and again
+        known = reader.info  # belongs to the reused driver connection
         if "rankmon_tells_replaced" not in known:
             known["rankmon_tells_replaced"] = all(reader.described(_TELLS_REPLACED)[1])
         replaced = _REPLACED if known["rankmon_tells_replaced"] else sa.false()
@@ -170,7 +168,7 @@ class PostgreSQL(Dialect):
     # ---- errors ------------------------------------------------------------------------------------------------
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """It names the two types."""
+        """The reason, with both types."""
         if not said.startswith(_NO_OPERATOR):
             return ""
         one, _, other = said.removeprefix(_NO_OPERATOR).partition(" = ")
@@ -179,35 +177,35 @@ class PostgreSQL(Dialect):
     # ---- types -------------------------------------------------------------------------------------------------
 
     def is_number(self, code: Any) -> bool:
-        """It converts nothing by itself."""
+        """Whether a type is numeric; PostgreSQL converts nothing implicitly."""
         return code in (*_INTEGERS, REAL, DOUBLE, NUMERIC)
 
     def has_order(self, code: Any) -> bool:
-        """Of these types it is known."""
+        """Whether the type is one of those known to be ordered."""
         return code in _ORDERED
 
     def is_varied(self, code: Any) -> bool:
-        """`numeric` has 1.0 and 1.00, and citext has capitals."""
+        """True for `numeric` (1.0 and 1.00) and citext (case)."""
         return bool(code == NUMERIC or code >= _OWN)
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:
-        """Types that differ may have an operator or none."""
+        """True for different types: they may lack an operator."""
         return bool(one != other)
 
     def lax_texts(self, reader: Any, codes: Collection[Any]) -> Collection[Any]:
-        """All texts, where there are collations that hold unlike ones to be equal."""
+        """All text types if nondeterministic collations exist."""
         can_have = (getattr(reader.dialect, "server_version_info", None) or (0,)) >= (12,)
         if not can_have or not any(code in _TEXTS for code in codes) or not reader.one(_LAX_COLLATIONS):
             return self.collated_texts
         return *self.collated_texts, *_TEXTS
 
     def is_enum(self, reader: Any, column: Expression) -> bool:
-        """It says so in its catalogue."""
+        """Whether the catalogue lists the column as an enum."""
         (code,) = reader.types(sa.select(column))
         return bool(reader.one(sa.text("SELECT typtype = 'e' FROM pg_type WHERE oid = :code").bindparams(code=code)))
 
     def check_slice(self, reader: Any, column: Expression, name: str, code: Any, is_bound: bool) -> None:
-        """Not every type has a least value, and that of some names is another type's."""
+        """Raises SourceError for types without a least value; for some names min() has another type."""
         if code in _VARIED_ARRAYS:
             told = f"column {name!r} is {_VARIED_ARRAYS[code]}, of which equal values may be written in different ways"
             raise SourceError(told + "; take engine: auto" * is_bound, "data", lasting=True)
@@ -219,32 +217,32 @@ class PostgreSQL(Dialect):
             raise SourceError(told + remedy * is_bound, "data", lasting=True)
 
     def as_read(self, value: Expression, code: Any) -> Expression:
-        """Of a `real` the shortest number, as 0.9."""
+        """A `real` as its shortest decimal, such as 0.9."""
         return sa.cast(sa.cast(value, sa.Text), sa.Double) if code == REAL else value
 
     # ---- SQL ---------------------------------------------------------------------------------------------------
 
     def exactly(self, value: Expression, code: Any) -> Expression:
-        """By its bytes; a cast would strip padded texts of their blanks."""
+        """The value in collation C; a plain cast would strip the blanks of padded text."""
         if code == PADDED:
             value = sa.case((value.isnot(None), sa.func.format(written("'%s'"), value, type_=sa.Text)))
         return sa.collate(value, "C")
 
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
-        """An offset keeps the query as it is."""
+        """The query with OFFSET 0, which stops the planner from merging it."""
         return query.offset(written("0"))
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """EXTRACT makes slow decimals, and a cast to a whole number would round."""
+        """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
 
     def time_literal(self, value: datetime) -> str:
-        """Its TIMESTAMP forgets the zone."""
+        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
         return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
 def _without_least(reader: Any, column: Expression, code: int) -> str:
-    """Of which type a column is, if none of its values is the least; else empty."""
+    """The column's type if it has no least value; else empty."""
     try:
         (found,) = reader.types(sa.select(sa.func.min(column)))
     except ProgrammingError as error:

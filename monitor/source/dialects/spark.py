@@ -1,4 +1,4 @@
-"""Spark: by its Thrift server, in a way of our own (`thrift`), and as Databricks."""
+"""Spark, over its Thrift server with our own connections (`thrift`), and Databricks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.source.dialects.subquery import Quoting
 
 
 class Spark(Dialect):
-    """The Thrift server, whose statements are asked after again and again."""
+    """Spark's Thrift server, whose statements are polled."""
 
     names = ("hive",)
     extra = "spark"
@@ -24,22 +24,22 @@ class Spark(Dialect):
     quoting = Quoting(ticks=True, arrays=True, dashes=True)
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """By our own connections."""
+        """An engine with our own connections."""
         from monitor.source.dialects import thrift
 
         return thrift.create(url, limit)
 
     def patience(self, limit: float) -> float:
-        """Our connection looks at the clock by itself."""
+        """Seconds with a wide margin: our connection checks the clock itself."""
         return limit + 2 * base.GRACE
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """The session's zone is UTC."""
+        """Whole seconds since 1970; the session's zone is UTC."""
         return sa.func.unix_seconds(sa.cast(time, sa.TIMESTAMP))
 
 
 class Databricks(Spark):
-    """Compiled, not run."""
+    """Databricks: compiled, never run."""
 
     names = ("databricks",)
     extra = ""
@@ -50,15 +50,15 @@ class Databricks(Spark):
     is_proven = False
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """By its own driver."""
+        """An engine with its own driver."""
         return Dialect.create_engine(self, url, limit, most)
 
     def patience(self, limit: float) -> float:
-        """The server has a limit of its own."""
+        """The usual margin, since the server has its own limit."""
         return Dialect.patience(self, limit)
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Its session has a limit and a zone."""
+        """Arguments that set the session's limit and zone."""
         whole = base.whole_seconds(limit)
         return {
             "user_agent_entry": base.PROGRAM,

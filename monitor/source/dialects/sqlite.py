@@ -1,4 +1,4 @@
-"""SQLite: a file without types, users or limits, which is opened read-only."""
+"""SQLite: a file opened read-only, without types, users or limits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from monitor.source.dialects.subquery import Quoting
 from monitor.types import TimeColumn
 
 _ISO = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
-_STEPS = 100_000  # of SQLite's machine between two looks at the clock
-_CACHE = 65_536  # KiB that SQLite holds, and sorts in before it takes to a file
+_STEPS = 100_000  # virtual machine steps between two clock checks
+_CACHE = 65_536  # KiB, for pages and for sorting before it spills to a file
 
 
 class SQLite(Dialect):
-    """SQLite compares anything with anything; what a column holds is seen by its values alone."""
+    """SQLite compares anything with anything; only the values show a column's type."""
 
     names = ("sqlite",)
     schemes = {"sqlite": "sqlite"}
@@ -64,73 +64,73 @@ class SQLite(Dialect):
     )
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """With a new connection each time: a file that was replaced or removed since is seen at once."""
+        """An engine without a pool, so a replaced or removed file is noticed at once."""
         return sa.create_engine("sqlite://", creator=partial(open_file, url.database), poolclass=sa.NullPool)
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """All that is read is of one state of the file."""
+        """The connection in one snapshot of the file."""
         connection.exec_driver_sql("BEGIN")
         return connection
 
     def end_when(self, driver: Any, is_due: Callable[[], bool]) -> None:
-        """SQLite asks now and then."""
+        """Installs a progress handler that polls."""
         driver.set_progress_handler(is_due, _STEPS)
 
     def patience(self, limit: float) -> float:
-        """None of ours: SQLite looks at the clock by itself."""
+        """Infinite: SQLite checks the clock itself."""
         return math.inf
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
-        """A column without a type holds numbers too."""
+        """The id as text and as a number: untyped columns may hold either."""
         yield text
         yield from as_number(text)
 
     def is_number(self, code: Any) -> bool:
-        """Its columns have no types."""
+        """True: columns have no types."""
         return True
 
     def is_stored_number(self, value: Expression) -> list[Condition]:
-        """By the type that each value has for itself."""
+        """Conditions on each value's own type."""
         stored = sa.func.typeof(value)
         return [stored.in_(map(written, kinds)) for kinds in (("'integer'", "'real'"), ("'text'", "'blob'"))]
 
     def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
-        """Any column holds anything, and there may be no floor()."""
+        """A position from any kind of value; some builds lack floor()."""
         return position + 0, sa.cast(position, sa.Integer) == position
 
     def rank(self, position: Expression, is_whole: bool) -> Expression:
-        """A text of digits as the number that it means."""
+        """A position, with a text of digits read as its number."""
         return position + written("0")
 
     def group_exactly(self, value: Expression) -> Expression:
-        """By its bytes."""
+        """The text compared by its bytes."""
         return value.collate("BINARY")
 
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
-        """A limit keeps the query as it is."""
+        """The query with LIMIT -1, which stops SQLite from merging it."""
         return query.limit(written("-1")).offset(written("0"))
 
     def time_later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
-        """Texts are read and written by their format."""
+        """A later time; texts are parsed and rewritten in their format."""
         if column.format == "native":
             return super().time_later(time, column, seconds)
         return sa.func.strftime(_plain(column), time, f"{seconds:+d} seconds", type_=sa.Text)
 
     def is_plain(self, time: Expression, column: TimeColumn) -> Condition | None:
-        """A text is if it is written in the same way again."""
+        """Whether a text survives a round trip through its format."""
         if column.format.startswith("epoch") or column.format == "native":
             return None
         return sa.func.coalesce(sa.func.strftime(_plain(column), time), written("''")) == time
 
     def text_obstacle(self, column: TimeColumn) -> str:
-        """Its own functions read some formats."""
+        """Why a time format is beyond SQLite's functions; empty if they read it."""
         if column.format == "native":
             return f"{column.column!r} is text to SQLite"
         return "" if _plain(column) == column.format else super().text_obstacle(column)
 
 
 def open_file(path: str | None) -> sqlite3.Connection:
-    """SQLite would create a missing file and call it empty; so it is opened as what must be there, read-only."""
+    """A connection that never creates a missing file; read-only."""
     if not path or path == ":memory:" or path.startswith("file:"):
         raise SourceError("give a SQLite file as sqlite:////absolute/path.db", "connect")
     full = Path(path).absolute()
@@ -150,7 +150,7 @@ def open_file(path: str | None) -> sqlite3.Connection:
 
 
 def _plain(column: TimeColumn) -> str | None:
-    """The format, if texts in it are whole seconds in UTC that SQLite can read and write."""
+    """The format if its texts are whole UTC seconds that SQLite reads and writes."""
     zone = "Z" if column.timezone is None else ""
     if column.timezone not in (None, "UTC") or column.format not in [iso + zone for iso in _ISO]:
         return None

@@ -1,9 +1,8 @@
-"""Whether a SELECT of the user's own stays within the parentheses that it is put into.
+"""Ensures a user's SELECT cannot escape the parentheses it is put into.
 
-Words, quotes and comments decide it. Inside parentheses every database takes one query and nothing else, so a
-text that cannot leave them writes nothing that the database's own functions do not write. A parser would know more and
-be sure of less: where it reads quotes or comments otherwise than the server, such as MySQL's `/*! ... */` and `--x`, it
-is passed by. So what databases read in different ways is refused.
+Inside parentheses every database takes one query only, so such a text writes nothing except through the database's own
+functions. A parser could be fooled where its quotes or comments differ from the server's, such as MySQL's
+`/*! ... */` and `--x`; so anything databases tokenize differently is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _TOKEN = re.compile(
 )
 _CONTROL = re.compile(r"[^\S \t\n\xa0\u2000-\u200a\u202f\u205f\u3000]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _ESCAPED_QUOTE = re.compile(r"""(?<!\\)(?:\\\\)*\\['"`]""")
-_FIRST = ("select", "with", "from")  # the last is DuckDB's
+_FIRST = ("select", "with", "from")  # DuckDB's
 
 _REFUSED_SIGNS = {
     "'": "a quote ' is not closed; close it",
@@ -38,15 +37,15 @@ _REFUSED_SIGNS = {
 
 @dataclass(frozen=True)
 class Quoting:
-    """How a database reads quotes and comments. The default refuses all that databases read in different ways.
+    """How a database tokenizes quotes and comments. The default refuses anything ambiguous.
 
     Attributes:
-        ticks: backticks quote names; to PostgreSQL one is an operator.
-        arrays: brackets are arrays; SQLite and SQL Server quote names by them.
-        hashes: # is an operator or part of a name; to MySQL, BigQuery and ClickHouse it begins a comment.
+        ticks: backticks quote names; in PostgreSQL one is an operator.
+        arrays: brackets are arrays; SQLite and SQL Server quote names with them.
+        hashes: # is an operator or part of a name; in MySQL, BigQuery and ClickHouse it begins a comment.
         slashes: // divides.
-        dashes: -- begins a comment whatever follows; to MySQL only with a blank.
-        triples: texts stand in three quotes.
+        dashes: -- always begins a comment; in MySQL only before a blank.
+        triples: texts may have triple quotes.
         parameters: $x, @x and :x are parameters.
     """
 
@@ -59,10 +58,10 @@ class Quoting:
     parameters: bool = False
 
     def enclosed(self, text: str) -> str:
-        """The text up to a semicolon at its end, safe to be put into parentheses before a line break.
+        """The text without a final semicolon, safe inside parentheses before a line break.
 
         Raises:
-            ValueError: it might leave them; the message says what, in which line, and the remedy.
+            ValueError: it might escape; the message has the part, the line and the fix.
         """
         text = text.replace("\r\n", "\n")
         if found := _CONTROL.search(text):
@@ -95,7 +94,7 @@ class Quoting:
         return text[:end]
 
     def _doubt(self, kind: str, word: str, following: str) -> str:
-        """Why a token may end elsewhere for another database, or for the same with other settings; or empty."""
+        """Why a token may end elsewhere in another database, or under other settings; or empty."""
         if kind == "quoted":
             return self._doubt_of_quotes(word)
         if kind == "comment":

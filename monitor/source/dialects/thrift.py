@@ -1,7 +1,7 @@
-"""Spark's Thrift server by PyHive: statements that can be ended and have a limit, errors as other drivers have them.
+"""Spark's Thrift server over PyHive, with cancellable, time-limited statements and ordinary driver errors.
 
-By itself PyHive waits for each answer without a limit, and cannot be told to stop. So a statement is sent to run in the
-background of its session, and asked after again and again until it is done, has run too long, or is to be ended.
+PyHive alone waits without limit and cannot be stopped. So statements run asynchronously and are polled until they
+finish, time out or are cancelled.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from thrift.transport.TTransport import TBufferedTransport
 from monitor.source.dialects import base
 
 LOOK_EVERY = 0.5
-"""Seconds that the server takes to answer that a statement still runs."""
+"""Seconds the server holds a status poll for a running statement."""
 
 ROWS = 10_000
-"""Rows fetched at once."""
+"""Rows per fetch."""
 
 _POLLING = {"set:hiveconf:hive.server2.long.polling.timeout": f"{int(LOOK_EVERY * 1000)}ms"}
 _UNDER_WAY = (
@@ -41,7 +41,7 @@ _UNSAID = "the server does not say why"
 
 
 class Failed(hive.OperationalError):  # type: ignore[misc]  # PyHive has no types
-    """A statement failed. `sqlstate` is as the server says, or empty."""
+    """A failed statement. `sqlstate` is the server's, or empty."""
 
     def __init__(self, said: str, sqlstate: str = "") -> None:
         super().__init__(said)
@@ -49,12 +49,12 @@ class Failed(hive.OperationalError):  # type: ignore[misc]  # PyHive has no type
 
 
 def create(url: URL, limit: float) -> sa.Engine:
-    """An engine that connects in the way of this module; `limit` in seconds for each statement.
+    """An engine with this module's connections; `limit` in seconds per statement.
 
-    Each connection is a new one: a session of Spark's remembers which files a table has, and would not see new ones.
+    It does not pool: a Spark session caches a table's file list and would miss new files.
     """
     engine = sa.create_engine(url, poolclass=sa.NullPool)
-    preparer: Any = engine.dialect.identifier_preparer  # PyHive says how names are quoted, but not with what escaped
+    preparer: Any = engine.dialect.identifier_preparer  # PyHive sets the quote character, but not its escape
     preparer.escape_quote, preparer.escape_to_quote = "`", "``"
 
     @sa.event.listens_for(engine, "do_connect")
@@ -65,7 +65,7 @@ def create(url: URL, limit: float) -> sa.Engine:
 
 
 class Connection(hive.Connection):  # type: ignore[misc]
-    """A session in which times are UTC's and every statement has a limit."""
+    """A session in UTC with a limit on every statement."""
 
     def __init__(self, limit: float, **parameters: Any) -> None:
         """`limit` in seconds; `parameters` as for PyHive."""
@@ -87,28 +87,28 @@ class Connection(hive.Connection):  # type: ignore[misc]
             raise
 
     def cursor(self, *args: Any, **options: Any) -> Cursor:
-        """A cursor whose statements can be ended."""
+        """A cursor with cancellable statements."""
         return Cursor(self, *args, **options)
 
     def cancel(self) -> None:
-        """End the statement under way, if there is one. From any thread; nothing is sent from this one."""
+        """Cancels the running statement, if any. Thread-safe; sends nothing from the calling thread."""
         if self.is_busy:
             self.is_ending.set()
 
     def close(self) -> None:
-        """Give the session back; one that was lost is gone already."""
+        """Closes the session; a lost one is already gone."""
         with suppress(Failed), _as_of_a_driver():
             super().close()
 
 
 class Cursor(hive.Cursor):  # type: ignore[misc]
-    """Runs one statement at a time, in the background of its session."""
+    """Runs one statement at a time, asynchronously in its session."""
 
     def __init__(self, connection: Connection, arraysize: int = ROWS) -> None:
         super().__init__(connection, arraysize)
 
     def execute(self, operation: str, parameters: Any = None, **_: object) -> None:
-        """Run a statement and wait for it. Raises Failed: it did, took too long or was ended, or the server is gone."""
+        """Runs a statement and waits. Raises Failed: error, timeout, cancellation, or lost server."""
         connection = self._connection
         connection.is_ending.clear()
         connection.is_busy = True
@@ -136,7 +136,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
             raise Failed(_brief(answer.errorMessage), answer.sqlState or "")
 
     def _end_if_due(self, began: float) -> None:
-        """End the statement if it was asked for, or if the server has not though it should have."""
+        """Cancels the statement on request, or if the server missed its own limit."""
         if self._connection.is_ending.is_set():
             self.cancel()
             raise Failed("the statement was ended")
@@ -145,7 +145,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
             raise Failed(f"statement timeout: still running after {self._connection.limit:g} s")
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Some rows; fewer only at the end."""
+        """Up to `size` rows; fewer only at the end."""
         wanted = size or self.arraysize
         while len(self._data) < wanted and self._state != self._STATE_FINISHED:
             self._fetch_more()
@@ -163,7 +163,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
             self._state = self._STATE_FINISHED
 
     def close(self) -> None:
-        """Give the answer back; that of a session that was lost is gone already."""
+        """Closes the result; that of a lost session is already gone."""
         with suppress(Failed):
             super().close()
 
@@ -173,21 +173,21 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
 
     @property
     def description(self) -> Any:
-        """Columns of the answer, with types named as in SQL; None if there is none."""
+        """Columns of the result, with SQL type names; None if there is none."""
         with _as_of_a_driver():
             columns = super().description
         return columns and [(name, code.removesuffix("_TYPE"), *rest) for name, code, *rest in columns]
 
 
 def _settings(limit: float) -> Iterator[tuple[str, object]]:
-    """Settings of a session before it is used."""
+    """Settings of a new session."""
     yield "spark.sql.session.timeZone", "UTC"
     yield "spark.sql.thriftServer.queryTimeout", math.ceil(limit)
-    yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or what was ended would go on in the executors
+    yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or cancelled work would go on in the executors
 
 
 class _Socket(TSocket):  # type: ignore[misc]
-    """Waits for a connection less long than for an answer."""
+    """Has a shorter timeout for connecting than for reading."""
 
     def __init__(self, host: str, port: int, patience: float) -> None:
         super().__init__(host, port)
@@ -200,7 +200,7 @@ class _Socket(TSocket):  # type: ignore[misc]
 
 
 def _values(column: Any, kind: str) -> list[Any]:
-    """What stands in a column; a time that Python cannot hold is left as text, and so is no time to who reads it."""
+    """A column's values; a time Python cannot hold stays text, so readers see it as unreadable."""
     found: list[Any] = hive._unwrap_column(column)
     if kind == "TIMESTAMP":
         return [None if value is None else _moment(value) for value in found]
@@ -209,12 +209,12 @@ def _values(column: Any, kind: str) -> list[Any]:
 
 def _moment(text: str) -> datetime | str:
     with suppress(ValueError):
-        return datetime.fromisoformat(text)  # PyHive's way by a format takes twenty times as long
+        return datetime.fromisoformat(text)  # 20 times as fast as PyHive's strptime
     return text
 
 
 def _with_transport(patience: float, **parameters: Any) -> dict[str, Any]:
-    """PyHive's parameters with the transport that it would make of them, but one that gives up after `patience`."""
+    """PyHive's parameters with the transport it would build, but with a timeout."""
     host, port = parameters.pop("host", None) or "localhost", int(parameters.pop("port", None) or 10_000)
     service, password = parameters.pop("kerberos_service_name", None), parameters.pop("password", None)
     auth = parameters.pop("auth", None) or ("LDAP" if password else "NONE")
@@ -234,7 +234,7 @@ def _with_transport(patience: float, **parameters: Any) -> dict[str, Any]:
 
 @contextmanager
 def _as_of_a_driver() -> Iterator[None]:
-    """Errors of what carries PyHive's words become its own, with a message of their own instead of a whole answer."""
+    """Turns transport errors into PyHive's, with a short message instead of a whole response."""
     try:
         yield
     except Failed:
@@ -248,6 +248,6 @@ def _as_of_a_driver() -> Iterator[None]:
 
 
 def _brief(message: str | None) -> str:
-    """What Spark says without the names of its own parts, its plan and its trace."""
+    """Spark's message without class names, plan and trace."""
     said = (message or _UNSAID).partition("\n\tat ")[0].partition(";\n'")[0].partition("\n== SQL")[0]
     return said.rpartition("Exception: ")[2].strip() or _UNSAID
