@@ -1,4 +1,4 @@
-"""Drift verdicts: stored partials of one measure, hour by hour, judged against a baseline that they themselves gave."""
+"""Drift verdicts: the stored hourly partials of one measure, judged against a baseline fitted on them."""
 
 VERSION = 25
-"""Of how steps are judged. A change that could make another verdict raises it, and all verdicts are judged again."""
+"""Version of the algorithm. Raise it with any change that could alter a verdict: all are then judged again."""

@@ -1,6 +1,6 @@
-"""The alarms of a monitor's units: evidence grows step by step, opens an alarm, and closes it when the drop is over.
+"""The alarms of a monitor's units: evidence accumulates, opens an alarm, and closes it when the drop is over.
 
-well --evidence above the threshold, and lower in the last hours--> open --evidence for being back--> well
+well --evidence above the threshold, and lower in the last hours--> open --evidence of recovery--> well
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ REQUESTS, TOTAL, EXPECTED = range(3)
 
 @frozen
 class AlarmStates:
-    """The alarms of U units; (U,) each, instants in seconds.
+    """The alarms of U units; arrays are (U,), instants in seconds.
 
     Attributes:
-        evidence: (U, 3) for each stake; nothing is 0.
-        run, since: logarithm of the middle stake's alone, started again whenever it is used up, and when that began.
-        fallen: (U, 3) requests, observed and expected sums since then, but not from when on it may be over.
-        opened_at: 0 where no alarm is open.
-        back, back_since: logarithm of the evidence that a drop is over; end of the first step of that, 0 if none.
-        risen: (U, 3) sums like `fallen`, since then. Both stay as they were at the step at which an alarm closes.
-        along: logarithm of the evidence that it is over, since overall's may be.
-        sudden: logarithm of the evidence of a sudden fall, by `course`; its highest while an alarm is open.
-        fit_since: from when on every step was fit to be judged.
-        began: (U, 3) starts of the steps with which the fall most probably began, and at the earliest and latest.
-        besides: (U, 3) what sums since the fall began have more than `fallen`, whose hours begin with the evidence.
+        evidence: (U, 3), one per stake.
+        run, since: log evidence of the middle stake, reset when it reaches 0, and the time of that reset.
+        fallen: (U, 3) requests, observed and expected sums since then, excluding a possible recovery.
+        opened_at: 0 if no alarm is open.
+        back, back_since: log evidence of recovery, and the end of its first step (0 if none).
+        risen: (U, 3) sums since `back_since`. Both keep their values when the alarm closes.
+        along: log evidence of recovery since overall's began.
+        sudden: log evidence of a sudden fall, from `course`; its maximum while an alarm is open.
+        fit_since: since when every step was fit to be judged.
+        began: (U, 3) start of the step at which the fall began: most likely, earliest, latest.
+        besides: (U, 3) sums since the fall began minus `fallen`, which starts with the evidence.
     """
 
     evidence: Floats
@@ -57,7 +57,7 @@ class AlarmStates:
 
     @classmethod
     def empty(cls, count: int, now: int) -> AlarmStates:
-        """Nothing known."""
+        """The states before any evidence."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, 0, np.int64)
         fresh = (since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
@@ -73,17 +73,17 @@ class AlarmStates:
 
     @cached_property
     def is_any_open(self) -> bool:
-        """Whether any alarm is."""
+        """Whether any alarm is open."""
         return some(self.open)
 
     @cached_property
     def score(self) -> Floats:
-        """(U,) evidence of a fall, slow or sudden, to be held against the threshold."""
+        """(U,) evidence of a fall, slow or sudden, to compare with the threshold."""
         return score(self.evidence) + c.FALL_WEIGHT * np.exp(self.sudden)
 
     @property
     def told(self) -> Floats:
-        """(U, 3) sums like `fallen`, since an alarm's fall began: what people are told, and nothing is judged by."""
+        """(U, 3) sums like `fallen`, since the fall began: for messages only, never for judging."""
         return self.fallen + self.besides
 
     @property
@@ -95,13 +95,13 @@ class AlarmStates:
 
 @frozen
 class StepEvidence:
-    """What T steps say of U units; the rest as `see` is given it.
+    """What T steps show about U units; the other fields are arguments of `see`.
 
     Attributes:
-        ends, length: end of each step, and its length, seconds.
-        factor, middle: (T, U, 3) of the evidence, (T, U) logarithm of the middle stake's.
-        has, labelled: (T, U) whether there was a request, and whether the last hours had enough labels for a sudden
-            fall to be one of the model.
+        ends, length: seconds.
+        factor, middle: (T, U, 3) factors of the evidence, (T, U) logarithm of the middle stake's.
+        has, labelled: (T, U) whether there were requests; whether the last hours have enough labels to blame
+            a sudden fall on the model.
     """
 
     ends: list[int]
@@ -121,7 +121,7 @@ class StepEvidence:
 
     @cached_property
     def spread(self) -> Floats:
-        """(T, U) variance of the relative deviation, its autocorrelation taken in."""
+        """(T, U) variance of the relative deviation, including autocorrelation."""
         whole = self.whole
         return whole.variance / whole.size / np.maximum(whole.level, 1e-9) ** 2 + self.noise.long_run
 
@@ -135,7 +135,7 @@ class StepEvidence:
 
     @cached_property
     def away(self) -> Bools:
-        """(T, S) slices without a request in the last hours, where there should be some."""
+        """(T, S) slices without a request in the last hours, though some were expected."""
         of_slices = self.short[:, :, 1:]
         return (of_slices[checks.REQUESTS] == 0) & (of_slices[checks.EXPECTED_REQUESTS] >= c.AWAY_EXPECTED)
 
@@ -151,7 +151,7 @@ def see(
     ends: list[int],
     hours: float,
 ) -> StepEvidence:
-    """What T steps, of so many hours, say.
+    """The evidence of T steps of `hours` hours each.
 
     Args:
         judged: (U,) units that may raise an alarm.
@@ -180,10 +180,10 @@ def see(
 
 
 def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThreshold) -> AlarmStates:
-    """The standing after one more step.
+    """The states after one more step.
 
-    While slices with an alarm are left out, or away, that make most of its fall, overall says nothing either: it would
-    be well without them.
+    Overall pauses while slices that make up most of its fall are left out or without requests:
+    without them it would look well.
     """
     has, sums, end, is_open = seen.has[row], seen.whole.sums[row], seen.ends[row], was.open
     if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):
@@ -228,7 +228,7 @@ def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:
 
 
 def _opened(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
-    """With when it began and what has fallen since, for (U,) units whose fall is rather a sudden one."""
+    """Sets beginning and sums of (U,) units whose fall is a sudden one."""
     is_sudden = fires & (c.FALL_WEIGHT * np.exp(now.sudden) > score(now.evidence))
     if not some(is_sudden):
         return now
@@ -242,7 +242,7 @@ def _opened(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Ala
 
 
 def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
-    """With when the falls of (U,) units that open most probably began; roughly where evidence is older than a day."""
+    """Estimates when the falls of (U,) units began; only roughly if the evidence is older than a day."""
     until, end, length = seen.past.shape[1] - len(seen.ends) + row + 1, seen.ends[row], seen.length
     steps = min(max(DAY // length, 1), until)
     requests, total, expected = units(seen.past[:, until - steps : until])
@@ -255,7 +255,7 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
     is_older = now.since < np.maximum(now.fit_since, starts[0])
     found = starts[sudden_falls.change_point(moved, weight, prior)]
     found = np.where(is_older[:, None], sudden_falls.roughly(now.since, end, length), found)
-    # What lies between the two beginnings: 1 where the fall began first, -1 where the evidence did.
+    # Sums between the two beginnings: 1 where the fall began first, -1 where the evidence did.
     between = (starts[:, None] >= found[:, 0]) * 1.0 - (starts[:, None] >= now.since)
     besides = np.stack([(between * sums).sum(axis=0) for sums in (requests, total, expected)], axis=1)
     is_new = fires[:, None]
@@ -277,9 +277,9 @@ def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:
 
 
 def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: Floats) -> AlarmStates:
-    """Weigh "as expected again" against "as low as since it began, at the least"; what is open closes by the first.
+    """Weighs "as expected again" against "still at least as low"; alarms for which the first wins close.
 
-    Overall's end is that of its slices, but for those that have rather been as low as ever since it began, or are away.
+    Overall closes its slices too, except those still low or without requests.
     """
     low = _least_drop(now, seen, row)
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
@@ -291,7 +291,7 @@ def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: F
     back_since = np.where(rises, np.where(rose, now.back_since, seen.ends[row]), 0)
     risen = (now.risen * rose[:, None] + sums) * rises[:, None]
     begins, is_none = (is_open & rises & ~rose)[:, None], (is_open & rose & ~rises)[:, None]
-    # What may be the end is no part of the drop, until it is seen to be none.
+    # A possible recovery is not part of the drop until it turns out to be none.
     fallen = now.fallen - sums * begins + (now.risen + sums) * is_none
     closes = is_open & (back >= c.CLOSING_LOG)
     along = np.where(is_open & rises[0], now.along + favour, 0.0)
@@ -302,9 +302,9 @@ def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: F
 
 
 def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
-    """(U,) relative drop since it began, less what may be luck: of a drop that is overstated, more looks like its end.
+    """(U,) relative drop minus its error: an overstated drop would make more steps look like a recovery.
 
-    It stays as it is while it may be over, for so do the sums that it is worked out from.
+    Frozen during a possible recovery, as are the sums behind it.
     """
     whole, noise = seen.whole, seen.noise
     until = np.where(now.back > 0, now.back_since - seen.length, seen.ends[row])
@@ -315,25 +315,25 @@ def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
 
 
 def unfit(was: AlarmStates, end: int) -> AlarmStates:
-    """The standing after a step that ends at `end` and is not fit to be judged: nor were those right before, maybe."""
+    """The states after a step, ending at `end`, that is unfit to be judged; the steps just before may be unfit too."""
     course, fit_since = FallFilter.empty(len(was.run), end), np.full_like(was.fit_since, end)
     return replace(was, sudden=np.where(was.open, was.sudden, 0.0), fit_since=fit_since, course=course)
 
 
 def begun_again(was: AlarmStates, at: int) -> AlarmStates:
-    """With nothing gathered before `at`, seconds, for the units without an alarm: there was a long pause."""
+    """The states after a long pause: units without an alarm start again at `at` (seconds)."""
     kept, new = unfit(was, at), AlarmStates.empty(len(was.run), at)
     return _either(was.open, kept, new, kept.course)
 
 
 def withdrawn(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
-    """Without the alarms of some of the U units, at `end` seconds: there is nothing left that they could be about."""
+    """The states without the alarms of these units, whose subject is gone at `end` (seconds)."""
     risen, back_since = now.risen * ~which[:, None], np.where(which, 0, now.back_since)
     return forgotten(replace(now, risen=risen, back_since=back_since), which, end)
 
 
 def forgotten(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
-    """Without what was gathered on some of the U units until `end`, seconds; how an alarm closed stays."""
+    """The states with what was gathered on these units until `end` (seconds) reset; how an alarm closed stays."""
     new = replace(AlarmStates.empty(len(which), end), back_since=now.back_since, risen=now.risen)
     return _either(which, new, now, now.course.without(which))
 

@@ -1,4 +1,4 @@
-"""The baseline: what each slice's mean, label coverage and traffic are expected to be, hour of the week by hour."""
+"""The baseline: expected mean, label coverage and traffic of each slice by hour of the week."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from monitor.drift.settings import DriftSettings
 
 @dataclass(frozen=True)
 class Reference:
-    """The T steps that a baseline is to be fitted on, kept until it rests on a whole reference.
+    """The T steps on which a baseline is fitted, kept until it rests on a whole reference.
 
     Attributes:
-        good: (T,) 1 where data and model were well, as far as was known.
-        requests, total, labelled, unlabelled: (T, S) as of `Hours`, in single precision: there are many of them.
+        good: (T,) 1 if data and model were well, as far as known.
+        requests, total, labelled, unlabelled: (T, S) as in `Hours`; single precision to save space.
         squares: (S,) sum over all steps.
         crowd: (T, 4) events, unmatched, refused, items shown.
     """
@@ -45,19 +45,19 @@ class Reference:
 
     @classmethod
     def empty(cls, slices: int) -> Reference:
-        """Without steps."""
+        """A reference without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
         return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 4)))
 
     def padded(self, slices: int) -> Reference:
-        """With columns of zeros for slices that were not seen before."""
+        """The reference with zeros for new slices."""
         more = slices - len(self.squares)
         squares = np.pad(self.squares, (0, more))
         return mapped(self, lambda a: np.pad(a, ((0, 0), (0, more))), self.BY_SLICE, squares=squares)
 
     def with_more(self, hours: Hours, good: Floats) -> Reference:
-        """With further steps."""
+        """The reference with further steps."""
         new = {name: getattr(hours, name) for name in ("starts", *self.BY_SLICE)}
         new |= {"good": good, "crowd": np.stack(hours.crowd, axis=1)}
         both = ((name, getattr(self, name), more) for name, more in new.items())
@@ -65,7 +65,7 @@ class Reference:
         return Reference(**longer, squares=np.cumsum(np.concatenate([self.squares[None], hours.squares]), axis=0)[-1])
 
     def without(self, since: int) -> Reference:
-        """With the steps from `since` on marked as bad."""
+        """The reference with the steps from `since` on marked as bad."""
         return replace(self, good=np.where(self.starts >= since, 0.0, self.good))
 
     def latest(self, since: int) -> Reference:
@@ -75,27 +75,27 @@ class Reference:
         return mapped(self, lambda a: a[at], self.BY_STEP, squares=self.squares * share)
 
     def from_first_worth(self) -> Reference:
-        """Without the steps before labels began; all of them if they have not."""
+        """The steps since labels began; all if they have not begun."""
         size, total = (a.sum(axis=1, keepdims=True) for a in (self.requests, self.total))
         first = int(np.count_nonzero(~_begun(size, total)))
         return mapped(self, lambda a: a[first:], self.BY_STEP) if first else self
 
     def precise(self) -> Reference:
-        """In double precision, to be added up."""
+        """The reference in double precision, for sums."""
         return mapped(self, lambda a: a.astype(np.float64), self.BY_SLICE)
 
     @property
     def served(self) -> NDArray[Any]:
-        """(T, S) requests that came, in the measure or not."""
+        """(T, S) requests, in the measure or not."""
         return self.requests + self.unlabelled
 
     def days(self, until: int) -> int:
-        """UTC days before `until`, seconds, with good steps that had requests."""
+        """Number of UTC days before `until` (seconds) with good steps that had requests."""
         busy = (self.good > 0) & (self.requests.sum(axis=1) > 0) & (self.starts < until)
         return len(np.unique(self.starts[busy] // DAY))
 
     def silent(self, step: int) -> Bools:
-        """(T,) steps without any request for a day and longer, at hours of the week that have had some: an outage."""
+        """(T,) steps in an outage: a day or longer without requests, at hours of the week that usually have some."""
         size, week = self.served.sum(axis=1), WEEK // step
         slot = seasonality.slots(self.starts, step)
         is_busy = np.bincount(slot, size, week)[slot] > 0
@@ -108,12 +108,12 @@ class Reference:
 
     @property
     def begun(self) -> Bools:
-        """(T, S) whether labels of a slice had begun; True where it is not clear that they had not."""
+        """(T, S) whether a slice's labels had begun; True if unclear."""
         return _begun(self.requests, self.total)
 
     @property
     def usable(self) -> Floats:
-        """(T,) 1 for steps that are `good` and whose labels were there, by what is usual of days."""
+        """(T,) 1 for `good` steps whose day had its usual labels."""
         size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
         if self.unlabelled.any():
             return self.good * _has_labels(self.starts, size, some)
@@ -126,9 +126,9 @@ class Reference:
 
 
 def counted(settings: DriftSettings, reference: Reference) -> Floats:
-    """(T, S) 1 for what counts of a slice in a reference: usable steps since its labels began.
+    """(T, S) 1 for steps that count: usable, since the slice's labels began.
 
-    But none of a day on which the slice or all of them stood out: an unnoticed fall, or a holiday.
+    Days on which a slice or the total stood out do not count: an unnoticed fall, or a holiday.
     """
     reference = reference.precise()
     slot, variance = seasonality.slots(reference.starts, settings.step), _variance(reference)
@@ -159,7 +159,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
 
 
 def _begun(size: Floats, total: Floats) -> Bools:
-    """(T, S) whether there were labels yet, by (T, S) sums; True where zeros at the beginning may be chance."""
+    """(T, S) whether labels had begun; True where leading zeros may be chance."""
     found: Bools = np.logical_or.accumulate(total > 0, axis=0)
     before, after = (size * ~found).sum(axis=0), (size * found).sum(axis=0)
     found |= before * total.sum(axis=0) < c.LEAST_WORTH * np.maximum(after, 1)
@@ -167,9 +167,9 @@ def _begun(size: Floats, total: Floats) -> Bools:
 
 
 def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
-    """(T,) whether requests had about the labels of their hour of the day and their day of the week.
+    """(T,) whether requests had about the labels usual for their hour of the day and day of the week.
 
-    Where these say nothing of whether people liked what they saw, they may well be given by day, or on weekdays, only.
+    A label may say nothing of satisfaction, and be given only by day or on weekdays.
     """
     hours, hour = np.unique(starts % DAY, return_inverse=True)
     share = _share(hour, len(hours), size, labelled)[hour]
@@ -181,7 +181,7 @@ def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
     spread = max(c.LABELS_SPREAD, c.MAD * float(np.median(off))) if len(off) else c.LABELS_SPREAD
     error = np.sqrt(usual * (1 - share) + (spread * usual) ** 2 + 1e-9)
     found: Bools = labelled >= usual - np.maximum(c.SURE_Z * error, c.LABELS_LACKING)
-    # However widely they spread: a day without any has lost them.
+    # However wide the spread, a day without any label has lost them.
     day = np.unique(starts // DAY, return_inverse=True)[1]
     had, should = np.bincount(day, labelled), np.bincount(day, usual)
     return found & ~((had < c.NEXT_TO_NONE * should) & (should >= c.LEAST_WORTH))[day]
@@ -196,16 +196,16 @@ def _share(which: Ints, count: int, size: Floats, labelled: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class DriftBaseline:
-    """What is expected of S slices, with how far they wander from it by themselves.
+    """What is expected of S slices, and their noise.
 
     Attributes:
-        since, until: it was fitted on steps in [since, until), seconds; the first one with requests begins at `since`.
-        days, requests: that it rests on.
-        known: (S,) which slices have a baseline; the others borrow the common cycle until they have one.
-        alone: (S,) which of them have enough of one to be judged by themselves.
-        quality, coverage: expected means of the measure, and shares of requests with a label.
-        weekdays: (7,) times which share has one on a weekday, from Thursday on; 1 where such a request counts 0.
-        volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests in a step.
+        since, until: fitted on [since, until), seconds; the first step with requests starts at `since`.
+        days, requests: in the reference.
+        known: (S,) slices with a baseline; the others borrow the common cycle.
+        alone: (S,) slices with enough data to be judged by themselves.
+        quality, coverage: expected means of the measure and of the label coverage.
+        weekdays: (7,) factor on the coverage by weekday, from Thursday on; 1 if unlabelled requests count 0.
+        volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests per step.
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
     """
 
@@ -228,45 +228,45 @@ class DriftBaseline:
 
     @cached_property
     def tables(self) -> Floats:
-        """(3, P, S) for the slots of a week: expected mean, label coverage, requests."""
+        """(3, P, S) expected mean, label coverage and requests for the slots of a week."""
         shares = np.clip(self.coverage.table(self.step) * np.repeat(self.weekdays, DAY // self.step)[:, None], 0, 1)
         return np.stack([self.quality.table(self.step), shares, seasonality.volume_table(self.volume, self.step)])
 
     def at(self, starts: Ints) -> Floats:
         """(3, T, S) the `tables` at T steps of one day."""
         first, count = int(starts[0]), len(starts)
-        if int(starts[-1]) - first == (count - 1) * self.step:  # mostly: none is missing
+        if int(starts[-1]) - first == (count - 1) * self.step:  # the usual case: no step is missing
             slot = first % WEEK // self.step
             return self.tables[:, slot : slot + count]
         return self.tables[:, seasonality.slots(starts, self.step)]
 
     @cached_property
     def _counted(self) -> Floats | None:
-        """(1, S) 1 where a slice has a baseline, as numbers, which NumPy multiplies by faster; None if all have."""
+        """(1, S) 1 for slices with a baseline, as floats for speed; None if all have one."""
         return None if self.known.all() else self.known[None].astype(np.float64)
 
     def of_known(self, sums: Floats) -> Floats:
-        """(T, S) with 0 for slices without a baseline; not to be written to, for it may be `sums` itself."""
+        """(T, S) with 0 for slices without a baseline. Read-only: it may be `sums` itself."""
         return sums if self._counted is None else sums * self._counted
 
     @cached_property
     def variance_of_known(self) -> Floats:
-        """(1, S) variance of a request's value; 0 where a slice has no baseline."""
+        """(1, S) variance of a request's value; 0 for slices without a baseline."""
         return self.of_known(self.quality.variance[None])
 
     @cached_property
     def has_thin_slices(self) -> bool:
-        """Whether any slice has a baseline, but not enough of one to be judged by itself."""
+        """Whether any slice has a baseline that is too thin to judge it by itself."""
         return some(self.known & ~self.alone)
 
     @cached_property
     def judged(self) -> Bools:
-        """(U,) which units are judged: a single slice is overall."""
+        """(U,) which units are judged; a single slice is overall."""
         alone = self.alone if len(self.alone) > 1 else self.alone & False
         return np.concatenate([[self.known.any()], alone])
 
     def padded(self, slices: int) -> DriftBaseline:
-        """With slices that have no baseline yet."""
+        """The baseline with new slices that have none yet."""
         more = slices - len(self.known)
 
         def wider(means: SeasonalMeans) -> SeasonalMeans:
@@ -284,7 +284,7 @@ class DriftBaseline:
         return found.with_strangers(~found.known)
 
     def with_strangers(self, which: Bools) -> DriftBaseline:
-        """These slices without a level of their own: their expectation is the common cycle around 1."""
+        """The baseline in which these slices have no level of their own: the common cycle around 1."""
 
         def strange(means: SeasonalMeans) -> SeasonalMeans:
             own = np.where(which[:, None], 0.0, means.own)
@@ -299,11 +299,11 @@ class DriftBaseline:
         return mapped(self.noise, function, [f.name for f in fields(Noise)])
 
     def with_noise(self, found: Noise) -> DriftBaseline:
-        """With what is known of the noise by now."""
+        """The baseline with this noise."""
         return replace(self, noise=found)
 
     def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> DriftBaseline:
-        """These slices with a level of their own, judged from now on: (S,) mean and variance of so many requests."""
+        """The baseline in which these slices are judged, with (S,) mean and variance of so many requests."""
         quality = replace(
             self.quality,
             level=np.where(which, level, self.quality.level),
@@ -317,13 +317,13 @@ class DriftBaseline:
 
 
 def _typical(of_units: Floats, known: Bools) -> float:
-    """A cautious figure for a slice without a baseline: the largest of those that have one, or overall's."""
+    """A cautious figure for slices without a baseline: the largest of the known ones, or overall's."""
     slices = of_units[1:][known[: len(of_units) - 1]]
     return float(slices.max()) if len(slices) else float(of_units[0])
 
 
 def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBaseline:
-    """The baseline that a reference gives, of which (T, S) `kept` counts. It sees nothing else."""
+    """The baseline fitted on the parts of a reference that count, (T, S) `kept`."""
     reference = reference.precise()
     step, slot = settings.step, seasonality.slots(reference.starts, settings.step)
     size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
@@ -364,7 +364,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
 
 
 def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
-    """Slices that have been there for long enough: often enough for a part in overall, and to be judged alone."""
+    """Slices seen long enough to be a part of overall, and to be judged alone."""
     first = reference.starts[((reference.requests > 0) & reference.begun).argmax(axis=0)]
     span = reference.starts[-1] + settings.step - first
     count, total = size.sum(axis=0), reference.total.sum(axis=0)

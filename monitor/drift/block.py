@@ -1,4 +1,4 @@
-"""Some steps of one day at one level: what is worked out for all at once, then their faults, one step after another."""
+"""A block: steps of one day at one level, first computed together, then checked for data faults one by one."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss
 
 @frozen
 class DataChecks:
-    """What T steps say of the data.
+    """The data checks of T steps.
 
     Attributes:
         spans: (8, T) sums of a step, of three hours, of a day, fields as in `data_checks`; `rows` as plain numbers.
         missing: (T, S) slices that have lost their requests.
-        lost_until: (T, S) end of the last step that lost labels of a slice make unusable, as known by then, seconds.
+        lost_until: (T, S) end (seconds) of the last step made unusable by lost labels, as known by then.
         most_lost: whether slices with most of the requests have lost their labels.
-        lists_fell: whether lists are shorter than a day before.
-        low_again, low_still: whether traffic that was low for a first step is so again, or for longer may be so still.
+        lists_fell: whether lists are shorter than the day before.
+        low_again, low_still: whether traffic is low enough to continue a low spell, at its second step, or later.
     """
 
     spans: tuple[Floats, Floats, Floats]
@@ -55,17 +55,17 @@ class DataChecks:
 
     @cached_property
     def suspect_degraded(self) -> list[bool]:
-        """As `suspect`, while an alarm is open."""
+        """`suspect` while an alarm is open."""
         return self._suspect(c.LABELS_RATIO_DEGRADED, c.LABELS_RATIO_SETTLING)
 
     @cached_property
     def suspect_settling(self) -> list[bool]:
-        """As `suspect`, while a new level is learnt."""
+        """`suspect` while a new level is being learnt."""
         return self._suspect(c.LABELS_RATIO_SETTLING, c.NEXT_TO_NONE)
 
     @cached_property
     def worthless(self) -> list[bool]:
-        """Whether every value is 0, though there are labels."""
+        """Whether every value is 0 despite labels."""
         found = checks.is_worthless(np.concatenate(self.spans, axis=1), with_labels=True)
         told: Bools = np.logical_or.reduce(found.reshape(3, -1), axis=0)
         return [bool(flag) for flag in told]
@@ -115,16 +115,16 @@ def _usual(levels: Levels, which: int) -> float:
 
 
 def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Floats:
-    """(2, T) what share of the requests of three hours, and of a day, is left if clocks were changed meanwhile."""
+    """(2, T) share of the requests of three hours and of a day that is left if clocks were changed."""
     volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
     by_slot = [by_changed_clocks(volume, settings.step, steps) for steps in (settings.few, settings.day)]
     return np.stack(by_slot)[:, slots(hours.starts, settings.step)]
 
 
 def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
-    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) those of three hours.
+    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) sums of three hours.
 
-    Thin ones show it in a day, of which the last hours have next to none either.
+    Thin slices need a day to show it, with almost no requests in its last hours.
     """
     both = [checks.REQUESTS, checks.EXPECTED_REQUESTS]
     requests, expected = short[both]
@@ -138,7 +138,7 @@ def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
 def _unlabelled(
     settings: DriftSettings, state: DriftState, window: Floats, short: Floats, dispersion: checks.Dispersion
 ) -> tuple[Bools, list[bool]]:
-    """(T, S) slices whose labels are lost, and T whether most are, by (8, T, S) `short` sums of three hours."""
+    """(T, S) slices whose labels are lost and T whether most are, by (8, T, S) `short` sums of three hours."""
     count, faults = short.shape[1], state.trouble
     few = checks.slices_short_of_labels(window[:, -count:], short)
     if not (some(few) or some_of(faults.lost_since)):
@@ -165,18 +165,16 @@ def _left_out(state: DriftState, flagged: Bools, ends: list[int], lasting: int) 
 
 
 class Block(NamedTuple):
-    """What is worked out for all T steps at once.
+    """Everything computed for all T steps at once.
 
     Attributes:
         window, whole: (8, R + T, S) the day before and the steps, fields as in `data_checks`; (8, R + T) of all slices.
-        busy: R + T, requests that may be judged.
-        sound: (R + T, S) 0 where a slice is left out, for its labels are lost.
+        busy: R + T requests that may be judged.
+        sound: (R + T, S) 0 where a slice is left out because its labels are lost.
         crowd: (4, R + T) events, unmatched, refused, items shown.
-        checked: what they say of the data.
         tracked: (8, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
-        seen: what the units are judged on.
-        requests: (T, S) that came.
+        requests: (T, S), in the measure or not.
     """
 
     ends: list[int]
@@ -194,13 +192,13 @@ class Block(NamedTuple):
 
 
 def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Block:
-    """What can be worked out of some steps at once; the state knows their slices."""
+    """The block of some steps whose slices the state knows."""
     base = found.at(hours.starts)
     mean, share, volume = base * state.levels.ratios[:, None]
     known, size, served, count = found.of_known, hours.requests, hours.served, len(hours.starts)
     judged, usual, asked, shares = known(size), known(volume), known(served), np.minimum(share, 1.0)
     worth, expected_labelled = judged * mean, asked * shares
-    of_usual = usual if settings.counts_unlabelled else usual * shares  # that are in the measure
+    of_usual = usual if settings.counts_unlabelled else usual * shares  # requests in the measure
     usually = of_usual * mean
     fields = [served, judged, known(hours.total), worth, known(hours.labelled), expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
@@ -233,9 +231,9 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 
 
 def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
-    """T effects of the mix, by (T, S) requests in the measure that came and that usually come, and their worth.
+    """T effects of the mix, by (T, S) actual and usual requests in the measure, and their worth.
 
-    Those that came are in the (8, T) sums of the `whole`; None where only those with a label are in the measure.
+    Actual requests come from the (8, T) sums `whole`; None if only labelled requests are in the measure.
     """
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
@@ -245,7 +243,7 @@ def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, us
 
 
 def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """`window`, `whole` and `crowd` of a block, of whose steps (8, T, S) `sums` are."""
+    """`window`, `whole` and `crowd` of a block whose steps have (8, T, S) `sums`."""
     recent, whole = state.recent, np.add.reduce(sums, axis=2)
     both = (recent.sums, sums), (recent.whole, whole), (recent.crowd, hours.crowd)
     window, whole, crowd = (np.concatenate(pair, axis=1) for pair in both)
@@ -253,7 +251,7 @@ def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Flo
 
 
 def without_lost(window: Floats, sound: Floats) -> Floats:
-    """(8, N, S) of N steps without what was judged where (N, S) `sound` is 0; the requests stay."""
+    """(8, N, S) sums without what was judged where (N, S) `sound` is 0; the requests stay."""
     if not some(sound == 0):
         return window
     found = window.copy()
@@ -265,7 +263,7 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 
 
 class FaultTracker:
-    """Faults of the data of one block, step after step; `now` are those after the last step that was followed.
+    """Tracks the data faults of one block step by step; `now` holds those after the last step.
 
     `usual` below is a day's crowd, (5,) as in `levels`.
     """
@@ -280,16 +278,16 @@ class FaultTracker:
         self._never = np.zeros(len(state.slices), np.int64)
 
     def step(self, row: int, fallen: Bools | None) -> Kind | None:
-        """The gravest fault in a step, if any; only of labels while a new level is learnt.
+        """The gravest data fault in a step, if any; only label faults while a new level is learnt.
 
-        An alarm is open on (U,) `fallen` units; None if there is none.
+        An alarm is open on (U,) `fallen` units; None if on none.
         """
         was, checked, end = self.now, self._block.checked, self._block.ends[row]
         settled, until_later = self._settled, end + self._settings.lasting
         most_lost, refused = checked.most_lost[row], settled and checked.refused[row]
-        # Rows that are refused are missing too, and it is known why.
+        # Refused rows shorten lists too; that cause is already known.
         short_until = until_later if settled and not refused and self._has_short_lists(row) else was.short_until
-        # Clicks on items that are not logged any more are missing as well: what begins with these is no other fault.
+        # Clicks on items that are no longer logged are missing too: suspect labels that begin now are the same fault.
         is_hidden = end <= short_until and not was.suspect_since
         suspect = not is_hidden and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
         until = until_later if suspect else was.suspect_until
@@ -352,12 +350,12 @@ class FaultTracker:
         return checked.suspect_degraded if fallen is not None and self.is_felt(row, fallen) else checked.suspect
 
     def is_felt(self, row: int, fallen: Bools) -> bool:
-        """Whether what is open may be felt in the labels of all: not an alarm on a slice with next to no requests."""
+        """Whether open alarms can affect the labels of all traffic: not one on a slice with hardly any requests."""
         size = self._block.window[checks.REQUESTS, row + 1 : row + 1 + self._settings.day].sum(axis=0)
         return bool(fallen[0] or size[fallen[1:]].sum() >= c.LEAST_FELT * size.sum())
 
     def _lacks_labels(self, row: int) -> bool:
-        """Whether labels are missing in the step alone: what is suspect may be so for the hours before."""
+        """Whether the step itself lacks labels; it may be suspect only for the hours before."""
         sums = self._block.checked.spans[0][:, row]
         is_zero = sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
         return bool(is_zero or sums[checks.LABELLED] < c.LABELS_RATIO * sums[checks.EXPECTED_LABELLED])
@@ -368,7 +366,7 @@ class FaultTracker:
         return slice(end - steps, end)
 
     def missing(self) -> tuple[str, ...]:
-        """The slices that are, for less than a week."""
+        """Slices missing for less than a week."""
         steps = self.now.missing
         if not some_of(steps):
             return ()
@@ -376,7 +374,7 @@ class FaultTracker:
         return tuple(self._slices[i] for i in np.flatnonzero(told))
 
     def lost(self, row: int) -> tuple[SliceLabelLoss, ...]:
-        """The slices that have lost their labels, with what is left of these."""
+        """The slices that have lost their labels, with what is left of them."""
         if not some_of(self.now.lost_since):
             return ()
         found = list[SliceLabelLoss]()
@@ -387,7 +385,7 @@ class FaultTracker:
         return tuple(found)
 
     def labels(self, row: int, usual: Floats) -> LabelLoss:
-        """What has become of the labels since they are suspect, in a day at most."""
+        """The label loss since labels became suspect, over at most a day."""
         block, since = self._block, self.now.suspect_since
         span = self._last_day(row, since)
         sums, crowd = block.window[:, span].sum(axis=(1, 2)), block.crowd[:, span].sum(axis=1)
@@ -404,21 +402,21 @@ class FaultTracker:
         )
 
     def shown(self, row: int, usual: Floats) -> tuple[float | None, float | None]:
-        """Items a request in the last step that had too few, or in three hours until then, and as many as usual."""
+        """Items per request in the last step that had too few, or in its three hours; and the usual number."""
         block, span = self._block, self._span_until(self.now.short_until, row)
         items, requests = block.crowd[checks.SHOWN, span], block.window[checks.REQUESTS, span].sum(axis=1)
         few = slice(-1, None) if requests[-1] >= c.ENOUGH_REQUESTS else slice(None)
         return ratio(items[few].sum(), requests[few].sum()), ratio(usual[SHOWN], usual[0])
 
     def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
-        """Rows that were refused in three hours, the last that had too many, and as many as usual for the requests."""
+        """Refused rows in the last three hours that had too many, and the usual number for as many requests."""
         block, span = self._block, self._span_until(self.now.refused_until, row)
         each = ratio(usual[3], usual[0])
         seen, size = block.crowd[checks.REFUSED, span].sum(), block.window[checks.REQUESTS, span].sum()
         return float(seen), None if each is None else each * float(size)
 
     def _span_until(self, until: int, row: int) -> slice:
-        """The last three hours that were unusable by themselves, of what makes steps so until then, seconds."""
+        """The last three hours that were unusable by themselves, for a fault that lasts until `until` (seconds)."""
         few = self._settings.few
         left = (until - self._block.ends[row]) // self._settings.step
         end = max(self._settings.day + row + 1 - max(few - 1 - left, 0), few)

@@ -1,4 +1,4 @@
-"""Checks of the data, before the model is judged: have labels, rows, traffic or slices gone missing?"""
+"""Data checks before the model is judged: have labels, rows, traffic or slices gone missing?"""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from monitor.drift import constants as c
 from monitor.drift.series import Bools, Floats, frozen, some
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(8)
-"""Sums of steps: REQUESTS came, SERVED are those of slices with a baseline, JUDGED those of these that are in the
-measure. The last two are the same where a request without a label counts 0."""
+"""Fields of sums: all REQUESTS; SERVED, those of slices with a baseline; JUDGED, those of them in the measure.
+SERVED and JUDGED are the same if an unlabelled request counts 0.
+"""
 FIELDS = 8
 Rows = list[list[float]]
-"""Sums of T steps, 8 of each: single numbers of arrays are slow."""
+"""Sums of T steps, 8 each, as plain numbers: indexing single array elements is slow."""
 FEW = 6
-"""Rows up to which it is faster to add them one by one."""
+"""Number of rows up to which adding them one by one is faster."""
 EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
     """Sums of `length` rows that end at each of the last `steps` rows; rows on the second axis.
 
-    Each sum is taken in the same order, however many there are at once, and in whichever of the two ways.
+    The order of addition never depends on how many are computed at once, or on which way.
     """
     if steps == 1:
         return _last(values, length)[:, None]
@@ -45,16 +46,16 @@ def _last(values: Floats, length: int) -> Floats:
 
 @frozen
 class Dispersion:
-    """Relative standard deviations beyond chance, of coverage and of traffic."""
+    """Relative standard deviations of coverage and traffic beyond chance."""
 
     coverage: float
     volume: float
 
 
 def are_well(spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
-    """Whether no check could find anything in T steps, by plain sums of a step, of three hours, of a day: it is fast.
+    """Whether no check can find anything in T steps: a fast test on plain sums of a step, of three hours, of a day.
 
-    (T,) each: items `shown` in a step, and in three hours; rows that were refused in these.
+    `shown` items in a step and in three hours, and rows `refused` in three hours, are (T,).
     """
     least, (step, short, day) = c.LISTS_RATIO * usual, spans
     rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
@@ -85,15 +86,15 @@ def labels_suspect(
     most: float = c.LABELS_RATIO,
     most_unseen: float = c.LABELS_RATIO_SETTLING,
 ) -> Bools:
-    """(T,) whether coverage fell, and by so much that it explains the fall of the mean, or every value is 0.
+    """(T,) whether coverage fell enough to explain the fall of the mean, or every value is 0.
 
-    Where requests without a label are in no measure, their loss moves no mean: it is enough that most labels are gone.
+    If unlabelled requests are in no measure, losing labels moves no mean: then it is enough that most are gone.
 
     Args:
-        spans: (8, T) sums of a step, of three hours, of a day; the last is for thin traffic only, and only as long as
-            labels are missing in its last hours too.
-        most, most_unseen: share of the expected labels from where on none are missing; the latter where requests
-            without a label are in no measure.
+        spans: (8, T) sums of a step, of three hours, of a day; the day counts only for thin traffic, and only
+            while labels are missing in its last hours too.
+        most, most_unseen: share of the expected labels above which none are missing; the latter if unlabelled
+            requests are in no measure.
     """
     every = np.concatenate(spans, axis=1)
     limit = max(most, most_unseen)
@@ -115,7 +116,7 @@ def labels_suspect(
 
 
 def is_worthless(sums: Floats, with_labels: bool = False) -> Bools:
-    """Whether no request is worth anything, where many should be; `with_labels`: though most labels are there."""
+    """Whether no request is worth anything, though many should be; `with_labels`: and most labels are present."""
     found: Bools = (sums[TOTAL] == 0) & (sums[EXPECTED] >= c.FEW)
     return found & (sums[LABELLED] >= c.LABELS_RATIO_SETTLING * sums[EXPECTED_LABELLED]) if with_labels else found
 
@@ -131,10 +132,10 @@ def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
 
 
 def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
-    """Whether missing labels explain what a unit has fallen by, in (8, S) sums of the time of its fall.
+    """Whether missing labels explain a unit's fall, in (8, S) sums of the time of its fall.
 
-    They must be missing from most of the traffic, for people who find less in one slice leave fewer there; and those
-    that are left be worth about what they were. `unit` is 0 for overall, or the number of a slice from 1 on.
+    They must be missing from most of the traffic, since a worse slice gets fewer labels by itself, and the rest must be
+    worth about as much as before. `unit` is 0 for overall, or a slice's number from 1 on.
     """
     of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
     expected, error, ratio, mean = _of_labels(of_all, spread)
@@ -147,13 +148,13 @@ def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
 
 
 def labels_still_lack(short: Floats) -> bool:
-    """Whether labels are missing in (8,) sums of three hours as well, if only by what chance seldom does."""
+    """Whether labels are missing in (8,) sums of three hours too, beyond common chance."""
     labelled, expected = float(short[LABELLED]), float(short[EXPECTED_LABELLED])
     return labelled < c.LABELS_OPENING_RATIO * expected and labelled - expected < c.LABELS_STILL_Z * expected**0.5
 
 
 def _of_labels(sums: Floats, spread: Dispersion) -> tuple[Floats, Floats, Floats, Floats]:
-    """(labels that are expected, their standard error, share of them that there is, share of the expected mean)."""
+    """(expected labels, their standard error, share of them present, share of the expected mean)."""
     size, expected = sums[SERVED], np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(expected / np.maximum(size, 1e-9), 1.0)
     error = np.sqrt(expected * (1 - share) + (spread.coverage * expected) ** 2 + 0.25)
@@ -178,7 +179,7 @@ def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
 
 
 def _are_fewer(sums: Floats) -> Bools:
-    """Whether there are fewer labels than so many requests have that are usual: not if just more requests came."""
+    """Whether labels are fewer than usual in number, not just in share because more requests came."""
     found: Bools = (
         sums[LABELLED] * sums[SERVED] < c.LABELS_RATIO_SETTLING * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
     )
@@ -186,7 +187,7 @@ def _are_fewer(sums: Floats) -> Bools:
 
 
 def _surprise(sums: Floats, share: Floats) -> Floats:
-    """Logarithm of one over Chernoff's bound on the chance of so few labels, where a share of requests usually has."""
+    """Log of one over Chernoff's bound on the chance of so few labels, given the usual share of requests with one."""
     size = np.maximum(sums[SERVED], 1e-9)
     share, seen = (np.clip(part, 1e-9, 1 - 1e-9) for part in (share, sums[LABELLED] / size))
     found: Floats = size * (seen * np.log(seen / share) + (1 - seen) * np.log((1 - seen) / (1 - share)))
@@ -194,17 +195,17 @@ def _surprise(sums: Floats, share: Floats) -> Floats:
 
 
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
-    """(T, S) whether a slice has few labels, be it by chance, in (8, T, S) sums of a step or of three hours."""
+    """(T, S) whether a slice has few labels, perhaps by chance, in (8, T, S) sums of a step or of three hours."""
     found: Bools = step[LABELLED] < c.LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
     found |= short[LABELLED] < c.LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
 
 
 def slices_unlabelled(spans: Sequence[Floats], spread: Dispersion, usual: Floats) -> Bools:
-    """(T, S) whether a slice has lost most of its labels, of which `usual` is the share that would be nothing unusual.
+    """(T, S) whether a slice has lost most of its labels; `usual` is the share that would be normal.
 
-    By (8, T, S) sums of a step, of three hours, and of longer times up to a day for thin slices, which count only as
-    long as labels are missing in the last three hours too.
+    By (8, T, S) sums of a step, of three hours, and of up to a day for thin slices. The longer ones count only while
+    labels are missing in the last three hours too.
     """
     step, short, *longer = spans
     found = _lost(step, usual, spread) | _lost(short, usual, spread)
@@ -223,7 +224,7 @@ def labels_of_others(sums: Floats) -> Floats:
 
 
 def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
-    """Whether most labels are missing, at any number of requests: beyond chance, and beyond their usual spread."""
+    """Whether most labels are missing, for any number of requests, beyond chance and their usual spread."""
     size, expected = np.maximum(sums[SERVED], 1e-9), np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     ratio, few = sums[LABELLED] / expected, np.where(size < c.LABELS_REQUESTS, c.LABELS_GONE, c.LABELS_RATIO_DEGRADED)
     is_most = (ratio < few) & (1 - ratio > c.SLICE_Z * spread.coverage)
@@ -232,7 +233,7 @@ def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
 
 
 def _explain(sums: Floats) -> Bools:
-    """Whether missing labels explain the fall of the mean, or none is to be explained: they are in no measure."""
+    """Whether missing labels explain the fall of the mean, or are in no measure so that there is none to explain."""
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     mean = sums[TOTAL] / np.maximum(sums[EXPECTED], 1e-9)
     found: Bools = (mean < 1) & (ratio <= np.minimum(mean, 1.0) ** c.LABELS_EXPLAIN) & (sums[EXPECTED] > 0)
@@ -242,10 +243,10 @@ def _explain(sums: Floats) -> Bools:
 def slices_left_out(
     flagged: Bools, was: Bools, was_most: bool, is_open: Bools, usual: Floats, short: Floats, day: Floats
 ) -> tuple[Bools, Bools]:
-    """(T, S) whether a slice is without its labels while the others have theirs; (T,) whether most are without.
+    """(T, S) whether a slice has lost its labels while the others have theirs; (T,) whether most slices have.
 
-    It stays so until most labels are seen again, its day has no request, or its day shows that labels do not explain
-    its fall, unless an alarm is open on it.
+    A slice recovers when most labels are back, its day has no request, or its day shows that labels do not explain its
+    fall; the last not while its alarm is open.
 
     By (T, S) results of `slices_unlabelled`, those before, (S,) open alarms, the `usual` share of the labels, and
     (8, T, S) sums of three hours and of a day.
@@ -265,12 +266,12 @@ def slices_left_out(
 def traffic_low(
     short: Floats, day: Floats, spread: Dispersion, shifted: Callable[[], Floats]
 ) -> tuple[Bools, Bools, Bools]:
-    """(T,) each: whether traffic is low, whether it is low enough to be low again, and to be low still in thin hours.
+    """(T,) each: whether traffic is low; low enough to be low again; and low still in thin hours.
 
-    It must be low by an hour earlier and later too: people go by clocks that are put forward and back, not by UTC.
+    It must be low an hour earlier and later too: people follow local clocks that change, not UTC.
 
-    By (8, T) sums of three hours, and of a day for thin traffic. `shifted` gives the (2, T) share of the requests of
-    both that would be expected if clocks had been changed.
+    By (8, T) sums of three hours, and of a day for thin traffic. `shifted` gives the (2, T) share of both that would be
+    expected after a change of clocks.
     """
     both = np.array([short, day])
     requests, expected = both[:, REQUESTS], both[:, EXPECTED_REQUESTS]
@@ -306,7 +307,7 @@ def slices_missing(requests: Floats, expected: Floats) -> Bools:
 
 
 def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
-    """(T,) whether many more of (T,) `refused` rows came in three hours than the `usual` ones for each request."""
+    """(T,) whether three hours had far more `refused` rows than the `usual` number per request."""
     many: Bools = refused >= c.FEW
     if not some(many):
         return many
@@ -317,10 +318,10 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
 
 
 def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
-    """(T,) whether far fewer items a request were shown than usual: positions are not logged any more, or not shown.
+    """(T,) whether far fewer items per request were shown than usual: positions are no longer logged, or not shown.
 
-    By (8, T) sums of a step, of three hours, of a day: the longer ones for thin traffic, the day only as long as lists
-    are short in its last hours too. (T,) items in a step and in three hours; `in_day` gives those in a day.
+    By (8, T) sums of a step, of three hours, of a day. The longer ones are for thin traffic, the day only while lists
+    are short in its last hours too. `shown` is (T,) items in a step and in three hours, `in_day` gives those in a day.
     """
     least = c.LISTS_RATIO * usual
     of_step: Bools = shown[0] < least * spans[0][REQUESTS]
@@ -333,9 +334,9 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callab
 
 
 def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before: Floats) -> Bools:
-    """(T,) whether far fewer items a request were shown than in the same step of the day before, where that is known.
+    """(T,) whether far fewer items per request were shown than in the same step of the day before, where known.
 
-    Not where other slices bring the (T, S) requests: each may have lists of a length of its own.
+    Not if the mix of the (T, S) requests differs: each slice may have its own list length.
     """
     size, before = sizes.sum(axis=1), sizes_before.sum(axis=1)
     share, former = sizes / np.maximum(size, 1)[:, None], sizes_before / np.maximum(before, 1)[:, None]

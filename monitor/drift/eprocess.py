@@ -1,8 +1,8 @@
-"""Evidence that a unit's mean is lower than tolerated: a one-sided e-process on partials, one factor a step.
+"""Evidence that a unit's mean is lower than tolerated: a one-sided e-process on partials, one factor per step.
 
-For values y in [0, 1] with mean at least m, 1 + lambda (m - y) has an expectation of at most one, and so has what is
-below it: ln(1 + x) >= x - kappa x^2 for x >= -c, kappa = (-ln(1 - c) - c) / c^2 (Fan, Grama and Liu, 2015, lemma 4.1).
-So sums and sums of squares are enough. Added up from every start (Shiryaev, 1963; Roberts, 1966; e-detectors: Shin,
+For values y in [0, 1] with mean at least m, 1 + lambda (m - y) has expectation at most one, and so has its lower bound:
+ln(1 + x) >= x - kappa x^2 for x >= -c, kappa = (-ln(1 - c) - c) / c^2 (Fan, Grama and Liu, 2015, lemma 4.1).
+So sums and sums of squares are enough. Summed over all starts (Shiryaev, 1963; Roberts, 1966; e-detectors: Shin,
 Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, whatever the values' distribution.
 """
 
@@ -22,12 +22,12 @@ from monitor.drift.settings import EvidenceThreshold
 
 @frozen
 class SliceSums:
-    """T steps by S slices, of those slices alone that have a baseline; zeros elsewhere.
+    """T steps by S slices; zeros for slices without a baseline.
 
     Attributes:
         mean: (T, S) expected mean of a request; `requests`, `total` and `squares` are (T, S) too.
-        variance, recent_variance: (S,), or (1, S), of a request's value; the latter more where it has grown since.
-        doubt: (T,), or (1,) of every step, what overall tolerates more than usual, relative.
+        variance, recent_variance: (S,) or (1, S), of a request's value; the recent one is at least as large.
+        doubt: (T,), or (1,) for all steps: relative extra tolerance of overall.
     """
 
     requests: Floats
@@ -40,7 +40,7 @@ class SliceSums:
 
     @cached_property
     def whole(self) -> UnitSums:
-        """The same by unit."""
+        """The same sums by unit."""
         n, total, mean = self.requests, self.total, self.mean
         expected = n * mean
         every = [
@@ -69,10 +69,9 @@ class UnitSums(NamedTuple):
     Attributes:
         sums: (T, U, 3) `requests`, observed `total` and `expected` sums.
         size: requests, at least one.
-        level, variance: expected mean of a request, and variance of its value.
+        level, variance: expected mean and variance of a request's value.
         chance: sampling variance of `total`, by the recent variance of the requests.
-        products: (3, T, U) sums over the requests of the squared expected mean, of it times the value, of the squared
-            value.
+        products: (3, T, U) sums over requests of: expected mean squared, expected mean times value, value squared.
     """
 
     sums: Floats
@@ -87,7 +86,7 @@ class UnitSums(NamedTuple):
 
 
 def factors(sums: SliceSums, noise: Noise, threshold: EvidenceThreshold, hours: float) -> Floats:
-    """(T, U, 3) logarithm of each step's factor, of so many hours, for each stake; 0 where there is no request."""
+    """(T, U, 3) logarithm of the factor of each step of `hours` hours, per stake; 0 without a request."""
     whole = sums.whole
     short, squared, lowest = _shortfall(sums, noise)
     bet, kappa, tempered = odds(whole.size, whole.level, whole.variance, lowest, noise)
@@ -97,7 +96,7 @@ def factors(sums: SliceSums, noise: Noise, threshold: EvidenceThreshold, hours: 
 
 
 def most(threshold: EvidenceThreshold, tempered: Floats, hours: float) -> Floats:
-    """(..., U, 1) logarithm of the largest factor of a step, of which `tempered` is the share that chance has."""
+    """(..., U, 1) logarithm of a step's largest factor; `tempered` is the share of the variance that is sampling."""
     lasting = c.MOST_ALARM_HOURS - (c.MOST_ALARM_HOURS - c.LEAST_ALARM_HOURS) * tempered
     share = hours / lasting
     return threshold.logarithm * (share if hours <= c.LEAST_ALARM_HOURS else np.minimum(share, 1.0))
@@ -118,9 +117,9 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
 
 
 def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
-    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m) for the mean m that is still tolerated.
+    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m), with m the lowest tolerated mean.
 
-    Of overall that is each slice's expected mean less what overall tolerates.
+    Overall's m is each slice's expected mean minus overall's tolerance.
     """
     whole = sums.whole
     by_mean, of_mean, squares = whole.products
@@ -136,10 +135,10 @@ def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
 
 
 def grow(evidence: Floats, factor: Floats, threshold: EvidenceThreshold) -> Floats:
-    """(M + 1) x factor for each unit and stake, (U, 3)."""
+    """(U, 3) evidence after one more step: (M + 1) x factor, capped."""
     return np.minimum((evidence + 1.0) * factor, threshold.most)
 
 
 def score(evidence: Floats) -> Floats:
-    """(U,) mean over the stakes: an e-detector again."""
+    """(U,) mean over the stakes, which is an e-detector too."""
     return np.add.reduce(evidence, axis=-1) / len(c.STAKES)

@@ -1,8 +1,8 @@
-"""The judge: a fold over steps that carries its state. What is said of a step rests on it and on those before it.
+"""The judge: a fold over steps. A verdict depends only on its step and on those before it.
 
-1. At the beginning of a UTC day: count in the days that are old enough, fit a baseline if one is due.
-2. Step by step: are the data fit to be judged? Then let the evidence of each unit grow, and open or close alarms.
-3. What was good goes into the day's sums, from which the level is tracked, and the cycle of the day.
+1. At the start of a UTC day: count in the days that are old enough; fit a baseline if one is due.
+2. Step by step: if the data are fit to be judged, update each unit's evidence and open or close alarms.
+3. Add the good parts to the day's sums, from which the level and the daily cycle are tracked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from monitor.drift.verdicts import AlarmChange, Verdict
 
 
 def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tuple[list[Verdict], DriftState | None]:
-    """A verdict for each of some further steps, and the state to go on from; the same however steps are handed over.
+    """The verdicts on further steps and the state after them, however the steps are split over calls.
 
-    `state` is that after the steps before, None before the first. Raises ValueError if the steps do not follow those
-    that were judged, or are of another length.
+    `state` is None before the first step. Raises ValueError if the steps overlap those judged or have another length.
     """
     if state is not None and len(hours.starts) and (hours.starts[0] < state.until or state.step != settings.step):
         raise ValueError("these steps do not follow those that were judged")
@@ -91,7 +90,7 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
         levels = _with_new_coverage(settings, state).with_new_volume()
         state = replace(state, levels=levels.with_new_lists())
         if state.levels is not levels and state.trouble.short_until > (day - 1) * DAY:
-            # Not by another mix alone: lists of another length are worth something else, and bring other labels.
+            # Not for a changed mix alone: lists of another length have other values and bring other labels.
             return begin_level(settings, state, day * DAY, state.slices)
     if state.baseline is not None and state.settled and not state.standing.open.any():
         state = replace(state, misses=state.misses.after(state.levels, state.baseline))
@@ -107,7 +106,7 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
         found = with_level_error(settings, state, found, day * DAY)
     found = found.with_noise(state.misses.noise(settings, found, levels))
     state = replace(state, baseline=found, levels=levels)
-    labels = None  # of requests that are in no measure none explains a decay
+    labels = None  # unlabelled requests are in no measure, so labels explain no decay
     if settings.counts_unlabelled:
         labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
     state = replace(state, improved=_improved(state, found), decayed=_decayed(state, found))
@@ -131,7 +130,7 @@ def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline
 
 
 def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
-    """With a newly fitted baseline if one is due, which is never while an alarm is open."""
+    """Fits a baseline if one is due, but never while an alarm is open."""
     if state.baseline is None:
         state = _since_labels(state)
     reference = state.reference
@@ -162,7 +161,7 @@ def _since_labels(state: DriftState) -> DriftState:
 def _tracked(
     settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline, today: int
 ) -> tuple[Levels, ForecastErrors]:
-    """What tracking the reference's days would have come to, of which (T, S) `kept` counts."""
+    """What tracking the reference's days would have given; (T, S) `kept` is 1 for what counts."""
     precise = reference.precise()
     slot = slots(reference.starts, settings.step)
     mean, share, volume = found.tables[:, slot]
@@ -186,9 +185,9 @@ def _tracked(
 
 
 def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> DriftState:
-    """With slices that have no baseline, and no labels yet though there should be some, as if they began now.
+    """Restarts slices without a baseline that lack labels, as if first seen now.
 
-    So do those whose labels began in the day before, for that is part of a day.
+    So too if their labels began the day before, which is only part of a day.
     """
     every, known = state.levels.every(), found.known
     usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
@@ -204,9 +203,9 @@ def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> Dr
 def _admitted(
     settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int
 ) -> tuple[DriftBaseline, Levels]:
-    """With a baseline of their own for slices that have been there for long enough by now.
+    """Gives a baseline to slices that have been seen for long enough by now.
 
-    And for those that were thin in the reference and are no longer, by the days that are old enough for a level.
+    Slices too thin in the reference get one once they have enough requests in the days old enough for a level.
     """
     every, past = state.levels.every(), state.levels.memory.sums
     old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= c.LEAST_REQUESTS)
@@ -225,13 +224,13 @@ def _admitted(
 
 
 def _improved(state: DriftState, found: DriftBaseline) -> int:
-    """For how many days in a row, until now, the mean has been clearly above what the reference had."""
+    """Number of days in a row, up to now, with the mean clearly above the reference."""
     rise = _change(state.levels.pending[-1:], found) or 0.0
     return state.improved + 1 if rise > max(c.LEAST_CHANGE, float(found.noise.tolerated[0])) else 0
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
-    """For how many days in a row, until now, the mean has been clearly below what the reference had."""
+    """Number of days in a row, up to now, with the mean clearly below the reference."""
     return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
 
 
@@ -242,9 +241,9 @@ def _moved(state: DriftState, found: DriftBaseline) -> float | None:
 def _change(
     days: Sequence[DaySums], found: DriftBaseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)
 ) -> float | None:
-    """Relative difference of what slices with a baseline had on these days from what the reference says.
+    """Relative difference of the slices with a baseline from the reference, over these days.
 
-    None without any: there was no request, or an alarm on all traffic is open.
+    None if there was no request, or an alarm on all traffic is open.
     """
     total, whole = (sum(float((day.sums[field] * found.known).sum()) for day in days) for field in fields)
     return total / whole - 1 if whole > 0 else None
@@ -256,7 +255,7 @@ def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[l
     if busy_at > began:
         reference = reference.with_more(block, np.ones(len(ends)))
     elif len(busy):
-        # What was stored before there was any traffic is no part of a reference.
+        # What was stored before any traffic is not part of a reference.
         first = int(busy[0])
         reference, began = reference.with_more(block.rows(first, len(ends)), np.ones(len(ends) - first)), ends[first]
         began -= settings.step
@@ -282,7 +281,7 @@ def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[l
 
 
 def _lacks(settings: DriftSettings, reference: Reference, until: int) -> str:
-    """What the steps of a reference before `until`, seconds, lack for one to be fitted on them."""
+    """What a reference still lacks to fit a baseline on its steps before `until` (seconds)."""
     days, least, before = reference.days(until), settings.least_reference // DAY, reference.starts < until
     size = int(reference.requests[before].sum())
     if size and not reference.total[before].any():

@@ -1,7 +1,7 @@
-"""What changes slowly: the level of each slice, how surely it is forecast, and the daily cycle that all share.
+"""What changes slowly: each slice's level, its forecast error, and the shared daily cycle.
 
-Observed and expected sums of days are compared, older days fading, the last days left out: a drop that begins is found
-before it is taken for the level.
+Compares observed and expected sums of days. Older days fade; the last days are left out, so that a new drop is found
+before it becomes the level.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, units, widene
 from monitor.drift.settings import DriftSettings
 
 TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(8)
-"""Sums of days: REQUESTS are those that came, MEASURED those of them that are in the measure. From REQUESTS on they are
-counted whatever is wrong with the data."""
+"""Fields of day sums: all REQUESTS; MEASURED, those in the measure. Fields from REQUESTS on count even bad data."""
 FIELDS = 8
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
@@ -31,7 +30,7 @@ CROWD = ("requests", "events", "unmatched", "refused", "shown")
 
 @frozen
 class DaySums:
-    """Sums of a UTC day: (8, S) by slice, (5,) of all slices together; and whether the mix was shifted on it."""
+    """Sums of a UTC day: (8, S) by slice, (5,) over all slices, and whether the mix had shifted."""
 
     number: int
     sums: Floats
@@ -40,29 +39,29 @@ class DaySums:
 
     @classmethod
     def empty(cls, number: int, slices: int) -> DaySums:
-        """Without anything in it."""
+        """A day without requests."""
         return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
 
     def scaled(self, fields: int | slice | list[int], factors: Floats) -> DaySums:
-        """Some of the sums times (S,) factors."""
+        """The day with some of its sums times (S,) factors."""
         sums = self.sums.copy()
         sums[fields] *= factors
         return replace(self, sums=sums)
 
     def without(self, slices: Floats) -> DaySums:
-        """What the model did left out, where (S,) `slices` is 0; the traffic stays."""
+        """The day without the model's part where (S,) `slices` is 0; the traffic stays."""
         return self.scaled(slice(REQUESTS), slices)
 
 
 @frozen
 class Levels:
-    """How observed and expected sums compare over the past.
+    """Observed against expected sums over the past.
 
     Attributes:
         ratios: (3, S) observed over expected: quality, coverage, volume.
-        memory, pending, today: days that are old enough, faded; those that are too young, oldest first; today so far.
-        rising: (S,) days in a row that were clearly better than the level when they were counted in.
-        shifted: days in a row on which the mix was shifted, when they were counted in.
+        memory, pending, today: old days, faded; days too young to count, oldest first; today so far.
+        rising: (S,) days in a row clearly better than the level, when counted in.
+        shifted: days in a row with a shifted mix, when counted in.
     """
 
     ratios: Floats
@@ -74,12 +73,12 @@ class Levels:
 
     @classmethod
     def empty(cls, day: int, slices: int) -> Levels:
-        """As expected, and nothing seen."""
+        """The levels before any data: all as expected."""
         nothing, none = DaySums.empty(0, slices), np.zeros(slices, np.int64)
         return cls(np.ones((3, slices)), nothing, (), DaySums.empty(day, slices), none, 0)
 
     def padded(self, slices: int) -> Levels:
-        """With new slices."""
+        """The levels with new slices."""
         pending = tuple(widened(day, DaySums.empty(0, slices)) for day in self.pending)
         return replace(widened(self, Levels.empty(0, slices)), pending=pending)
 
@@ -88,10 +87,10 @@ class Levels:
         return replace(self, memory=change(self.memory), pending=days, today=change(self.today))
 
     def on(self, day: int) -> Levels:
-        """At the beginning of a day: what is old enough is counted in.
+        """The levels at the start of a day, with the days that are old enough counted in.
 
-        But a rise not before it has lasted: it would be expected of the days after it, and to be as before a fall.
-        Nor a shift of the mix: what is usual after a campaign is what was before it.
+        A rise counts only once it has lasted, or the return to normal would look like a fall. Likewise a shift of
+        the mix: after a campaign the old mix is usual again.
         """
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
         old = [d for d in pending if d.number < day - c.LEFT_OUT_DAYS]
@@ -113,16 +112,16 @@ class Levels:
         return Levels(_ratios(memory, self.ratios), memory, kept, DaySums.empty(day, slices), rising, shifted)
 
     def with_today(self, sums: Floats, crowd: Floats, is_shifted: bool) -> Levels:
-        """With other sums of today."""
+        """The levels with these sums as today's."""
         today = DaySums(self.today.number, sums, crowd, is_shifted)
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
     def every(self) -> Floats:
-        """(8, S) all that is remembered, the youngest days too."""
+        """(8, S) sums of all remembered days, including the youngest."""
         return sum((d.sums for d in self.pending), self.memory.sums.copy())
 
     def variance(self, level: Floats) -> Floats:
-        """(S,) of a request's value, from what is remembered; 0 where nothing is. (S,) `level` is the baseline's."""
+        """(S,) variance of a request's value over the remembered days, 0 if none. `level` is the baseline's, (S,)."""
         total, expected, squares = self.memory.sums[:LABELLED]
         size = np.divide(expected, level, out=np.zeros(len(level)), where=level > 0)
         has = size > 1
@@ -130,17 +129,17 @@ class Levels:
         return np.where(has, np.maximum(squares / scale - (total / scale) ** 2, 0.0), 0.0)
 
     def without(self, since_day: int, slices: Floats) -> Levels:
-        """From a day on, what the model did left out of the slices where (S,) `slices` is 0: a drop began there."""
+        """The levels without the model's part of slices where (S,) `slices` is 0, from the day a drop began."""
         pending = tuple(d.without(slices) if d.number >= since_day else d for d in self.pending)
         return replace(self, pending=pending, today=self.today.without(slices))
 
     def forgotten(self, which: Bools) -> Levels:
-        """With nothing known of these of the S slices."""
+        """The levels with these slices reset."""
         found = self._each_day(lambda day: replace(day, sums=day.sums * ~which))
         return replace(found, rising=self.rising * ~which)
 
     def with_new_volume(self) -> Levels:
-        """With the requests of the youngest days as what is usual, if each of them had few, but not next to none."""
+        """Takes the requests of the youngest days as usual, if each of them had few but not almost none."""
         young = np.array([d.sums[REQUESTS:] for d in self.pending])
         if len(young) < c.LEFT_OUT_DAYS:
             return self
@@ -156,10 +155,10 @@ class Levels:
         return replace(self, memory=memory, ratios=_ratios(memory, self.ratios))
 
     def with_new_coverage(self, share: Floats) -> Levels:
-        """With the labels of the youngest days as what is usual, of all or of slices of which so few had one each day.
+        """Takes the labels of the youngest days as usual, overall or by slice, if each had few but not almost none.
 
-        Only where requests without a label are in no measure: else they count 0, and their labels explain a fall.
-        (S,) `share` is that of the requests that have a label, as the baseline has it.
+        Only if unlabelled requests are in no measure; otherwise they count 0, and missing labels explain a fall.
+        (S,) `share` is the baseline's share of requests with a label.
         """
         if len(self.pending) < c.LEFT_OUT_DAYS:
             return self
@@ -175,7 +174,7 @@ class Levels:
         return self._remembering(sums)
 
     def with_new_lists(self) -> Levels:
-        """With the lists of the youngest days as what is usual, if on each of them they were much shorter."""
+        """Takes the lists of the youngest days as usual, if they were much shorter on each of them."""
         young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
         if len(young) < c.LEFT_OUT_DAYS or not usual[0] > 0:
             return self
@@ -186,7 +185,7 @@ class Levels:
         return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
-        """With the young days counted in at once, and (S,) `prior` observed just as expected."""
+        """The levels with the young days counted in at once, and (S,) `prior` added to observed and expected sums."""
         sums = self.every()
         sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
@@ -194,19 +193,18 @@ class Levels:
         return replace(self, ratios=_ratios(memory, self.ratios), memory=memory, pending=())
 
     def rescaled(self, factors: Floats) -> Levels:
-        """With expectations that are (S,) `factors` times what they were."""
+        """The levels with expectations times (S,) `factors`."""
         ratios = self.ratios.copy()
         ratios[QUALITY] /= factors
         return replace(self._each_day(lambda day: day.scaled(EXPECTED, factors)), ratios=ratios)
 
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
-    """(S,) whether the totals of (8, S) sums are above the (S,) level by c.LEAST_CHANGE, and by a margin more."""
+    """(S,) whether the totals exceed the (S,) level by more than c.LEAST_CHANGE and a margin."""
     return sums[TOTAL] - (1 + c.LEAST_CHANGE) * level * sums[EXPECTED] > margin
 
 
 def _error(sums: Floats) -> Floats:
-    """(S,) standard error of the totals of (8, S) sums."""
     return np.sqrt(np.maximum(sums[SQUARES] - sums[TOTAL] ** 2 / np.maximum(sums[MEASURED], 1), 0))
 
 
@@ -220,7 +218,7 @@ def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
 
 
 def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
-    """(...) whether on each of (N, ...) days fewer requests had a label than usual, though not next to none."""
+    """(...) whether each of (N, ...) days had fewer labels than usual, but not almost none."""
     is_fewer, whole = ((had >= c.NEXT_TO_NONE * usual) & (had < c.FEWER_LABELS * usual)).all(axis=0), usual.sum(axis=0)
     return is_fewer & (whole >= c.FEW) & (had.sum(axis=0) < c.FEWER_LABELS_TOGETHER * whole)
 
@@ -232,7 +230,7 @@ def _as_many(day: DaySums, volume: Floats) -> DaySums:
 
 
 def faded(memory: DaySums, day: DaySums) -> DaySums:
-    """A day put into what is remembered of those before it."""
+    """The faded memory with one more day added."""
     keep = float(np.exp(-1 / c.LEVEL_MEMORY_DAYS))
     return DaySums(day.number, memory.sums * keep + day.sums, memory.crowd * keep + day.crowd)
 
@@ -249,9 +247,9 @@ def _ratios(memory: DaySums, before: Floats) -> Floats:
 
 
 def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
-    """(T,) what overall tolerates more than usual, relative: the mix is another one, or its slices are little known.
+    """(T,) relative extra tolerance of overall: for a shifted mix, or slices whose level is little known.
 
-    By (T, S) expected sums of the requests that came, and of those that usually come; (1,) if no slice is little known.
+    By (T, S) expected sums of the actual and of the usual requests; (1,) if no slice is little known.
     """
     by_mix = c.LEAST_TOLERATED * is_shifted
     if not found.has_thin_slices:
@@ -265,9 +263,9 @@ def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool
 
 @dataclass(frozen=True)
 class ForecastErrors:
-    """By how much blocks of three days missed their forecasts, the sampling variance taken out; older ones fade.
+    """How far blocks of three days missed their forecasts, without sampling variance; older ones fade.
 
-    (U,) each: weighted sum of squared relative misses, and of the weights; `chance` of the last block.
+    (U,) each: weighted sum of squared relative misses, sum of the weights, and `chance` of the last block.
     """
 
     over: Floats
@@ -276,11 +274,11 @@ class ForecastErrors:
 
     @classmethod
     def empty(cls, count: int) -> ForecastErrors:
-        """Nothing forecast yet."""
+        """The errors before any forecast."""
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
     def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
-        """With the three days before `today`, if all are known; the forecast had left them out."""
+        """The errors with the three days before `today`, which the forecast had left out, if all are known."""
         days = levels.pending[-c.ERROR_BLOCK_DAYS :]
         first = levels.today.number - c.ERROR_BLOCK_DAYS
         if [d.number for d in days] != [first + i for i in range(c.ERROR_BLOCK_DAYS)]:
@@ -296,7 +294,7 @@ class ForecastErrors:
         return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
     def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
-        """The baseline's noise with what the misses add: what is tolerated, and what tempers a step's evidence.
+        """The baseline's noise plus the misses: the tolerance, and what tempers a step's evidence.
 
         Less is tolerated where sampling blurs a day anyway.
         """
@@ -321,9 +319,9 @@ class DailyCycle:
     """How the shared daily cycle has moved since it was fitted, by K harmonics.
 
     Attributes:
-        moved: (K,) change of the baseline's coefficients, which it has in it.
-        memory: (K + 1, K + 2) normal equations of the days that are old enough, faded: level first, response last.
-        numbers: (D,) of the days that are too young, rising.
+        moved: (K,) change of the baseline's coefficients, already included in them.
+        memory: (K + 1, K + 2) normal equations of old days, faded: level first, response last.
+        numbers: (D,) rising numbers of the days too young to count.
         pending: (D, K + 1, K + 2) their equations.
     """
 
@@ -334,31 +332,31 @@ class DailyCycle:
 
     @classmethod
     def empty(cls, step: int) -> DailyCycle:
-        """Nothing known, not even that it stays."""
+        """The cycle with no data, free to move."""
         count = _harmonics(step).shape[1]
         equations = np.zeros((0, count, count + 1))
         return cls(np.zeros(count - 1), np.zeros((count, count + 1)), np.zeros(0, np.int64), equations)
 
     @classmethod
     def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
-        """What a baseline knows of its cycle by the reference, of which (T, S) `kept` counted: it has not moved."""
+        """The cycle as fitted on the reference, of which (T, S) `kept` counts; not moved yet."""
         size = reference.precise().requests * kept * found.known
         x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
         none = np.zeros(len(x))
         return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))
 
     def young(self) -> DailyCycle:
-        """Without the days that are too young: what comes is another level."""
+        """The cycle without the young days, for a new level."""
         return replace(self, numbers=self.numbers[:0], pending=self.pending[:0])
 
     def after(
         self, settings: DriftSettings, levels: Levels, day: int, sums: Floats, found: DriftBaseline, since: int
     ) -> DailyCycle:
-        """At the beginning of a day, before the levels are.
+        """The cycle at the start of a day, before the levels are updated.
 
         Args:
-            sums: (8, R, S) of the day before as far as it is the last day, fields as in `gates`.
-            since: start of what alarms that are open are about, seconds; days from there on say nothing.
+            sums: (8, R, S) of the day before, fields as in `data_checks`.
+            since: start of the open alarms' falls, seconds; later days are ignored.
         """
         numbers, pending = self.numbers, self.pending
         if _is_whole(levels, sums, found):
@@ -383,7 +381,7 @@ class DailyCycle:
 
 
 def with_cycle(found: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftBaseline:
-    """The baseline with the cycle as it is now."""
+    """The baseline with the cycle moved from `was` to `now`."""
     if (was.moved == now.moved).all():
         return found
     shared = found.quality.shared.copy()
@@ -397,9 +395,9 @@ def _harmonics(step: int) -> Floats:
 
 
 def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
-    """(K + 1, K + 2) weighted normal equations of T steps, the weighted response, relative to the level, last.
+    """(K + 1, K + 2) weighted normal equations of T steps; the last column is the response relative to the level.
 
-    Steps are weighed with as much care as when the cycle is fitted: of thin traffic it hardly moves.
+    Weights are as cautious as in the first fit: thin traffic hardly moves the cycle.
     """
     whole = (size * level).sum(axis=1)
     scale = np.maximum(whole, 1e-9)
@@ -410,7 +408,7 @@ def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, 
 
 
 def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
-    """Whether the steps are those of the day, and all of them were fit to be judged: what was counted in says it."""
+    """Whether the steps cover the day and all were fit to be judged, by what was counted in."""
     today, known = levels.today.sums, found.known
     requests = np.allclose(today[REQUESTS], sums[checks.REQUESTS].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
     total = np.allclose(today[TOTAL] * known, sums[checks.TOTAL].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)

@@ -1,4 +1,4 @@
-"""A new level after a change that is here to stay: the cycles hold on, and the level is learnt again.
+"""A new level after a lasting change: the cycles are kept and the level is learnt again.
 
 begun --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole
 """
@@ -20,7 +20,7 @@ from monitor.messages.words import utc
 
 
 def begin_level(settings: DriftSettings, state: DriftState, start: int, slices: tuple[str, ...]) -> DriftState:
-    """The state at `start`, seconds, from which on the level is another one; without a baseline nothing is kept."""
+    """The state at `start` (seconds), where a new level begins; without a baseline nothing is kept."""
     new = DriftState.begin(settings, start, slices, state.first_seen)
     if state.baseline is None:
         return new
@@ -40,15 +40,15 @@ def begin_level(settings: DriftSettings, state: DriftState, start: int, slices: 
 
 
 def days_since(state: DriftState, now: int) -> int:
-    """Days since the reference, or the new level, began, as of the last midnight in UTC."""
+    """Days since the reference or the new level began, as of the last midnight UTC."""
     return max(0, now - now % DAY - state.began) // DAY
 
 
 def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftState:
-    """With the new level, if enough is known of it by `now`, seconds, the beginning of a day; see `lacks_to_settle`.
+    """Adopts the new level if enough is known by `now`, the start of a day in seconds; see `lacks_to_settle`.
 
-    Quality is expected on the new level from here on; coverage and traffic follow by their ratios. Thin slices lean on
-    what became of all of them together.
+    From here on the baseline expects the new quality; coverage and traffic follow by their ratios. Thin slices lean on
+    the change of all slices together.
     """
     sums = state.levels.every()
     if days_known(state, now) < c.SETTLING_DAYS or sums[lv.MEASURED].sum() < c.LEAST_REQUESTS:
@@ -61,13 +61,13 @@ def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now
     moved = np.where(found.known, (total + together * prior) / np.maximum(expected + prior, 1e-9), 1.0)
     quality = replace(found.quality, level=found.quality.level * moved)
     levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
-    # The hours before were expected on the level of before: none of them is looked at again.
+    # Earlier hours were expected at the old level, so they are dropped.
     recent = RecentSteps.empty(settings.day, len(state.slices))
     return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
 
 
 def lacks_to_settle(state: DriftState, now: int) -> str:
-    """What a new level that `settle` has not taken yet lacks at `now`, seconds."""
+    """What an unsettled new level still lacks at `now` (seconds)."""
     since, known, requests = days_since(state, now), days_known(state, now), state.levels.every()[lv.MEASURED].sum()
     if known >= c.SETTLING_DAYS and requests < c.LEAST_REQUESTS:
         return f"requests since the new level began: {requests:,.0f} of {c.LEAST_REQUESTS}"
@@ -81,9 +81,9 @@ def lacks_to_settle(state: DriftState, now: int) -> str:
 
 
 def days_known(state: DriftState, now: int) -> int:
-    """Whole days of the new level that count, of a state without its broken days.
+    """Number of whole days of the new level that count; broken days must be removed first.
 
-    The day that it goes on in counts at its very end.
+    The current day counts only at its very end.
     """
     return min(_days_counted(state, now), days_since(state, now))
 
@@ -96,7 +96,7 @@ def _days_counted(state: DriftState, now: int) -> int:
 
 
 def without_broken_days(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> DriftState:
-    """Without the days that ended by now and that had lost their labels: they are no part of a new level."""
+    """The state without past days that had lost their labels: they are no part of a new level."""
     levels, reference = state.levels, state.reference
     days = (*levels.pending, levels.today)
     broken = [d.number for d in days if _is_broken(settings, d.sums, levels, found)]
@@ -110,9 +110,9 @@ def without_broken_days(settings: DriftSettings, state: DriftState, found: Drift
 
 
 def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: DriftBaseline) -> bool:
-    """Whether a day had lost most of its labels, or most of it could not be used, so that the rest says too little.
+    """Whether a day lost most of its labels, or was mostly unusable.
 
-    Where requests without a label are in no measure, few labels will do: they may be what the new level has.
+    If unlabelled requests are in no measure, few labels are enough: they may be all that the new level brings.
     """
     whole = (sums[lv.MEASURED] * found.quality.level * found.known).sum()
     usable = (sums[lv.EXPECTED] * found.known).sum()
@@ -124,7 +124,7 @@ def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: Dri
 
 
 def with_level_error(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftBaseline:
-    """With the error of a level that rests on what there was since it began, and not on a reference."""
+    """The baseline with the error of a level known only since it began, not from a reference."""
     sums = state.levels.every()
     size, expected = sums[lv.MEASURED] * found.known, units(sums[lv.EXPECTED] * found.known)
     steps = min(days_since(state, now), c.LEVEL_MEMORY_DAYS) * DAY / settings.step

@@ -1,8 +1,8 @@
 """How much a unit moves by itself: over-dispersion beyond sampling, its autocorrelation, its wander, and the mix.
 
-A unit is a slice, or overall: the sum over the slices of what they differ from their expectation. The wander is a
-first-order autoregression under sampling noise, fitted by its likelihood: each candidate of a grid forecasts the
-reference step by step (Kalman, 1960). Misses are weighed as Student's t, for a few of them are large.
+A unit is a slice, or overall, which sums the slices' deviations from their expectation. The wander is a first-order
+autoregression under sampling noise, fitted by likelihood on a grid: each candidate forecasts the reference step by step
+(Kalman, 1960). Misses follow Student's t, since a few are large.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from monitor.drift.settings import DriftSettings
 
 @dataclass(frozen=True)
 class Noise:
-    """Of U units, (U,) each, relative to their level.
+    """The noise of U units, (U,) each, relative to their level.
 
     Attributes:
-        step_variance: of a step's mean beyond sampling, its autocorrelation taken in.
+        step_variance: of a step's mean beyond sampling, autocorrelation included.
         long_run: long-run variance beyond sampling, of one step.
         level_error: variance of the level itself.
-        tolerated: drop that is none.
-        common: step_variance, or more where the level wanders by more than a day's noise explains.
-        persistence, wander: share of a deviation that is left after a step, and the variance of such deviations.
-        variance: of a request's value, or more where it has grown since; overall's stands for nothing.
+        tolerated: largest drop that is not a fall.
+        common: step_variance, or more if the level wanders more than a day's noise explains.
+        persistence, wander: share of a deviation left after a step, and the variance of such deviations.
+        variance: of a request's value, larger if it has grown since; overall's is unused.
     """
 
     step_variance: Floats
@@ -42,17 +42,17 @@ class Noise:
 
     @cached_property
     def still(self) -> Floats:
-        """(1, U) share of the level that is tolerated at the least."""
+        """(1, U) lowest tolerated share of the level."""
         return (1 - self.tolerated)[None]
 
     @cached_property
     def moves(self) -> Floats:
-        """(U,) variance of deviations, that of the level itself too."""
+        """(U,) variance of deviations, including that of the level."""
         return self.wander + self.level_error
 
 
 def measure(row: Ints, hours: float, requests: Floats, total: Floats, expected: Floats, variance: Floats) -> Noise:
-    """Noise by (T,) numbers of the steps, which show gaps, (T, S) sums and (S,) variances of the requests' values."""
+    """The noise, by (T,) step numbers (which show gaps), (T, S) sums and (S,) variances of the requests' values."""
     size, fit = units(requests), units(expected)
     off = units(total) - fit
     sampling = units(requests * variance)
@@ -94,7 +94,7 @@ def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> t
 
 
 def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
-    """((U,) share of a deviation that is left after a step, (U,) variance of the wander).
+    """((U,) share of a deviation left after a step, (U,) variance of the wander).
 
     By (T, U) relative deviations, their sampling variance, and 1 where there were requests. What the slices have in
     common counts as much as what each shows by itself.
@@ -129,9 +129,9 @@ def _likelihood(off: Floats, sampling: Floats, known: Floats, persistence: Float
 
 
 def mix_effects(size: Floats, expected: Floats, worth: Floats, expected_worth: Floats) -> list[float]:
-    """T relative changes of the expected mean by the mix of the (T,) requests, against the expected mix.
+    """T relative changes of the expected mean caused by the mix of (T,) requests, against the expected mix.
 
-    `worth` and `expected_worth` are what these requests, and those that were expected, are expected to sum up to.
+    `worth` and `expected_worth` are the expected sums of the actual and the expected requests.
     """
     rows = zip(size.tolist(), expected.tolist(), worth.tolist(), expected_worth.tolist(), strict=True)
     return [_mix_effect(*row) for row in rows]
@@ -144,7 +144,7 @@ def _mix_effect(size: float, expected: float, worth: float, expected_worth: floa
 
 @lru_cache
 def mix_weight(step: int) -> float:
-    """Of the newest step, of so many seconds, in the smoothed effect of the mix."""
+    """Weight of the newest step (of `step` seconds) in the smoothed effect of the mix."""
     return float(-np.expm1(-step / HOUR / c.MIX_MEMORY_HOURS))
 
 

@@ -18,18 +18,18 @@ from monitor.drift.sudden_falls import FallFilter, Forecast
 HALVINGS = 20
 LARGEST = 0.95
 WARM = 2 * DAY
-"""After which a filter knows what it can."""
+"""Time after which a filter has converged."""
 ROUNDING = 1e-9
-"""A single step of a day may bring just enough."""
+"""Slack for days of a single step that brings just enough evidence."""
 MOST_LOST = 64
-"""Requests of a step that a fall may cost all their worth, up to which it is weighed how many these are by chance."""
+"""Up to this many requests a step that lose all their worth, their number is treated as random."""
 
 
 def smallest_drops(settings: DriftSettings, state: DriftState) -> dict[str, float | None]:
-    """Relative drop that raises an alarm within 24 hours of average traffic; overall's under the empty name.
+    """Smallest relative drop that raises an alarm within 24 hours of average traffic; overall's under the empty name.
 
-    None: no drop does, or there is no baseline. It is where the expected evidence of a day reaches the threshold, so a
-    drop of that size is found in time in about half of the cases.
+    None if no drop does, or without a baseline. At that drop a day's expected evidence just reaches the threshold, so
+    about half of such drops are found in time.
     """
     found, names = state.baseline, ("", *state.slices)
     if found is None:
@@ -50,7 +50,7 @@ def smallest_drops(settings: DriftSettings, state: DriftState) -> dict[str, floa
 
 @dataclass(frozen=True)
 class _Usual:
-    """An average step of U units: (U,) requests, the mean of their values, and the variance."""
+    """An average step of U units: (U,) requests, mean and variance of their values."""
 
     requests: Floats
     level: Floats
@@ -59,7 +59,7 @@ class _Usual:
     def evidence(
         self, settings: DriftSettings, found: DriftBaseline, drop: Floats, threshold: EvidenceThreshold
     ) -> Floats:
-        """(U,) expected logarithm of a day's evidence, the mean over the stakes, at a relative drop of each unit."""
+        """(U,) expected logarithm of a day's evidence, the mean over the stakes, at each unit's relative drop."""
         tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
         lowest = np.minimum((1 - tolerated) * level, 1.0)
@@ -75,10 +75,10 @@ class _Usual:
         return both
 
     def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
-        """((U, K) chances, (U, K) share of its worth that a step loses), of a drop that costs some requests all of it.
+        """((U, K) chances, (U, K) share of its worth that a step loses), for a drop that costs some requests all of it.
 
-        Where the values hardly differ, a step of a few requests loses nothing mostly, and far more than the drop at
-        times. Of many it loses just that.
+        Where values hardly differ, a step of few requests mostly loses nothing and sometimes far more than the drop.
+        A step of many loses just the drop.
         """
         size = np.maximum(self.requests, 1e-9)
         mean, numbers = (size * drop)[:, None], np.arange(MOST_LOST)

@@ -12,17 +12,17 @@ from monitor.drift import constants as c
 from monitor.drift.series import DAY, HOUR, WEEK, Floats, Ints
 
 WEEKDAYS = 6
-"""Contrasts of the weekdays."""
+"""Number of weekday contrasts."""
 
 
 def slots(starts: Ints, step: int) -> Ints:
-    """(T,) number of each step within its week, which begins on Thursdays as time itself did."""
+    """(T,) number of each step within its week, which begins on Thursday as the epoch does."""
     return starts // step % (WEEK // step)
 
 
 @lru_cache(maxsize=8)
 def regressors(step: int) -> Floats:
-    """(P, K) for the P slots of a week: sine and cosine of the day's harmonics, six contrasts of the weekdays.
+    """(P, K) for the P slots of a week: sines and cosines of the day's harmonics, then six weekday contrasts.
 
     Only harmonics that the step resolves.
     """
@@ -47,7 +47,7 @@ def by_slot(slot: Ints, count: int, values: Floats) -> Floats:
 def ridge(x: Floats, weights: Floats, weighted: Floats, precision: Floats) -> Floats:
     """(S, K) coefficients of S weighted ridge regressions on (P, K) regressors.
 
-    By (P, S) summed weights and summed weight times response, and the (K,) precision of the prior around zero.
+    By (P, S) summed weights, (P, S) summed weight times response, and the (K,) precision of the prior around zero.
     """
     return _solved(_with_prior(_gram(x, weights), precision), (weighted.T @ x)[..., None])
 
@@ -67,10 +67,10 @@ def _with_prior(gram: Floats, precision: Floats) -> Floats:
 
 
 def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: int = 0) -> tuple[Floats, Floats]:
-    """(S, K) coefficients as of `ridge`, by as wide a prior as the data show; (S,) its standard deviation, the larger.
+    """(S, K) coefficients as of `ridge`, with a prior fitted to the data; (S,) its larger standard deviation.
 
-    One for the day's cycle and one for the week's, `least` at the least, where the marginal likelihood is highest
-    (empirical Bayes by EM: Dempster, Laird and Rubin, 1977). The first `free` regressors have next to no prior.
+    The day's and the week's cycle have a prior each, at least `least` wide, that maximises the marginal likelihood
+    (empirical Bayes by EM: Dempster, Laird and Rubin, 1977). The first `free` regressors have almost no prior.
     """
     days = x.shape[1] - WEEKDAYS
     variance = np.full((weights.shape[1], x.shape[1]), least**2)
@@ -80,7 +80,7 @@ def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: in
         inverse: Floats = np.asarray(np.linalg.inv(_with_prior(gram, 1 / variance)), np.float64)
         squares = (inverse @ response)[..., 0] ** 2 + np.diagonal(inverse, axis1=1, axis2=2)
         for group in (slice(free, days), slice(days, None)):
-            if squares[:, group].size:  # a step of a day resolves no cycle of it
+            if squares[:, group].size:  # steps of a day have no daily cycle
                 variance[:, group] = np.maximum(squares[:, group].mean(axis=1, keepdims=True), least**2)
     return _solved(_with_prior(gram, 1 / variance), response), np.sqrt(variance[:, free:].max(axis=1))
 
@@ -89,8 +89,7 @@ def adapted(x: Floats, weights: Floats, weighted: Floats, least: float, free: in
 class SeasonalMeans:
     """Expected mean of each slice by slot of the week: level x (1 + shared cycle + own cycle).
 
-    `level` and `variance` are (S,), of the requests' values; the `shared` cycle is (K,); `own` is (S, K + 1), the
-    intercept and cycle by which a slice differs.
+    `level` and `variance` of the requests' values are (S,), `shared` is (K,), `own` is (S, K + 1), intercept first.
     """
 
     level: Floats
@@ -106,7 +105,7 @@ class SeasonalMeans:
 
 
 def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> SeasonalMeans:
-    """Level and cycles from (T, S) sums, zeros for steps that are left out, and the (S,) variance of the values."""
+    """Level and cycles from (T, S) sums, zeros for steps left out, and the (S,) variance of the values."""
     x = regressors(step)
     size = requests.sum(axis=0)
     level = np.divide(total.sum(axis=0), size, out=np.zeros(len(size)), where=size > 0)
@@ -128,7 +127,7 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
 
 
 def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:
-    """((S,) intercepts, (S, K) coefficients) by a usual prior, with care; a cycle that is far wider is taken as it is.
+    """((S,) intercepts, (S, K) coefficients) with a cautious prior, or without it if the cycle is far wider.
 
     The careful weights treat all noise as repeated from step to step, which is too much for a weekend that is worse
     every week. Such a cycle also needs an intercept: the level is not the mean of days with few requests.
@@ -136,7 +135,7 @@ def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, i
     Args:
         by_slots: the careful and the plain (weights, weighted responses), each (P, S).
         usual: standard deviation of the prior.
-        is_level: whether a usual cycle is one around the level, and has no intercept.
+        is_level: whether a usual cycle is around the level and has no intercept.
     """
     careful, plain = by_slots
     precision = np.full(x.shape[1], usual**-2)
@@ -152,10 +151,10 @@ def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, i
 
 
 def fit_volume(slot: Ints, step: int, requests: Floats, kept: Floats) -> Floats:
-    """(S, K + 1) coefficients of log-linear Poisson regressions of the (T, S) requests on the slots of the week.
+    """(S, K + 1) coefficients of log-linear Poisson regressions of (T, S) requests on the slots of the week.
 
     By Newton's method with a ridge (McCullagh and Nelder, 1989, 2.5), the variance inflated for common noise; steps
-    where (T,) `kept` is 0 are left out.
+    whose (T,) `kept` is 0 are left out.
     """
     x = np.concatenate([np.ones((WEEK // step, 1)), regressors(step)], axis=1)
     counts = by_slot(slot, len(x), requests * kept[:, None])
@@ -182,9 +181,9 @@ def volume_table(coefficients: Floats, step: int) -> Floats:
 
 
 def by_changed_clocks(volume: Floats, step: int, together: int) -> Floats:
-    """(P,) least share of the usual requests in steps `together`, up to each slot, if clocks were changed.
+    """(P,) least share of the usual requests in the `together` steps up to each slot, if clocks were changed.
 
-    `volume` is (P,), the expected requests by slot of the week.
+    `volume` is the (P,) expected requests by slot of the week.
     """
     sums, at = np.stack([np.roll(volume, back) for back in range(together)]).sum(axis=0), np.arange(len(volume))
     moved = [np.interp(at + by / step, at, sums, period=len(volume)) for by in (-HOUR, HOUR)]

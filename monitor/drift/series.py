@@ -1,4 +1,4 @@
-"""What is judged: the partials of one measure by slice, step after step, and the traffic of all slices."""
+"""The input: partials of one measure by slice and step, and the traffic of all slices."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ GAP = GAP_HOURS * HOUR
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[T]) -> type[T]:
-    """As `dataclass(frozen=True)` to the type checker alone: fields are set in a quarter of the time."""
+    """A `dataclass(frozen=True)` to the type checker only: setting fields takes a quarter of the time."""
     return dataclass(cls)
 
 
 @dataclass_transform(frozen_default=True)
 def slotted(cls: type[T]) -> type[T]:
-    """As `frozen`, with slots, which halves the time for some thirty fields."""
+    """A `frozen` class with slots, which halves the time for some thirty fields."""
     return dataclass(slots=True)(cls)
 
 
 def mapped(found: T, function: Callable[[Any], Any], names: Sequence[str], **more: Any) -> T:
-    """A dataclass with a function applied to the fields of these names, and other values of `more`."""
+    """A copy of a dataclass with a function applied to the named fields, and the values of `more`."""
     return replace(found, **{name: function(getattr(found, name)) for name in names}, **more)  # type: ignore[type-var]
 
 
 def widened(found: T, empty: T) -> T:
-    """A dataclass with the new slices, or units, of `empty`: of the same type, wider, and with nothing in it."""
+    """A dataclass padded with the new slices or units of `empty`, which has the same type and is wider."""
     wider: dict[str, Any] = {}
     for name in (field.name for field in fields(found)):  # type: ignore[arg-type]
         old, new = getattr(found, name), getattr(empty, name)
@@ -62,12 +62,12 @@ def all_of(flags: Bools) -> bool:
 
 
 def some_of(numbers: Ints | Floats) -> bool:
-    """Whether any number is other than 0."""
+    """Whether any number is not 0."""
     return bool(np.count_nonzero(numbers))
 
 
 def ratio(over: float, under: float) -> float | None:
-    """One number over another; None where there is nothing to divide by."""
+    """The quotient; None if `under` is 0."""
     return float(over / under) if under > 0 else None
 
 
@@ -78,16 +78,16 @@ def units(sums: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Hours:
-    """T final steps of one monitor by S slices, oldest first; a step that is not known is left out.
+    """T final steps of one monitor by S slices, oldest first; unknown steps are left out.
 
     Values lie in [0, 1]; a request with nothing relevant counts 0.
 
     Attributes:
         starts: (T,) rising seconds, multiples of the step.
-        slices: values of one dimension, of which each request has one; a single one where there is no dimension.
+        slices: values of one dimension, one per request; a single one if there is no dimension.
         total, squares: (T, S) sums of the requests' values and of their squares.
-        labelled, unlabelled: (T, S) requests with a label; those that are in no measure for they have none.
-        events, unmatched, refused, shown: (T,) events, those that match no impression, refused rows, items shown.
+        labelled, unlabelled: (T, S) requests with a label; requests in no measure because they have none.
+        events, unmatched, refused, shown: (T,) events, events that match no impression, refused rows, items shown.
     """
 
     starts: Ints
@@ -106,7 +106,7 @@ class Hours:
     OF_ALL = ("events", "unmatched", "refused", "shown")
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the shapes do not fit each other, or the steps do not rise."""
+        """Raises ValueError if the shapes do not fit or the steps do not rise."""
         shape, flat = (len(self.starts), len(self.slices)), (len(self.starts),)
         if {getattr(self, n).shape for n in self.BY_SLICE} != {shape} or {a.shape for a in self.crowd} != {flat}:
             raise ValueError(f"all sums of {shape[0]} steps by {shape[1]} slices need that shape")
@@ -115,20 +115,20 @@ class Hours:
 
     @property
     def served(self) -> Floats:
-        """(T, S) requests that came, in the measure or not."""
+        """(T, S) requests, in the measure or not."""
         return self.requests + self.unlabelled
 
     @property
     def crowd(self) -> tuple[Floats, ...]:
-        """(T,) each: `OF_ALL`."""
+        """The fields of `OF_ALL`, (T,) each."""
         return self.events, self.unmatched, self.refused, self.shown
 
     def rows(self, since: int, until: int) -> Hours:
-        """The steps with these numbers, `until` excluded."""
+        """Steps `since` to `until` (excluded) by number."""
         return mapped(self, lambda a: a[since:until], ("starts", *self.BY_SLICE, *self.OF_ALL))
 
     def columns(self, names: tuple[str, ...]) -> Hours:
-        """The same steps by other slices; those that are not there are zeros."""
+        """The same steps by these slices; zeros for unknown ones."""
         if names == self.slices:
             return self
         place = {name: i for i, name in enumerate(self.slices)}
@@ -142,9 +142,9 @@ class Hours:
         return mapped(self, picked, self.BY_SLICE, slices=names)
 
     def blocks(self, known: tuple[str, ...], cuts: Sequence[int] = ()) -> Iterator[tuple[tuple[str, ...], Hours]]:
-        """Steps of one UTC day each, cut again at gaps, at `cuts` and where a slice has its first request.
+        """Blocks of steps of one UTC day, cut again at gaps, at `cuts` and at a slice's first request.
 
-        With the slices that were seen by then, so that each comes with the same step however steps are handed over.
+        Each comes with the slices seen by then, so a slice joins at the same step however steps are split over calls.
         """
         if len(self.starts) == 1 and self.slices == known:
             yield known, self

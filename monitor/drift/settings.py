@@ -1,4 +1,4 @@
-"""The knobs of drift verdicts, of which one is meant to be turned: how many false alarms may come."""
+"""The settings of drift verdicts. Only the budget of false alarms is meant to be tuned."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from monitor.drift.series import DAY, HOUR, Bools, Floats
 
 
 class EvidenceThreshold(NamedTuple):
-    """What the evidence of U units is held against; not to be written to.
+    """What the evidence of U units is compared with; read-only.
 
     Attributes:
         each: (U,) mean number of steps to a false alarm; `half` has half its logarithm, `logarithm` is (U, 1).
-        most, most_logarithm: (U, 3), (U,) as far as evidence may grow, the same for each stake.
+        most, most_logarithm: (U, 3), (U,) cap on the evidence, the same for each stake.
     """
 
     each: Floats
@@ -28,7 +28,7 @@ class EvidenceThreshold(NamedTuple):
 
     @classmethod
     def of(cls, each: Floats) -> EvidenceThreshold:
-        """Of (U,) steps."""
+        """The threshold for (U,) mean numbers of steps to a false alarm."""
         most = each * c.EVIDENCE_CAP
         of_stakes = np.repeat(most[:, None], len(c.STAKES), axis=1)
         found = cls(each, np.sqrt(each), np.log(each)[:, None], of_stakes, np.log(most))
@@ -39,15 +39,15 @@ class EvidenceThreshold(NamedTuple):
 
 @dataclass(frozen=True)
 class DriftSettings:
-    """How a monitor's partials are judged. Raises ValueError if the step does not divide a day or there is no budget.
+    """How a monitor's partials are judged. Raises ValueError if the step does not divide a day or the budget is 0.
 
     Attributes:
         step: seconds; divides a day.
-        budget: false alarms that are tolerated in 90 days, over overall and all slices together.
-        pinned_at: seconds; what lies before is no reference.
-        resets: rising seconds from which on the level is another one (a new version, an acknowledged change).
-        reference, least_reference: seconds of a whole reference, and from which on verdicts begin.
-        counts_unlabelled: whether a request without a label counts 0; else it is in no measure.
+        budget: tolerated false alarms in 90 days, over overall and all slices together.
+        pinned_at: seconds; earlier steps are not part of a reference.
+        resets: rising seconds at which a new level begins (a new version, an acknowledged change).
+        reference, least_reference: seconds of a whole reference, and of the shortest that gives verdicts.
+        counts_unlabelled: whether an unlabelled request counts 0; else it is in no measure.
     """
 
     step: int = HOUR
@@ -66,36 +66,36 @@ class DriftSettings:
 
     @property
     def hours(self) -> float:
-        """Of a step."""
+        """Hours per step."""
         return self.step / HOUR
 
     @property
     def day(self) -> int:
-        """Steps of a day."""
+        """Steps per day."""
         return DAY // self.step
 
     @property
     def few(self) -> int:
-        """Steps of the short window, in which faults of the data show; one at least."""
+        """Steps in the short window that shows data faults; at least one."""
         return self.steps(c.SHORT_HOURS)
 
     @property
     def lasting(self) -> int:
-        """Seconds for which a fault makes later steps unusable: they share the short window with it."""
+        """Seconds for which a fault makes later steps unusable, since they share the short window with it."""
         return (self.few - 1) * self.step
 
     def steps(self, hours: float) -> int:
-        """Whole steps in so many hours, one at least."""
+        """Whole steps in this many hours, at least one."""
         return _whole_steps(hours, self.step)
 
     def pin(self, start: int) -> int:
-        """The last moment by `start`, seconds, at which what went before was left behind; 0 if there is none."""
+        """The last pin or reset up to `start` (seconds); 0 if none."""
         if not self.resets:
             return self.pinned_at if self.pinned_at <= start else 0
         return max((at for at in (self.pinned_at, *self.resets) if at <= start), default=0)
 
     def thresholds(self, judged: Bools) -> EvidenceThreshold:
-        """The threshold of each unit, by which (U,) those that are judged keep the budget; overall is the first."""
+        """The threshold of each unit, overall first, with which the (U,) judged ones keep the budget."""
         whole = c.BUDGET_HOURS / self.hours / self.budget / c.RESERVE
         return _shared(whole, len(judged), int(np.count_nonzero(judged[1:])))
 

@@ -1,4 +1,4 @@
-"""What judging carries from step to step, and its form as JSON data."""
+"""The state carried from step to step, and its JSON form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, widened
 from monitor.drift.settings import DriftSettings
 
 PLAIN = 64
-"""Arrays of up to so many numbers are written as numbers, larger ones as base64 of their bytes, compressed."""
+"""Arrays up to this size are written as numbers, larger ones as compressed base64."""
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class RecentSteps:
     """The last day's steps: (8, R, S) sums as in `data_checks`, (4, R) events, unmatched, refused, items shown.
 
-    `sound` is (R, S), 0 where a slice was left out, for its labels were lost.
+    `sound` is (R, S), 0 where a slice was left out because its labels were lost.
     """
 
     sums: Floats
@@ -38,35 +38,36 @@ class RecentSteps:
 
     @classmethod
     def of(cls, sums: Floats, crowd: Floats, sound: Floats, whole: Floats) -> RecentSteps:
-        """With `whole` known already."""
+        """The steps with `whole` already computed."""
         found = cls(sums, crowd, sound)
         vars(found)["whole"] = whole
         return found
 
     @cached_property
     def whole(self) -> Floats:
-        """(8, R) of all slices."""
+        """(8, R) sums over all slices."""
         return np.add.reduce(self.sums, axis=2)
 
     @classmethod
     def empty(cls, steps: int, slices: int) -> RecentSteps:
-        """Nothing known of them."""
+        """A day of unknown steps."""
         return cls(np.zeros((checks.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
 
 
 @frozen
 class DataFaults:
-    """Faults of the data, and for how long. Instants in seconds; 0: none.
+    """The data faults and how long they have lasted. Instants in seconds; 0: none.
 
     Attributes:
-        suspect_since, suspect_until: ends of the first step whose labels were suspect, and of the last that they make
-            unusable; `collapsed` once they have been missing for a day.
-        refused_until, short_until: the same of refused rows, and of lists that are shorter than usual.
-        low: steps in a row with little traffic; `missing` (S,) those without a request of a slice that had many.
-        lost_since, lost_until: (S,) as `suspect_since` and `suspect_until`, of slices that have lost their labels.
-        most_lost: slices with most of the requests have, so that it is all traffic.
-        worthless: labels are suspect because every value is 0, though there are labels.
-        held: they are because they explained what would have opened an alarm.
+        suspect_since, suspect_until: ends of the first step with suspect labels and of the last one they make unusable.
+        collapsed: labels have been missing for a day.
+        refused_until, short_until: the same for refused rows, and for lists shorter than usual.
+        low: steps in a row with little traffic.
+        missing: (S,) steps in a row without a request of a slice that had many.
+        lost_since, lost_until: (S,) like `suspect_since` and `suspect_until`, for slices that lost their labels.
+        most_lost: whether slices with most of the requests have, so that it concerns all traffic.
+        worthless: labels are suspect because every value is 0 despite labels.
+        held: labels are suspect because they explained what would have opened an alarm.
     """
 
     suspect_since: int
@@ -84,7 +85,7 @@ class DataFaults:
 
     @classmethod
     def empty(cls, slices: int) -> DataFaults:
-        """Nothing is the matter."""
+        """No faults."""
         never = np.zeros(slices, np.int64)
         return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
 
@@ -105,19 +106,19 @@ class MixEffect:
 
 @frozen
 class DriftState:
-    """All that judging knows. Instants in seconds.
+    """Everything that judging remembers. Instants in seconds.
 
     Attributes:
-        until, busy_at: end of the last step that was judged, and of the last with any request.
-        pinned_at: the last moment at which what went before was left behind; 0 if there is none.
+        until, busy_at: end of the last judged step, and of the last with any request.
+        pinned_at: the last pin or reset; 0 if none.
         began: start of the reference's first step.
         first_seen: (S,) start of each slice's first step with a request, or of the day after its labels began.
         waited_for: (S,) whether a slice without a baseline had no labels yet when the day began.
-        reference: as long as no baseline rests on a whole one; `fits`: how often one was fitted on it.
-        improved, decayed: days in a row above the baseline, and clearly below it though no alarm is open.
+        reference: kept until a baseline rests on a whole one; `fits`: how often one was fitted on it.
+        improved, decayed: days in a row above the baseline, and clearly below it without an alarm.
         moved, labels_moved: as of `Verdict`.
         settled: whether the level is known; not in the first days of a new one.
-        cycle: how the shared daily cycle has moved since the baseline was fitted, which has it in it.
+        cycle: how the daily cycle has moved since the baseline was fitted, which already includes it.
     """
 
     step: int
@@ -148,7 +149,7 @@ class DriftState:
     def begin(
         cls, settings: DriftSettings, start: int, slices: tuple[str, ...] = (), first_seen: Ints | None = None
     ) -> DriftState:
-        """With a new reference that begins at `start`."""
+        """The state with a new reference that begins at `start`."""
         count = len(slices)
         return cls(
             settings.step,
@@ -177,13 +178,13 @@ class DriftState:
         )
 
     def going_on(self, **changes: Any) -> DriftState:
-        """With other values of some fields: as `replace`, which for so many fields takes ten times as long."""
+        """The state with these changes: ten times as fast as `replace` for so many fields."""
         found = object.__new__(DriftState)
         vars(found).update(vars(self), **changes)
         return found
 
     def padded(self, slices: tuple[str, ...], start: int) -> DriftState:
-        """With slices that have their first request in the step that begins at `start`."""
+        """The state with new slices, whose first request is in the step that begins at `start`."""
         more, count = len(slices) - len(self.slices), len(slices)
         return replace(
             self,
@@ -200,12 +201,12 @@ class DriftState:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data, exactly."""
+        """The state as JSON data, without loss."""
         return {"version": VERSION, "state": _plain(self)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> DriftState:
-        """From what `to_json` gave; raises ValueError if another version wrote it."""
+        """The state from `to_json`; raises ValueError if another version wrote it."""
         if plain.get("version") != VERSION:
             raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
         found: DriftState = _value(plain["state"], cls)
@@ -237,12 +238,12 @@ def _value(plain: Any, kind: Any) -> Any:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields; to work them out takes longer than to read a state."""
+    """The types of a dataclass's fields, cached: resolving them takes longer than reading a state."""
     return get_type_hints(kind)
 
 
 def _is_array(kind: Any) -> bool:
-    """Whether a value of the annotated type is an array: from NumPy 2.5 on, `NDArray` is a name of that type."""
+    """Whether the annotated type is an array: from NumPy 2.5 on, `NDArray` is an alias of that type."""
     origin = get_origin(kind)
     return (get_origin(getattr(origin, "__value__", None)) or origin) is np.ndarray
 

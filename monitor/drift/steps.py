@@ -1,4 +1,4 @@
-"""Some steps of one day, judged one after the other."""
+"""Judges the steps of one day one after the other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split,
 def follow(
     settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours
 ) -> tuple[list[Verdict], DriftState]:
-    """Judge the steps of one block; the state knows their slices.
+    """The verdicts on one block and the state after it; the state knows its slices.
 
-    A block rests on what is open at its beginning, whether the mix is shifted, and which labels alarms were held back
-    for; so it is cut where these change.
+    The precomputed block depends on the open alarms, the mix shift and the labels that hold alarms back, so it is cut
+    where these change.
     """
     judge = _StepJudge(settings, state, found, hours)
     verdicts, last = list[Verdict](), len(judge.block.ends) - 1
@@ -41,7 +41,7 @@ def follow(
 
 
 class _StepJudge:
-    """What changes from step to step; `held`: whether labels explained what had opened an alarm in the last step."""
+    """What changes from step to step; `held`: whether labels explained an alarm that opened in the last step."""
 
     def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> None:
         self.block = block = block_of(settings, state, found, hours)
@@ -65,7 +65,6 @@ class _StepJudge:
         self._step, self._short, self._day = block.checked.rows
 
     def step(self, row: int) -> Verdict:
-        """Judge one step."""
         settled, end, was_low = self._was.settled, self.block.ends[row], self._faults.now.low
         kind = self._faults.step(row, self._standing.open if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
@@ -73,7 +72,7 @@ class _StepJudge:
         if is_masked:
             self._is_bad[row] = True
             self._standing = alarms.unfit(before, end)
-        elif settled:  # else what comes is what it will be
+        elif settled:  # while settling, whatever comes becomes the level
             if was_low * self._settings.step >= DAY:
                 before = alarms.begun_again(before, end - self._settings.step)
             self._standing = alarms.step(before, self.block.seen, row, self.block.threshold)
@@ -91,7 +90,6 @@ class _StepJudge:
         return self._verdict(row, kind, changes, found)
 
     def state(self, hours: Hours) -> DriftState:
-        """After the last step."""
         block, was, reference, steps = self.block, self._levels.today, self._reference, self._settings.day
         return self._was.going_on(
             until=block.ends[-1],
@@ -107,7 +105,7 @@ class _StepJudge:
         )
 
     def _as_expected(self, hours: Hours) -> Hours:
-        """The steps with what was expected of slices whose labels were lost: a reference learns nothing of these."""
+        """The steps with the expectation for slices that lost their labels, so a reference learns nothing of them."""
         sound = self.block.sound[-len(hours.starts) :]
         if sound.all():
             return hours
@@ -133,10 +131,10 @@ class _StepJudge:
         return without_lost(self.block.window[:, span], self.block.sound[span])
 
     def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
-        """The fault of the data if labels explain the alarms that opened, which are taken back then.
+        """Takes back alarms that missing labels explain, and returns that data fault.
 
-        What they rest on is forgotten, or it would make alarms once the labels are there again. Not asked while another
-        one is open that may be felt: people who find less leave fewer labels.
+        Their evidence is dropped, or they would open once the labels are back. Skipped while another alarm is open that
+        may affect the labels: people who find less leave fewer.
         """
         new = self._standing.open & ~before.open
         if not some(new) or (before.is_any_open and self._faults.is_felt(row, before.open)):
@@ -153,13 +151,13 @@ class _StepJudge:
         return checks.labels_explain(sums, unit, self.block.checked.dispersion)
 
     def _gone(self, row: int) -> tuple[int, ...]:
-        """Withdraw the alarms of slices that have had no request for a day, while others had; which units these are."""
+        """Withdraws alarms of slices without a request for a day while others had some; returns these units."""
         is_open = self._standing.open
         if not some(is_open[1:]):
             return ()
         day = self.block.window[:, self._until(row)].sum(axis=1)
         seen, usual = day[checks.REQUESTS], day[checks.EXPECTED_REQUESTS]
-        is_whole = self.block.window[checks.EXPECTED_REQUESTS, row + 1].any()  # not so after a gap
+        is_whole = self.block.window[checks.EXPECTED_REQUESTS, row + 1].any()  # false after a gap
         goes_on = is_whole and seen.sum() >= c.TRAFFIC_RATIO * usual[seen > 0].sum() > 0
         which = is_open & np.concatenate([[False], (seen == 0) & (usual >= c.GONE_EXPECTED) & goes_on])
         if some(which):
@@ -194,9 +192,9 @@ class _StepJudge:
         return AlarmChange(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
 
     def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
-        """Relative change of a unit's mean from the reference, whose level was another one.
+        """Relative change of a unit's mean from the reference, whose level was different.
 
-        None if it is small, or by the few requests since the fall was over may be none, unless it was told before.
+        None if it is small, or may be chance in the few requests since the fall ended and no decay was reported before.
         """
         worth = self.block.window[checks.EXPECTED, self._until(row)].sum(axis=0)
         at_reference = worth / np.maximum(self._was.levels.ratios[QUALITY], 1e-9)
@@ -219,7 +217,7 @@ class _StepJudge:
         return end - self._settings.step if end else None
 
     def _opened(self, row: int, before: AlarmStates) -> Split:
-        """Forget what the drop left in the days that are to be tracked; where it comes from."""
+        """Removes the drop from the tracked days, and returns the split of the fall."""
         new = self._standing.open & ~before.open
         now = self._standing = self._dated(self._standing, new)
         since, kept = int(now.since[new].min()), self._kept()
@@ -233,7 +231,7 @@ class _StepJudge:
         return _split(self._settings, self._found, self._names[1:], window)
 
     def _dated(self, now: AlarmStates, new: Bools) -> AlarmStates:
-        """With what the days before say of when the falls of (U,) `new` units may have begun at the earliest."""
+        """Moves the earliest beginning of (U,) `new` falls back by what the days before show."""
         levels, began, noise = self._levels, now.began.copy(), self._found.noise
         earliest = sudden_falls.with_days_before(
             began[:, 1], now.effect, levels.pending, levels.ratios[QUALITY], noise, self._settings.day
@@ -246,9 +244,9 @@ class _StepJudge:
         return np.where(is_open[1:] | is_open[0], 0.0, 1.0)
 
     def _track(self, row: int, masked: Kind | None) -> None:
-        """Add a step to the day's sums: its traffic always, the rest when no fault masks it.
+        """Adds a step to the day's sums: its traffic always, the rest if no fault masks it.
 
-        Rows that are refused for long become what is usual, or nothing would ever be judged again; so do shorter lists.
+        Rows refused for long, and shorter lists, become usual, or nothing would ever be judged again.
         """
         new, block = self.block.tracked[:, row], self.block
         self._today[REQUESTS:] += new[REQUESTS:]
@@ -303,7 +301,7 @@ class _StepJudge:
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
-        """Whether the verdict has the traffic of three hours, by which rows are refused and traffic is low still."""
+        """Whether the verdict's traffic is that of three hours, as when rows are refused or traffic stays low."""
         checked = self.block.checked
         is_still_low = said == "traffic_low" and checked.low_still[row] and not checked.low[row]
         is_thick = self._short[row][checks.EXPECTED_REQUESTS] >= c.ENOUGH_REQUESTS
@@ -317,7 +315,7 @@ class _StepJudge:
         return ratio(came[~known].sum(), came.sum()) or 0.0
 
     def _observed_span(self, row: int) -> int:
-        """Seconds since the first request that was judged in the last day; 0 without any."""
+        """Seconds since the first judged request of the last day; 0 without any."""
         end = self._settings.day + row + 1
         first = next((at for at in range(row + 1, end) if self.block.busy[at] > 0), end)
         return (end - first) * self._settings.step
@@ -375,7 +373,7 @@ class _StepJudge:
 
 
 def least_decay(state: DriftState, found: DriftBaseline) -> float:
-    """Relative fall below the reference that counts as a decay, less while it is one already."""
+    """Relative fall below the reference that counts as a decay; lower while one lasts."""
     least = max(c.DECAY, float(found.noise.tolerated[0]))
     return least * (c.TOLD_UNTIL if state.decayed >= c.LASTING_DAYS else 1.0)
 

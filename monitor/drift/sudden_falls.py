@@ -1,16 +1,14 @@
-"""Sudden falls: what a step differs by from what the steps before forecast, and when a fall began.
+"""Sudden falls: how far a step misses its forecast from the steps before, and when a fall began.
 
-A mean that wanders is in an hour nearly where it is now. So its deviation from the baseline is followed by a filter
-(Kalman, 1960), and what a step misses the forecast by is independent of what came before: a fall that the wander of
-days would hide stands out against that of an hour. How much of a fall is still to be seen in each step, as the filter
-takes it in, is known (Willsky and Jones, 1976). For each step of the last day the evidence is added up that the fall
-began there, and what speaks most for one counts: the likelihood ratio against a fall that is tolerated, of one whose
-size beyond that is normally distributed. Single steps are clipped (Huber, 1981): heavy tails and blips are no alarm.
+A wandering mean is nearly the same an hour later. So a filter (Kalman, 1960) follows its deviation from the baseline,
+and each miss is independent of what came before: a fall hidden by the wander of days stands out within an hour.
+How the filter absorbs a fall is known (Willsky and Jones, 1976). For each step of the last day the evidence is summed
+that the fall began there, and the highest counts: the likelihood ratio against a tolerated fall, of one whose size
+beyond that is normally distributed. Single steps are clipped (Huber, 1981), so heavy tails and blips raise no alarm.
 
-When a fall began that an alarm opens on is only told, for evidence opens and closes alarms. It is the change point at
-which two levels, one before and a lower one since, explain the deviations of the last day best (Hinkley, 1970).
-Beginnings that explain them nearly as well say how surely that is known. A decay has no one beginning: where the days
-before were lower than expected already, it may have begun with the first of these.
+When a fall began is only reported; evidence alone opens and closes alarms. It is the change point with the best two
+levels, the later one lower, for the deviations of the last day (Hinkley, 1970); beginnings that fit nearly as well give
+its range. A decay has no single beginning: if the days before were already low, it may have begun with the first.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ ABSORBED, AGAINST, INFORMATION = range(3)
 
 @frozen
 class FallFilter:
-    """Where the mean of U units is by the filter, and what speaks for a fall from each of the last starts.
+    """The filtered mean of U units, and the evidence of a fall from each of the last starts.
 
     Attributes:
-        until: end of the last step that was followed, seconds.
+        until: end of the last step, seconds.
         deviation: (U,) relative, from the baseline.
-        certainty: (U,) share of the wander's variance that is known.
-        starts: (3, U, FALL_STARTS) share of a fall that the filter has taken in, and the two sums of a likelihood
-            ratio; the newest start is first.
+        certainty: (U,) known share of the wander's variance.
+        starts: (3, U, FALL_STARTS) share of a fall absorbed by the filter, and the two sums of a likelihood ratio;
+            newest start first.
     """
 
     until: int
@@ -48,28 +46,28 @@ class FallFilter:
 
     @classmethod
     def empty(cls, count: int, now: int) -> FallFilter:
-        """Nothing known."""
+        """The filter before any step."""
         nothing = np.zeros(count)
         return cls(now, nothing, nothing, np.zeros((3, count, c.FALL_STARTS)))
 
     def without(self, which: Bools) -> FallFilter:
-        """With nothing known of these of the U units."""
+        """The filter with these units reset."""
         kept = ~which
         return FallFilter(self.until, self.deviation * kept, self.certainty * kept, self.starts * kept[:, None])
 
     def left_out(self, slices: Bools) -> FallFilter:
-        """Where labels of (S,) slices are lost: what they were just before is known to be none, nor what all were."""
+        """The filter with (S,) slices whose labels are lost, and overall, reset: their last values are unsound."""
         if not some(slices):
             return self
         known = slices & (self.certainty[1:] > 0)
         return self.without(np.concatenate([[True], known])) if some(known) else self
 
     def evidence(self, length: int) -> Floats:
-        """(U,) logarithm of the evidence of a fall that has lasted for SHORT_HOURS at least, by steps of `length`."""
+        """(U,) log evidence of a fall that has lasted for at least SHORT_HOURS, with steps of `length` seconds."""
         return np.maximum.reduce(self._by_start(length), axis=1) / 2
 
     def began(self, end: int, length: int) -> Ints:
-        """(U,) start of the fall that `evidence` speaks for, seconds; the last step ends at `end`."""
+        """(U,) start (seconds) of the fall behind `evidence`; the last step ends at `end`."""
         apart = max(length, HOUR)
         newest = (end - length) // apart * apart
         return newest - (self._by_start(length).argmax(axis=1) + _youngest(length)) * apart
@@ -83,13 +81,13 @@ def _youngest(length: int) -> int:
 
 
 def twice_evidence(against: Floats, information: Floats) -> Floats:
-    """Twice the logarithm of the likelihood ratio: a fall beyond what is tolerated against one of just as much."""
+    """Twice the log likelihood ratio of a fall beyond what is tolerated, against one just tolerated."""
     beyond = np.maximum(against - c.LEAST_TOLERATED * information, 0.0)
     return beyond * beyond / (information + c.FALL_TYPICAL**-2)
 
 
 class Forecast(NamedTuple):
-    """What T steps say of U units: (U,) persistence and variance of a deviation, (T, U) deviation and its sampling."""
+    """T steps of U units: (U,) persistence and variance of a deviation, (T, U) deviation and its sampling variance."""
 
     persistence: Floats
     wander: Floats
@@ -98,13 +96,13 @@ class Forecast(NamedTuple):
 
     @classmethod
     def of(cls, noise: Noise, total: Floats, expected: Floats, chance: Floats) -> Forecast:
-        """From (T, U) observed and expected sums, and the sampling variance of the observed ones."""
+        """The forecast from (T, U) observed and expected sums, and the sampling variance of the observed ones."""
         scale = np.maximum(expected, 1e-9)
         return cls(noise.persistence, noise.moves, total / scale - 1, chance / scale**2)
 
 
 def follow(was: FallFilter, seen: Forecast, row: int, has: Bools, end: int, length: int) -> FallFilter:
-    """After one more step, of `length` seconds, that ends at `end`; (U,) `has` tells where there were requests."""
+    """The filter after a step of `length` seconds that ends at `end`; (U,) `has` is true with requests."""
     left = seen.persistence if end - was.until <= length else seen.persistence ** ((end - was.until) / length)
     forecast = np.minimum(was.deviation * left, c.LEAST_CHANGE)
     error = seen.wander * (1 - was.certainty * left**2)
@@ -134,9 +132,9 @@ def _with_new_start(of_starts: Floats) -> Floats:
 
 
 def change_point(moved: Floats, weight: Floats, prior: Floats) -> Ints:
-    """(U, 3) rows: with which each unit's fall most probably began, and the first and last with which it may have.
+    """(U, 3) rows at which each unit's fall began: most likely, earliest, latest.
 
-    By (N, U) relative deviations, one over their variances, 0 of what is not known, and (U,) that of the level before.
+    By (N, U) relative deviations and their precisions (0 if unknown), and (U,) precision of the level before.
     """
     part, whole = np.cumsum(weight * moved, axis=0), np.cumsum(weight, axis=0)
     before, size_before = part - weight * moved, whole - weight + prior
@@ -149,7 +147,7 @@ def change_point(moved: Floats, weight: Floats, prior: Floats) -> Ints:
 
 
 def roughly(since: Ints, opened_at: int, length: int) -> Ints:
-    """(U, 3) seconds, as `change_point`, of evidence that began at (U,) `since`, by the time that it took alone."""
+    """(U, 3) seconds like `change_point`, from the age alone of evidence that began at (U,) `since`."""
     near = np.ceil(c.NEAR_SHARE * (opened_at - since) / length).astype(np.int64) * length
     return np.stack([since, since - near, np.minimum(since + near, opened_at - length)], axis=1)
 
@@ -157,10 +155,10 @@ def roughly(since: Ints, opened_at: int, length: int) -> Ints:
 def with_days_before(
     first: Ints, effect: Floats, days: Sequence[DaySums], level: Floats, noise: Noise, steps: int
 ) -> Ints:
-    """(U,) when falls may have begun at the earliest, seconds: at `first`, or with one of the days before that.
+    """(U,) earliest beginning of the falls, seconds: `first`, or the start of one of the `days` before it.
 
-    That is the one from which on the whole days, oldest first, were most clearly lower than expected, taken together.
-    What fell did so by (U,) `effect`, relative; the (S,) `level` is times the baseline's expectations.
+    It is the day from which on the whole days, oldest first, were together most clearly lower than expected. The (U,)
+    `effect` is the relative size of the fall; the (S,) `level` multiplies the baseline's expectations.
     """
     found, count, most = first.copy(), np.zeros(len(first)), np.full(len(first), c.STANDARD_ERRORS)
     short, expected, sampling = np.zeros((3, len(first)))

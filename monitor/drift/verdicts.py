@@ -1,4 +1,4 @@
-"""The verdict on one step, and the alarms that are open."""
+"""The verdict on one step, and the open alarms."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DataKind = Literal[
     "slice_labels_collapsed",
     "slice_missing",
 ]
-"""Faults of the data, the gravest first: a step has the gravest of several."""
+"""Data faults, gravest first; a step reports the gravest."""
 Kind = Literal["healthy", "degraded", DataKind, "not_enough_data"]
 SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
-"""The data of some slices broke: these are left out, the others are judged."""
+"""The data of some slices broke: they are left out, the others are judged."""
 GRAVITY: tuple[DataKind, ...] = get_args(DataKind)
 DATA_KINDS = frozenset(GRAVITY)
 
@@ -33,10 +33,11 @@ class Part:
     """One slice's part in a change of the mean.
 
     Attributes:
-        before, value: its mean, before and now; the shares are of the requests.
+        share_before, share: of the requests.
+        before, value: its mean, before and now.
         within: what its own change adds to the change of the whole.
         mix: what its change of share adds, against a slice of average mean.
-        z: its own change in standard errors, noise beyond sampling included.
+        z: its own change in standard errors, including noise beyond sampling.
     """
 
     slice: str
@@ -51,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A change of the overall mean, exactly: `value - before = within + mix`; the part that lowers it most is first."""
+    """An exact split of the mean's change, `value - before = within + mix`; the part that lowers it most is first."""
 
     before: float
     value: float
@@ -61,14 +62,14 @@ class Split:
 
     @property
     def by_z(self) -> tuple[Part, ...]:
-        """The parts with the surest fall first."""
+        """The parts, surest fall first."""
         return tuple(sorted(self.parts, key=lambda part: part.z))
 
 
 def split(
     slices: Sequence[str], shares: tuple[Floats, Floats], means: tuple[Floats, Floats], error: Floats | None = None
 ) -> Split:
-    """Split the change from the first to the second of each pair into worse within slices and another mix of them.
+    """The change from the first to the second of each pair, split into worse slices and another mix of them.
 
     With shares p and means m before (0) and now (1), the change is sum (m1 - m0)(p0 + p1)/2 + sum (p1 - p0)(m0 + m1)/2
     (Kitagawa, 1955, Components of a difference between two rates).
@@ -95,14 +96,14 @@ class Alarm:
     Attributes:
         unit: the slice's name; empty for overall.
         since: start of the step from which on the evidence grew.
-        opened_at: end of the step at which there was enough of it.
-        effect: relative change of the mean since its fall began, against the expectation under the present mix.
-        evidence: against the threshold: 1 is enough.
-        tolerated: relative drop that is none.
-        value, before, requests: mean, expectation and requests since its fall began, until it may be over.
-        back_since: start of the step from which on evidence grows that it is over.
-        began, began_within: starts of the step with which the fall most probably began, and of the first and last
-            with which it may have, by what was known when it opened.
+        opened_at: end of the step at which the evidence sufficed.
+        effect: relative change of the mean since its fall began, against the expectation for the present mix.
+        evidence: relative to the threshold: 1 is enough.
+        tolerated: largest relative drop that is not a fall.
+        value, before, requests: mean, expectation and requests since the fall began, excluding a possible recovery.
+        back_since: start of the step from which on evidence of recovery grows.
+        began, began_within: start of the step at which the fall most likely began, and the earliest and latest one,
+            as known when the alarm opened.
     """
 
     unit: str
@@ -120,16 +121,16 @@ class Alarm:
 
     @property
     def fell_at(self) -> int:
-        """When its fall began as far as is known: start of a step, seconds."""
+        """Start of the fall as far as known: start of a step, seconds."""
         return self.since if self.began is None else self.began
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmChange:
-    """An alarm that opened, closed, or was `withdrawn` for its baseline or its slice is gone.
+    """An alarm that opened, closed, or was `withdrawn` because its baseline or slice is gone.
 
-    Of what closed: since when evidence for that grew (seconds); mean, expectation and requests from there on; and
-    `below`, the relative change of that mean from the reference, where it is clearly below that.
+    For a closed one: start of the recovery (seconds), mean, expectation and requests since; and `below`, the relative
+    change of that mean from the reference if it is clearly lower.
     """
 
     unit: str
@@ -144,15 +145,15 @@ class AlarmChange:
 
 @dataclass(frozen=True, slots=True)
 class LabelLoss:
-    """What is left of the labels, over at most the last day of the time for which they have been suspect.
+    """What is left of the labels, over at most the last day since they became suspect.
 
     Attributes:
-        since: end of the first step that was suspect, seconds.
+        since: end of the first suspect step, seconds.
         coverage, coverage_before: share of requests with a label.
-        events, events_before: for each request, those that match no impression too.
+        events, events_before: per request, including those that match no impression.
         unmatched, unmatched_before: share of the events that match no impression.
-        span: seconds that these are of.
-        worthless: there are as many as ever, but no request is worth anything.
+        span: seconds covered.
+        worthless: as many labels as ever, but no request is worth anything.
     """
 
     since: int
@@ -178,27 +179,27 @@ class SliceLabelLoss:
 
 @slotted
 class Verdict:
-    """One step's verdict; None where there is nothing to work a figure out from.
+    """One step's verdict; figures are None if there is nothing to compute them from.
 
     Attributes:
         end: of the step, seconds.
-        kind: the gravest fault of the data before the model's.
-        alarms: that are open, overall first. While the data are bad they neither grow nor close.
+        kind: the gravest data fault, otherwise the model's state.
+        alarms: open ones, overall first; frozen while the data are bad.
         changes: alarms that opened or closed at this step.
-        pending: units with half the evidence of an alarm, as logarithms.
-        observed, expected: mean of the last day's requests, and what the baseline expects under the present mix.
+        pending: units with half the evidence of an alarm, on a log scale.
+        observed, expected: mean of the last day's requests, and the baseline's expectation for the present mix.
         observed_span: seconds since the first of these.
-        requests, requests_expected: of the last `span` seconds: three hours, or a day where traffic is thin.
-        coverage, coverage_expected: label coverage of the last day. Without a baseline all of these are of the step.
-        mix_shifted, mix_effect: whether the mix has moved the mean, and by how much, relative.
-        missing, lost: slices that have no traffic any more; those that lost most labels, which the others have.
-        labels: only while they are suspect; `refused` rows and items `shown` for each request likewise.
+        requests, requests_expected: in the last `span` seconds: three hours, or a day for thin traffic.
+        coverage, coverage_expected: label coverage of the last day. Without a baseline all of these cover the step.
+        mix_shifted, mix_effect: whether the mix has moved the mean, and its relative effect.
+        missing, lost: slices without traffic; slices that lost most labels while the others have theirs.
+        labels: only while suspect; likewise `refused` rows, and items `shown` per request.
         split: where the last day's change comes from; only when an alarm opens.
-        improved, decayed: the level has been above the baseline, or clearly below it without an alarm, for a week.
+        improved, decayed: a week above the baseline, or clearly below it without an alarm.
         moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference.
-        reference_days: that the baseline rests on, or that there are so far.
-        unjudged: share of the last day's requests that are of slices without a baseline.
-        lacks: what is missing to a verdict, or to a full reference; empty if nothing.
+        reference_days: days behind the baseline, or gathered so far.
+        unjudged: share of the last day's requests in slices without a baseline.
+        lacks: what a verdict, or a full reference, still needs; empty if nothing.
     """
 
     end: int
@@ -239,12 +240,12 @@ class Verdict:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is the data that broke."""
+        """Whether the data broke."""
         return self.kind in DATA_KINDS
 
 
 class VerdictPoint(NamedTuple):
-    """What a chart needs of a verdict; fields as of `Verdict`, `mix_effect` None where the mix has not shifted."""
+    """A verdict for charts; fields as of `Verdict`, `mix_effect` None unless the mix has shifted."""
 
     end: int
     kind: str
@@ -254,9 +255,9 @@ class VerdictPoint(NamedTuple):
 
 
 def first_whole(ends: Sequence[int], observed: Sequence[float | None], width: int) -> int:
-    """Index of the first of some verdicts whose mean is of a whole day, where judging began among them.
+    """Index of the first verdict whose mean covers a whole day, if judging began among them.
 
-    Else that of the first with a mean, and their number where none has one.
+    Otherwise that of the first with a mean, or their number if none has one.
 
     >>> first_whole([0, 3600, 86400], [None, 0.5, 0.6], 3600), first_whole([0, 3600], [0.5, 0.6], 3600)
     (2, 0)
