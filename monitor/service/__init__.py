@@ -1,1 +1,1 @@
-"""The daemon: cycle, scheduler, runner, snapshots."""
+"""The daemon: cycles, scheduler, runners and snapshots."""

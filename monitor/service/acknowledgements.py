@@ -1,4 +1,4 @@
-"""Polls the store for acknowledgements and silences, so that the page shows them within seconds, between runs."""
+"""Polls the store for acknowledgements and silences, so the page shows them within seconds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Acknowledgements = Mapping[str, Acknowledgement]
 """Incident id -> acknowledgement."""
 
 ATTENDED = attrgetter("incident", "data_incident", "incidents", "silenced_until")
-"""What a poll may change of a snapshot."""
+"""Snapshot fields that a poll may change."""
 
 Stored = TypeVar("Stored", StoredIncident, StoredIncident | None)
 
 
 class AcknowledgementPoller:
-    """Keeps the board's acknowledgements and silences as they are in the store."""
+    """Keeps the board's acknowledgements and silences in step with the store."""
 
     def __init__(self, board: Board, store: Store, clock: Callable[[], float]) -> None:
         """`clock`: real seconds since 1970."""
@@ -31,7 +31,7 @@ class AcknowledgementPoller:
         self._clock = clock
 
     def poll(self) -> None:
-        """Bring the board up to date once. Raises StoreError."""
+        """Update the board once. Raises StoreError."""
         until: dict[str, float] = {}
         for silence in self._store.alerts.silences(self._clock()):
             until[silence.monitor] = max(silence.until, until.get(silence.monitor, 0.0))
@@ -43,7 +43,6 @@ class AcknowledgementPoller:
 
 
 def _amended(snapshot: MonitorSnapshot, known: Acknowledgements, silenced: float | None) -> MonitorSnapshot:
-    """The same snapshot if nothing has changed."""
     changed = replace(
         snapshot,
         incident=_acknowledged(snapshot.incident, known),

@@ -1,4 +1,4 @@
-"""The one place where parts are put together: from a configuration to a running daemon, and to a new configuration."""
+"""Builds the running daemon from a configuration, and swaps in a new configuration."""
 
 from __future__ import annotations
 
@@ -43,46 +43,44 @@ from monitor.web.exposition import Exposition
 log = logging.getLogger(__name__)
 
 INTERRUPT_EVERY = 0.2
-"""Seconds between attempts to end what is being read."""
+"""Seconds between attempts to cancel running reads."""
 
 STOP_WITHIN = 20.0
-"""Seconds that runs may take to end; sending and serving get a few more. A supervisor should wait for 45 before it
-kills the process."""
+"""Seconds for runs to end; sending and serving get a few more. Supervisors should wait 45 before they kill."""
 
 LONGEST_PROBLEM = 240
-"""Characters of a problem with the configuration that the page shows."""
+"""Longest configuration problem shown on the page, in characters."""
 
 SHOW_WITHIN = 2.0
 """Seconds that a reload waits for the snapshots of new monitors."""
 
 SOON = 0.5
-"""Seconds until a monitor runs that waited for the run of its former definition."""
+"""Seconds until a redefined monitor runs, if its former definition was still running."""
 
 POLL_EVERY, ORPHANS_EVERY = 2.0, 5.0
-"""Seconds between two polls for acknowledgements, and for monitors that nobody runs any more."""
+"""Seconds between polls for acknowledgements, and for orphaned monitors."""
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is built from a configuration: databases by source, runners by monitor, and where notifications go."""
-
     databases: dict[str, Database]
     runners: dict[str, Runner]
     receivers: Sequence[Receiver]
 
 
 class App:
-    """A daemon: sources, store, one runner a monitor, the scheduler and the web server."""
+    """A daemon: sources, store, a runner per monitor, the scheduler and the web server."""
 
     def __init__(self, config: Config, clock: Clock | None = None, called: str = CALLED, notice: str = "") -> None:
-        """Nothing is opened yet, but a missing folder of the store is a StoreError.
+        """Open nothing yet.
 
         Args:
-            called: how rankmon is called, see `words.command`; empty where it cannot be.
-            notice: what the page says above all else.
+            called: how to invoke rankmon, see `words.command`; empty if it cannot be invoked.
+            notice: banner at the top of the page.
 
         Raises:
-            TlsFault: the certificate's files have gone wrong since the configuration was read.
+            StoreError: the store's folder is missing.
+            TlsFault: the certificate's files broke after the configuration was read.
         """
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -118,7 +116,7 @@ class App:
     # ---- life --------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Bring the store to this version's schema, and build what is configured. Raises StoreError."""
+        """Migrate the store to this version's schema and build what is configured. Raises StoreError."""
         before, now = self.store.schema.migrate()
         if before != now:
             log.info("store: schema %s -> %s", before or "none", now)
@@ -127,22 +125,22 @@ class App:
         self._adopt(self.config, self._parts(self.config))
 
     def show(self, runners: Mapping[str, Runner] | None = None) -> None:
-        """Show what is stored of these monitors, or of all, as it was left. With many of them this takes a while."""
+        """Show what is stored of these monitors, or of all. Slow with many monitors."""
         for runner in list((self.runners if runners is None else runners).values()):
             runner.refresh_snapshot(self.clock.now())
 
     def start(self) -> None:
-        """Serve at once; show what is stored, then schedule. Raises Unserved if the port is taken."""
+        """Serve at once, show what is stored, then schedule. Raises Unserved if the port is taken."""
         self.web.start()
         self.scheduler.start()
         self.sender.start()
         for task in self._tasks:
             task.start()
-        # All are shown before the first one runs, for runs take their turn with what is shown.
+        # Show all before the first run: runs queue behind what is being shown.
         self._begin([dict(self.runners)])
 
     def _begin(self, parts: Sequence[Mapping[str, Runner]]) -> None:
-        """Show what is stored of monitors, and then schedule them, part by part, in a thread: the store may hang."""
+        """Show and then schedule monitors part by part, in a thread because the store may hang."""
 
         def begin() -> None:
             for runners in parts:
@@ -154,7 +152,7 @@ class App:
 
     def _show_and_schedule(self, runners: Mapping[str, Runner]) -> None:
         self.show(runners)
-        with self._reloading:  # by which there may be others of these names
+        with self._reloading:  # monitors of these names may exist by now
             for name, runner in runners.items():
                 if self.runners.get(name) is runner and not self.stopping.is_set():
                     self._schedule(name)
@@ -162,23 +160,20 @@ class App:
             self.board.keep_only(n for n in shown if n not in runners or current.get(n) == shown[n].monitor)
 
     def interrupt(self) -> None:
-        """End what is being read: the batch is dropped, and read again next time."""
+        """Cancel running reads: their batch is dropped and read again next time."""
         self.stopping.set()
         for database in self._databases_in_use():
             database.interrupt()
 
     def stop(self) -> bool:
-        """End: what is being read is dropped, what is being written is written; False after STOP_WITHIN.
-
-        Then the store does not answer. What was not written is done again.
-        """
+        """Drop reads, finish writes; False if the store does not answer in STOP_WITHIN. Unwritten work is redone."""
         self.interrupt()
         until = time.monotonic() + STOP_WITHIN
         ending = threading.Thread(target=self._end_runs, name="stop", daemon=True)
         ending.start()
         while ending.is_alive() and time.monotonic() < until:
             ending.join(INTERRUPT_EVERY)
-            self.interrupt()  # again, for a statement may have begun just after the last time
+            self.interrupt()  # again: a statement may have begun since the last interrupt
         self.web.stop()
         for task in self._tasks:
             task.end()
@@ -197,23 +192,22 @@ class App:
         self.scheduler.stop()
 
     def close(self) -> None:
-        """Close all connections, and let other processes evaluate."""
+        """Close all connections and let other processes evaluate."""
         for database in self._databases_in_use():
             database.close()
         if self._store_is_ready:
-            with suppress(StoreError):  # others see later that it stopped
+            with suppress(StoreError):  # others notice later that it stopped
                 self.store.leave()
         self.store.close()
 
     def _databases_in_use(self) -> list[Database]:
-        """Those of the configuration, and those of an earlier one that a run under way still reads from."""
         former = (held() for held in list(self._former_databases))
         return [*self._databases.values(), *(database for database in former if database is not None)]
 
     # ---- configuration -----------------------------------------------------------------------------------------
 
     def reload(self, environ: Mapping[str, str] | None = None) -> list[str]:
-        """Load the configuration file and swap it in; the problems if it is refused: then nothing changes."""
+        """The problems if the configuration file is refused (nothing changes); else it is swapped in."""
         with self._reloading:
             try:
                 problems = self._reload(os.environ if environ is None else environ)
@@ -242,7 +236,7 @@ class App:
             self.access.adopt(new.web)
         except InputError as error:
             return [str(error)]
-        # From here on nothing outside can fail: neither the store nor a source is asked for anything.
+        # Nothing outside can fail from here on: neither the store nor a source is asked.
         added = self._adopt(new, parts)
         if new.log != now.log:
             set_up(new.log.level, new.log.format)
@@ -252,7 +246,6 @@ class App:
         return []
 
     def _parts(self, new: Config) -> _Parts:
-        """The parts of a configuration: what it leaves unchanged of the present ones, and what is new."""
         databases, monitors = self._databases, {m.name: m for m in new.monitors}
         same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
         kept = {n for n, r in self.runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
@@ -262,7 +255,7 @@ class App:
         return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
 
     def _adopt(self, new: Config, parts: _Parts) -> list[str]:
-        """Replace the present parts; the names of the monitors that are new."""
+        """Replaces the present parts; returns the names of new monitors."""
         databases, runners = self._databases, self.runners
         if parts.receivers is not self.sender.receivers:
             self.sender.use(parts.receivers)
@@ -275,24 +268,24 @@ class App:
             self.telemetry.forget(name)
         for name, database in databases.items():
             if parts.databases.get(name) is not database:
-                database.close()  # a run under way keeps its connection until it has ended
+                database.close()  # a run in progress keeps its connection until it ends
                 self._former_databases.append(ref(database))
         return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
 
     def telling(self) -> Telling:
-        """Whom to notify, as configured now."""
+        """Who is notified, as configured now."""
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
         return Telling(targets, self.page_url, called=self.called)
 
     def wake(self) -> None:
-        """Send what was put into the outbox."""
+        """Send what is in the outbox."""
         self.sender.wake()
 
     @property
     def page_url(self) -> str:
-        """Address of the page, for links, with a slash at its end."""
+        """URL of the page, with a trailing slash."""
         return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
@@ -310,7 +303,7 @@ class App:
         return open_reader(monitor, self._databases[monitor.source])
 
     def readers_of(self, monitor: Monitor) -> Readers:
-        """The ways of reading a monitor, to compare them."""
+        """Every way to read a monitor, for comparison."""
         return _readers(monitor, self._databases[monitor.source])
 
     def _schedule(self, name: str) -> None:
@@ -319,12 +312,11 @@ class App:
         def run() -> None:
             runner.run(self.scheduler.retry_in)
             if self.runners.get(name) not in (runner, None):
-                self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped for this one
+                self.scheduler.retry_in(name, SOON)  # its successor's first run was skipped while this one ran
 
         self.scheduler.put(name, runner.monitor.refresh / self.clock.speed, run, runner.monitor.source)
 
     def _clean(self) -> None:
-        """Delete what is older than the retention: incidents, and the buckets of orphaned monitors."""
         now = self.clock.now()
         if (said := doubt(self.store, now)) != "" and not self._doubted:
             log.warning("store: %s", said)
@@ -340,7 +332,7 @@ class App:
         """Empty if the scheduler lives and no run hangs; else what is wrong."""
         if not self.scheduler.is_alive:
             return "the scheduler has stopped; restart rankmon"
-        # Of all sources, for a reload may take one away meanwhile.
+        # All sources: a reload may remove one meanwhile.
         allowed = max((s.statement_timeout for s in self.config.sources), default=0.0)
         for name, runner in list(self.runners.items()):
             if (seconds := runner.hangs_for(allowed)) > 0:
@@ -348,7 +340,7 @@ class App:
         return ""
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """(text of `/metrics`, its content type) for what an Accept header asks for."""
+        """(body of `/metrics`, content type) for an Accept header."""
         return self.exposition.text(accept)
 
     def readiness(self) -> str:
@@ -361,21 +353,21 @@ class App:
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 
     def pending(self) -> str:
-        """Empty if every monitor is shown; else how many are not yet."""
+        """Empty if every monitor is shown; else how many are not."""
         missing = len(self.runners.keys() - self.board.snapshots.keys())
         return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
 
     def refused(self) -> str:
-        """Empty, or that the last reload was refused, and what runs instead."""
+        """Empty, or that the last reload was refused and what runs instead."""
         return self._refused
 
     def next_run_at(self, name: str) -> float | None:
-        """When a monitor runs next, in real seconds since 1970."""
+        """A monitor's next run, real seconds since 1970."""
         return self.scheduler.next_run_at(name)
 
 
 def refused_in_words(problems: Sequence[str], at: float) -> str:
-    """That a reload was refused at `at`, real seconds, and the first reason; the log has all of it."""
+    """That a reload was refused at `at`, real seconds, with the first reason; the log has all of them."""
     first, more = problems[0], len(problems) - 1
     shown = first if len(first) <= LONGEST_PROBLEM else f"{first[:LONGEST_PROBLEM]}…"
     others = f" (the log names {counted(more, 'problem')} more)" if more else ""
@@ -383,19 +375,17 @@ def refused_in_words(problems: Sequence[str], at: float) -> str:
 
 
 def _has_something(snapshot: MonitorSnapshot | None) -> bool:
-    """Whether there are data of a monitor, or at least a first attempt to get some has ended."""
     if snapshot is None:
         return False
     return snapshot.progress.last_attempt_at is not None or any(s.final or s.provisional for s in snapshot.series)
 
 
 def _parts_for_life(config: Config) -> dict[str, object]:
-    """The parts of a configuration that stay for as long as the process lives."""
     return {"store": config.store, "web.listen": (config.web.host, config.web.port), "scheduler": config.scheduler}
 
 
 def receivers(channels: Sequence[ChannelConfig]) -> list[Receiver]:
-    """The receivers of all channels; the log is one of them always."""
+    """The receivers of all channels, always including the log."""
     return [Log(), *(receiver for channel in channels for receiver in channel.receivers())]
 
 

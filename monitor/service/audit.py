@@ -1,7 +1,7 @@
-"""The self-audit: a final bucket is read again in two ways, and some of its requests one by one.
+"""Self-audit: reads a final bucket again in two ways, and some of its requests one by one.
 
-Pull and push-down share little SQL, and single requests go through code of their own. Where these disagree, rankmon
-reads the source wrongly. Where they agree and the store differs, the source has changed since.
+Pull, pushdown and single requests share little code. If they disagree, rankmon misreads the source; if they agree
+and the store differs, the source has changed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from monitor.store import Progress, Store
 from monitor.types import OVERALL, TRAFFIC, Monitor
 
 LOOK_BACK = 7 * DAY
-"""Buckets that became final in that time are audited: the source may have purged older ones."""
+"""Age limit of audited buckets, seconds since they became final: the source may have purged older ones."""
 
 SHARE = 0.02
-"""Share of the reading time that audits may take."""
+"""Largest share of the reading time that audits may take."""
 
 MAX_REQUESTS = 100
 TOLERANCE = 1e-9
-"""Relative, for sums of floats added in another order."""
+"""Relative tolerance for float sums added in another order."""
 
 ATTEMPTS = 2
-"""Two reads of a source that is being written may differ; two such pairs in a row are no accident."""
+"""Two reads of a source being written may differ; two differing pairs in a row are no accident."""
 
 STORED, PULL, PUSHDOWN, ONE_BY_ONE = "stored", "pull", "push-down", "request by request"
 
@@ -54,9 +54,9 @@ Figures = Mapping[tuple[str, str, str, str], float]
 
 @dataclass(frozen=True)
 class Readers:
-    """The ways of reading a monitor; `pushdown` is None where the database cannot sum up its buckets.
+    """The ways to read a monitor; `pushdown` is None if the database cannot aggregate its buckets.
 
-    `inspect` reads the request of an id that was served at an instant, seconds.
+    `inspect` reads one request by id and time of serving, seconds.
     """
 
     pull: RowReader
@@ -66,7 +66,7 @@ class Readers:
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure that two ways of reading disagree on."""
+    """A sum on which two ways of reading disagree."""
 
     what: str
     ways: tuple[str, str]
@@ -79,7 +79,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Audit:
-    """What reading the bucket at `start` again showed, with the greatest difference; `requests` were read singly."""
+    """Outcome of reading the bucket at `start` again: the largest difference; `requests` were read singly."""
 
     start: int
     result: Result
@@ -97,20 +97,20 @@ class Audit:
 
 
 def is_due(monitor: Monitor, progress: Progress, now: float) -> bool:
-    """Whether the audit of the day is still to be made; monitors are spread over the day."""
+    """Whether today's audit is still to do; monitors are spread over the day."""
     offset = _hash(monitor.name, "") % DAY
     return progress.audited_at is None or (progress.audited_at + offset) // DAY < (now + offset) // DAY
 
 
 def pick(monitor: Monitor, store: Store, now: float) -> int | None:
-    """Start of the bucket of the day, the same while the same buckets are final; None if there is none."""
+    """Start of today's bucket, stable while the set of final buckets is; None if there is none."""
     since = bucket_of(int(now) - LOOK_BACK - final_age(monitor) - monitor.bucket, monitor.bucket)
     found = finals(monitor, store, since, int(now))
     return found[_hash(monitor.name, str(int(now) // DAY)) % len(found)] if found else None
 
 
 def finals(monitor: Monitor, store: Store, since: int, until: int) -> list[int]:
-    """Starts of the final buckets in [since, until) seconds that have requests."""
+    """Starts of final buckets in [since, until) seconds that have requests."""
     starts, final, _, _, requests = store.partials(monitor.traffic, since, until, overall_only=True, most=1)
     return sorted(start for start, is_final, n in zip(starts, final, requests, strict=True) if is_final and n)
 
@@ -120,13 +120,13 @@ def _hash(*words: str) -> int:
 
 
 def audit(monitor: Monitor, start: int, store: Store, readers: Readers, stops: Callable[[], bool] = bool) -> Audit:
-    """Read a bucket by every way there is; compare the figures with each other and with the store.
+    """Read a bucket in every way; compare the results with each other and with the store.
 
-    Single requests are read for as long as the reading before took, at most MAX_REQUESTS.
+    Single requests are read for as long as the bulk reads took, at most MAX_REQUESTS.
 
     Raises:
         SourceError: the source does not answer.
-        Stopped: `stops` said so.
+        Stopped: `stops` returned True.
     """
     auditing = _Auditing(monitor, start, store, readers, stops)
     for _ in range(ATTEMPTS):
@@ -172,7 +172,6 @@ class _Auditing:
             raise Stopped
 
     def _pushed_down(self) -> Figures | None:
-        """None where the database cannot do it after all."""
         if self.readers.pushdown is None:
             return None
         self._check()
@@ -199,7 +198,7 @@ class _Auditing:
         return sums | refused
 
     def _stored(self) -> Figures:
-        """Of all traffic: other slices may have had a series when they were stored."""
+        """All traffic only: the slices with a series may have been different when this was stored."""
         found: dict[tuple[str, str, str, str], float] = {}
         for definition in self.monitor.definitions:
             fields = TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS
@@ -209,7 +208,7 @@ class _Auditing:
         return found
 
     def _one_by_one(self, parts: Sequence[Reading], seconds: float) -> tuple[int, Difference | None]:
-        """(how many requests were read singly, the first value that differs from the pull's)."""
+        """(requests read singly, the first value that differs from the pull's)."""
         until, compared = time.monotonic() + seconds, 0
         every = [(place, i) for place, part in enumerate(parts) for i in range(len(part.ids))]
         random.Random(_hash(self.monitor.name, str(self.start))).shuffle(every)
@@ -223,7 +222,7 @@ class _Auditing:
                 continue
             compared += 1
             for kernel in self.kernels:
-                # Single requests do not show whether they are data for a measure that needs no labels, or that
+                # Single requests do not show whether they count for a measure without labels, or for one that
                 # cannot take some of the grades.
                 if (kernel.is_of_lists and seen.no_sample) or kernel in part.limited:
                     continue
@@ -235,11 +234,10 @@ class _Auditing:
         return compared, None
 
     def _inspected(self, part: Reading, i: int) -> Inspection | None:
-        """A request by itself; None where its id cannot be looked up, or occurs more than once."""
         served = int(part.served[i])
         try:
             seen = self.readers.inspect(str(part.ids[i]), served // MICROS)
-        except InputError:  # the id is written in another form than it is read
+        except InputError:  # the id is written differently than it is read
             return None
         return None if seen.served != served or seen.again else seen
 
@@ -250,7 +248,6 @@ def _is_same(one: float, other: float) -> bool:
 
 
 def _difference(one: Figures, other: Figures, ways: tuple[str, str]) -> Difference | None:
-    """The greatest difference of two sets of figures, of all traffic if there is one; None if they are equal."""
     keys = sorted(one.keys() | other.keys())
     left, right = (np.array([found.get(key, 0.0) for key in keys]) for found in (one, other))
     apart = np.abs(left - right) / np.maximum(1.0, np.maximum(np.abs(left), np.abs(right)))
@@ -265,7 +262,7 @@ def _difference(one: Figures, other: Figures, ways: tuple[str, str]) -> Differen
 
 @dataclass
 class Auditor:
-    """Makes the audits of one monitor, cycle after cycle; `spent` seconds went into them in this process."""
+    """Runs one monitor's audits; `spent` is the seconds they took in this process."""
 
     monitor: Monitor
     store: Store
@@ -273,9 +270,9 @@ class Auditor:
     spent: float = 0.0
 
     def advance(self, now: float, reading: float, stops: Callable[[], bool]) -> Audit | None:
-        """The audit of the day, if still to be made and reading, `reading` seconds so far, has taken long enough.
+        """Today's audit, if due and affordable: audits may take SHARE of `reading`, the seconds spent reading so far.
 
-        It is noted before it begins, so that a process that dies of it does not repeat it for ever.
+        Recorded before it starts, so a process killed by it does not retry for ever.
 
         Raises:
             SourceError, StoreError, Stopped: as `audit`.

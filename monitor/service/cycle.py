@@ -1,8 +1,7 @@
-"""One cycle, top to bottom: how new is the source? -> which buckets are due? -> read -> partials -> store.
+"""One cycle: source freshness -> due buckets -> read -> partials -> store.
 
-A cycle may be repeated at any point: every write replaces whole buckets in one transaction, and every decision follows
-from what is stored and from `now`, read once. The lease settles who writes. `runner` drives it, and may leave off after
-each batch.
+Safe to repeat at any point: each write replaces whole buckets in one transaction, and every decision follows from
+the store and `now`, read once. The lease settles who writes. `runner` drives it and may stop after any batch.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from monitor.types import Definition, Monitor
 log = logging.getLogger(__name__)
 
 States = Mapping[Definition, Mapping[int, BucketState]]
-"""What is stored of each series: bucket start -> state."""
+"""Stored states of each series: bucket start -> state."""
 
 
 @dataclass
 class FinalizedUpTo:
-    """Up to where a process need not look at a monitor's buckets again: all before `until` seconds are settled.
+    """Buckets before `until` seconds are settled and need no second look.
 
-    Holds while nobody else writes the monitor, as the number of the lease tells, and the clock is not set back.
+    Holds while nobody else writes the monitor (by the lease's number) and the clock is not set back.
     """
 
     until: int = 0
@@ -44,14 +43,14 @@ class FinalizedUpTo:
     all_counted_at: float = 0.0
 
     def begin(self, lease: Lease, now: float, oldest: int) -> int:
-        """From where on this cycle looks at buckets."""
+        """Where this cycle starts to look at buckets, seconds."""
         if lease.token != self.token + 1 or now < self.seen_at:
             self.until, self.counted_at, self.all_counted_at = 0, 0.0, 0.0
         self.token, self.seen_at = lease.token, now
         return max(oldest, self.until)
 
     def count_from(self, now: float, monitor: Monitor) -> int | None:
-        """From where on to count rows of final buckets: all once a day, the last day's once a bucket; None: not now."""
+        """Since when to count rows of final buckets: all once a day, the last day's once a bucket; None: not now."""
         if now - self.counted_at < monitor.bucket:
             return None
         self.counted_at, since = now, int(now) - monitor.lookback
@@ -61,11 +60,11 @@ class FinalizedUpTo:
         return since
 
     def count_again(self) -> None:
-        """Count all with the next cycle."""
+        """Count everything in the next cycle."""
         self.counted_at = self.all_counted_at = 0.0
 
     def learn(self, since: int, states: States, width: int) -> None:
-        """Note how far the buckets from `since` on are settled in every series."""
+        """Record how far the buckets from `since` on are settled in every series."""
         end = since
         while all(_is_settled(series, end) for series in states.values()):
             end += width
@@ -74,14 +73,14 @@ class FinalizedUpTo:
 
 @dataclass(frozen=True)
 class CycleResult:
-    """What a cycle or backfill has done so far; `due`, `stored`, `kept`, `held` and `late` are buckets.
+    """Progress of a cycle or backfill; `due`, `stored`, `kept`, `held` and `late` are buckets.
 
     Attributes:
-        rows, summed: rows that the source sent, and further rows that it summed up by itself.
-        kept: left as stored because the source holds less of them now than is stored as final.
-        held: left as stored because the source has no request of them any more.
-        late: final ones that are read again because rows have arrived since.
-        arrived: the newest that the source has ever shown.
+        rows, summed: rows the source sent, and further rows it aggregated itself.
+        kept: not replaced: the source has fewer rows now than the final bucket.
+        held: not replaced: the source has none of their requests now.
+        late: final, but read again because rows arrived since.
+        arrived: the newest the source has ever shown.
     """
 
     due: int = 0
@@ -96,12 +95,12 @@ class CycleResult:
 
     @property
     def left(self) -> int:
-        """Buckets that are still to be read."""
+        """Buckets still to be read."""
         return max(0, self.due - self.stored - self.kept - self.held)
 
     @property
     def rows_read(self) -> int:
-        """Rows that the source sent or went through by itself."""
+        """Rows the source sent or aggregated."""
         return self.rows + self.summed
 
     def add(self, read: Partials, written: Written) -> CycleResult:
@@ -111,7 +110,7 @@ class CycleResult:
         return replace(total, due=self.due, late=self.late, arrived=self.arrived, future_rows=self.future_rows)
 
     def and_then(self, later: CycleResult) -> CycleResult:
-        """Both, of two attempts at the same."""
+        """The sum of two attempts at the same work."""
         stored, kept, held = self.stored + later.stored, self.kept + later.kept, self.held + later.held
         rows, summed = self.rows + later.rows, self.summed + later.summed
         return replace(later, stored=stored, kept=kept, held=held, rows=rows, summed=summed)
@@ -127,24 +126,21 @@ def run_cycle(
     finalized: FinalizedUpTo | None = None,
     is_real: bool = False,
 ) -> Iterator[CycleResult]:
-    """Read what is due of one monitor and store it; the result so far, before the first batch and after each.
+    """Read and store what is due of a monitor; yields the result so far, before the first batch and after each.
 
-    1. See what is stored, and ask the source how new it is.
-    2. Find what is due: buckets never read, those whose labels still arrive, and final ones with late rankings.
-    3. Read them, oldest first, in bounded batches; turn each into partials; store it at once.
-
-    What is not read when the caller leaves off is due in the next cycle.
+    Due are buckets never read, those whose labels still arrive, and final ones with late rankings. They are read
+    oldest first in bounded batches, each stored at once. What is left when the caller stops is due next time.
 
     Args:
         now: seconds; decides what is due and what is final.
-        finalized: what the process knows from the cycles before.
-        is_real: `now` is the present, so the source's clock should say the same.
+        finalized: what the process knows from earlier cycles.
+        is_real: `now` is the present, so the source's clock should agree.
 
     Raises:
         SourceError, StoreError: try again later; what was stored stays.
-        ClockError: `now` is wrong by far; nothing was read.
+        ClockError: `now` is far off; nothing was read.
         LeaseLost: another process writes this monitor.
-        Stopped: the process is to end.
+        Stopped: the process is stopping.
     """
     cycle, finalized = _Cycle(monitor, now, source, store, lease, batch_size), finalized or FinalizedUpTo()
     since = finalized.begin(lease, now, bucket_of(cycle.oldest, monitor.bucket))
@@ -176,13 +172,12 @@ def run_backfill(
     again: bool = False,
     force: bool = False,
 ) -> Iterator[CycleResult]:
-    """Read the buckets in `span` that are not final yet; otherwise as `run_cycle`.
+    """Read the non-final buckets in `span`; otherwise as `run_cycle`. Resumes where it was interrupted.
 
-    Left off anywhere and started again, it resumes there. `again` reads final buckets too, and notes in the store that
-    it did; a read that holds less than what is stored is refused unless `force`.
+    `again` reads final buckets too and records that in the store; fewer rows than stored are refused unless `force`.
 
     Raises:
-        InputError: part of it was rolled up, or is older than the retention.
+        InputError: part of the span was rolled up, or is older than the retention.
         SourceError, StoreError, LeaseLost, Stopped: as `run_cycle`.
     """
     cycle = _Cycle(monitor, now, source, store, lease, batch_size)
@@ -197,7 +192,7 @@ def run_backfill(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be read; `due` are bucket starts, rising. What is settled is left alone unless `again` or `late`."""
+    """Bucket starts to read, rising; settled ones are skipped unless `again` or `late`."""
 
     arrived: Arrived
     future_rows: int
@@ -210,8 +205,6 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Cycle:
-    """The steps of a cycle, in their order, and what all of them need."""
-
     monitor: Monitor
     now: float
     source: RequestSource
@@ -221,13 +214,11 @@ class _Cycle:
 
     @property
     def oldest(self) -> int:
-        """From when on cycles read, seconds."""
         return int(self.now) - self.monitor.lookback
 
     # ---- what is stored, and how new is the source? --------------------------------------------------------------
 
     def refuse_a_clock_behind(self) -> None:
-        """Raise ClockError if requests are stored that are more than a day later than this clock."""
         newest = self.store.retention.behind(self.now, self.monitor.name)
         if newest is not None and newest - self.now > DAY:
             raise self._clock_error(f"requests up to {utc(newest)} are stored")
@@ -237,7 +228,7 @@ class _Cycle:
         return ClockError(f"monitor {self.monitor.name}: {text}; nothing is read or evaluated until they agree")
 
     def stored(self, since: int) -> States:
-        """What is stored of each series from `since` on, and its newest bucket in any case: no gap is left after it."""
+        """Also the newest bucket of each series in any case, so that no gap is left after it."""
         found = {}
         for definition in self.monitor.definitions:
             newest = self.store.newest_bucket(definition)
@@ -246,7 +237,7 @@ class _Cycle:
         return found
 
     def noted(self, states: States) -> Arrived:
-        """The newest that earlier cycles saw; nothing if a clock that ran ahead or another definition noted it."""
+        """The newest that earlier cycles saw; nothing if it came from a fast clock or another definition."""
         progress = self.store.progress(self.monitor.name)
         request, label = progress.newest_source_at, progress.newest_label_at if self._looks_for_labels else None
         if request is None or max(request, label or request) > self.now or not states[self.monitor.traffic]:
@@ -255,14 +246,13 @@ class _Cycle:
 
     @property
     def _looks_for_labels(self) -> bool:
-        """Whether the newest event is asked for: verdicts tell when labels are late."""
         return self.monitor.drift is not None and self.monitor.has_events
 
     def arrived(self, since: float, noted: Arrived, states: States, is_real: bool = False) -> tuple[Arrived, int]:
-        """(the newest that the source has ever shown, its rows dated later than now).
+        """(the newest the source has ever shown, rows dated in the future).
 
         Raises:
-            ClockError: by the source's clock, `is_real`, it is another day, and its requests are of that one.
+            ClockError: `is_real`, and the source's clock and requests are on another day.
         """
         fresh = self.source.freshness(self._look_from(since, noted, states), self.now)
         request = noted.request if fresh.newest is None else fresh.newest
@@ -277,7 +267,6 @@ class _Cycle:
         return arrived, fresh.future_rows
 
     def _look_from(self, since: float, noted: Arrived, states: States) -> float:
-        """Where to look for the newest: where it was, or else `since` or the oldest open bucket."""
         if noted.request is None:
             unsettled = (start for series in states.values() for start, state in series.items() if not state.is_settled)
             return min((since, *unsettled))
@@ -289,9 +278,9 @@ class _Cycle:
     # ---- which buckets are due? ----------------------------------------------------------------------------------
 
     def late(self, since: int | None) -> list[int]:
-        """Starts of final buckets from `since` on of which the source has more rows than when read; a day's at most.
+        """Final buckets with more rows in the source than when read; at most a day's.
 
-        Rows are counted by the day first, and by the bucket in days whose count has changed.
+        Counts by day first, then by bucket in days whose count changed.
         """
         known = {} if since is None else self.store.row_counts(self.monitor.traffic, since)
         days: dict[int, list[int]] = {}
@@ -311,12 +300,11 @@ class _Cycle:
         return [start for start, number in rows.items() if number > known[start]][: DAY // width]
 
     def _rows_of(self, buckets: Sequence[int]) -> dict[int, int]:
-        """Start -> rows of the rankings that the source has now."""
         rows = self.source.row_counts([(start, start + self.monitor.bucket) for start in buckets])
         return dict(zip(buckets, rows, strict=True))
 
     def without_rolled_up(self, due: list[int]) -> list[int]:
-        """Without buckets of a time that is stored in coarser ones: read once more, they would count twice."""
+        """Drops times stored in coarser buckets: read again, they would count twice."""
         if not due or due[0] > self.now - DAY:
             return due
         for definition in self.monitor.definitions:
@@ -330,7 +318,6 @@ class _Cycle:
     # ---- read and store ------------------------------------------------------------------------------------------
 
     def carry_out(self, plan: _Plan) -> Iterator[CycleResult]:
-        """The result so far, before the first batch and after each."""
         result = CycleResult(len(plan.due), late=len(plan.late), arrived=plan.arrived, future_rows=plan.future_rows)
         yield result
         if not plan.due:
@@ -339,14 +326,16 @@ class _Cycle:
         for since, until in _batches(plan.due, width, self.batch_size, self.store.places(name).changes()):
             registry = self.store.places(name)
             sliced = replace(self.monitor, slices=registry.open_at(since, self.monitor.slices))
-            counted = self._counted(plan, since, until)  # before the read: what arrives in between is read, or late
+            counted = self._counted(
+                plan, since, until
+            )  # before the read: rows that arrive in between are either read or late
             read = read_partials(sliced, self.source, since, until, registry.at(since), self.batch_size)
             self.batch_size.learn(effort(read), (until - since) // width)
             result = result.add(read, self._write(plan, read, counted))
             yield result
 
     def _counted(self, plan: _Plan, since: int, until: int) -> dict[int, int]:
-        """Start -> rows of the buckets that a read now makes final, for `late` to compare with."""
+        """Row counts of buckets that this read makes final, for `late` to compare with."""
         inside = range(since, until, self.monitor.bucket)
         try:
             return self._rows_of([s for s in self._finals(plan, inside) if s >= self.now - self.monitor.lookback])
@@ -359,7 +348,6 @@ class _Cycle:
         return [start for start in inside if is_final(self.monitor, start, self.now, plan.arrived.request)]
 
     def _write(self, plan: _Plan, read: Partials, counted: Mapping[int, int]) -> Written:
-        """Store the buckets of partials, of each series those that are open, or all if they are read again."""
         inside = range(read.since, read.until, self.monitor.bucket)
         again = set(inside) if plan.again else plan.late
         targets = {d: [s for s in inside if s in again or not _is_settled(plan.states[d], s)] for d in plan.states}
@@ -373,10 +361,9 @@ class _Cycle:
 
 
 def _batches(due: Sequence[int], width: int, batch_size: BatchSize, cuts: Sequence[int]) -> Iterator[Span]:
-    """Spans of neighbouring buckets, as many at once as `batch_size` says when it is their turn.
+    """Spans of adjacent buckets, as many at once as `batch_size` allows at that moment.
 
-    Args:
-        cuts: instants, rising. A bucket that begins before one is never read together with one that does not.
+    No batch crosses an instant in `cuts` (rising).
     """
     done = 0
     while done < len(due):

@@ -1,8 +1,7 @@
-"""Diagnoses of incidents, taken when one opens: the source may be purged by the time somebody asks.
+"""Diagnoses of incidents, taken when one opens because the source may be purged later.
 
-Each condition that begins to fire has one of its own, up to a number, the most severe first. Reads go through the pull
-in bounded steps. A failure touches neither evaluation nor paging: its reason is stored, and later cycles try again
-while the incident is open.
+Each firing condition gets its own, most severe first, up to a limit. Reads use bounded pull steps. A failure affects
+neither evaluation nor paging: its reason is stored, and later cycles retry while the incident is open.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ from monitor.store.verdicts import Diagnosis
 from monitor.types import OVERALL, Events, Monitor, Slice
 
 QUERY, VERSION = "rankmon_query", "rankmon_version"
-"""Names under which the query and the model's version are read like slices."""
+"""Names under which the query and the model version are read as slices."""
 
 LONGEST = 60.0
-"""Seconds that a cycle may spend on diagnoses; a step under way is finished."""
+"""Seconds per cycle for diagnoses; a step in progress is finished."""
 
 MOST_OWED = 3
-"""Attempts on an incident that is over: its requests may be gone."""
+"""Attempts on a closed incident: its requests may be gone."""
 
 MOST_SKIPPED = 12
-"""Cycles between two attempts, at most."""
+"""Most cycles skipped between two attempts."""
 
 MOST = 5
-"""Conditions of an incident that are diagnosed."""
+"""Conditions diagnosed per incident."""
 
 SOUND = frozenset({"healthy", "not_enough_data"})
-"""Verdicts on hours that a fall may be compared with."""
+"""Verdicts on hours that are fit to compare a fall with."""
 
 MOST_TRANSITIONS = 10_000
 LONGEST_ERROR = 500
@@ -67,7 +66,7 @@ OpenDetailed = Callable[[Monitor], RowReader]
 
 
 def detailed(monitor: Monitor) -> Monitor:
-    """The monitor, reading the query and the model's version of each request too, and no events on nothing shown."""
+    """The monitor with the query and model version of each request, and without events on items not shown."""
     rankings, recipe = monitor.rankings, monitor.recipe
     more = [Slice(QUERY, rankings.query)] if rankings.query is not None else []
     more += [Slice(VERSION, rankings.model_version)] if rankings.model_version is not None else []
@@ -81,14 +80,14 @@ def detailed(monitor: Monitor) -> Monitor:
 
 @dataclass(frozen=True)
 class CapturedPeriod:
-    """The requests of a period that were kept; `stored` is how many the store knows of, None if it knows nothing."""
+    """The kept requests of a period; `stored` is how many the store has, None if it has nothing."""
 
     span: d.Span
     sample: RequestSample
     stored: RequestCounts | None
 
     def plain(self) -> dict[str, Any]:
-        """What was read, as JSON data."""
+        """The period as JSON data."""
         stored, read = self.stored, len(self.sample)
         in_part = stored is not None and stored.to_read(d.MOST_REQUESTS) < stored.every and stored.wanted > read
         return {
@@ -103,9 +102,9 @@ class CapturedPeriod:
 def read_sample(
     source: RowReader, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
 ) -> Generator[None, None, RequestSample]:
-    """The requests of a period, at most `most` of them, as a generator that pauses after each step.
+    """At most `most` requests of a period, from a generator that pauses after each step.
 
-    `width`: of a bucket, seconds; `stored`: how many there are by the store, None: unknown.
+    `width`: bucket length, seconds; `stored`: how many the store has, None: unknown.
     """
     found = NO_REQUESTS
     every, to_read = (None, most) if stored is None else (stored.every, stored.to_read(most))
@@ -128,7 +127,7 @@ def _sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
 
 @dataclass(frozen=True)
 class FiredCondition:
-    """A condition that began to fire in an incident at the end of a window, seconds; its finding then, if known."""
+    """A condition that began to fire at the end of a window, seconds; its finding then, if known."""
 
     name: ConditionName
     at: int
@@ -137,7 +136,7 @@ class FiredCondition:
 
 @dataclass(frozen=True)
 class UnsavedEvaluation:
-    """Transitions and verdicts, oldest first, that are not stored yet; they undo stored ones later than `since`."""
+    """Transitions and verdicts not stored yet, oldest first; they replace stored ones later than `since`."""
 
     steps: Sequence[Transition] = ()
     since: float = math.inf
@@ -148,10 +147,9 @@ NOTHING = UnsavedEvaluation()
 
 
 def fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[FiredCondition]:
-    """The conditions that fired in an incident, as they began to, the most important first. Raises StoreError.
+    """The conditions that fired in an incident, at their start, most important first. Raises StoreError.
 
-    What still fires comes first, falls before label coverage; then what is still down, the most severe, overall before
-    slices, the largest fall.
+    Order: still firing, falls before label coverage, still down, most severe, overall before slices, largest fall.
     """
     about, found = incident.incident, dict[ConditionName, FiredCondition]()
     stored = store.alerts.transitions(about.monitor, about.began_at, about.closed_at, MOST_TRANSITIONS)
@@ -175,12 +173,12 @@ def _order(one: FiredCondition, incident: StoredIncident) -> tuple[object, ...]:
 
 
 def is_over_by_now(one: FiredCondition, incident: StoredIncident) -> bool:
-    """Whether a condition of an incident does not fire any more."""
+    """Whether a condition of an incident has stopped firing."""
     return one.name not in (incident.incident.firing or {})
 
 
 def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> FiredCondition:
-    """The first of `fired`; without any, the same from the incident's findings."""
+    """The first of `fired`; if there is none, one from the incident's findings."""
     if found := fired(incident, store, unsaved):
         return found[0]
     at = incident.incident.opened_at
@@ -189,7 +187,7 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluati
 
 
 def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> d.Subject:
-    """What to look at of a condition: how it began. Raises StoreError."""
+    """What a condition is about, as it began. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)
     found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
     if not found.before:
@@ -199,7 +197,7 @@ def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: Unsave
 
 
 def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[int]:
-    """Ends in (since, until] of the steps in which the data were bad or an alarm was open. Raises StoreError."""
+    """Ends in (since, until] of steps with bad data or an open alarm. Raises StoreError."""
     if monitor.drift is None:
         return []
     kinds = {one.end: one.kind for one in store.verdicts.drawn(monitor.name, since, until)}
@@ -233,7 +231,6 @@ def _stored(
 
 
 def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> tuple[SliceKey, ...]:
-    """The slices that had lost their labels when all traffic fell by a verdict, which left them out."""
     if verdict is None or fell.key != OVERALL or monitor.drift is None or monitor.drift.mix_by is None:
         return ()
     return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
@@ -242,7 +239,6 @@ def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> t
 def _verdict_of(
     monitor: Monitor, fell: d.Subject, store: Store, unsaved: UnsavedEvaluation = NOTHING
 ) -> Verdict | None:
-    """The verdict by which a condition began to fire, if one did."""
     if fell.finding is None or not fell.finding.verdict:
         return None
     end = fell.finding.end
@@ -253,7 +249,7 @@ def _verdict_of(
 def capture(
     monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, source: RowReader, taken_at: float
 ) -> Generator[None, None, dict[str, Any]]:
-    """The diagnosis of a condition's fall, as JSON data, from a generator that pauses after each step of reading.
+    """The diagnosis of a condition's fall as JSON data, from a generator that pauses after each read.
 
     `source`: of `detailed(monitor)`; `taken_at`: real seconds since 1970.
 
@@ -273,7 +269,7 @@ def capture(
     with_text = monitor.drift is not None and monitor.drift.show_queries
     first = first_served(monitor, (*now.versions, *before.versions), store)
     served = d.when_served(first, traffic, monitor)
-    # All requests of a slice are of one that fell.
+    # If a single slice fell, all its requests did.
     by = wanted.by if wanted.only is None else None
     fallen = None if by is None else d.fallen(document["slices_by_z"], by.dimension)
     dimension = None if wanted.by is None else wanted.by.dimension
@@ -284,7 +280,7 @@ def capture(
 
 
 def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dict[str, int]:
-    """Version -> start of the first stored bucket in which it served, seconds, if there is one. Raises StoreError."""
+    """Version -> start of the first stored bucket it served in, seconds, if any. Raises StoreError."""
     dimension = d.version_slice(monitor)
     if dimension is None:
         return {}
@@ -294,7 +290,7 @@ def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dic
 
 
 def stock(traffic: History, key: SliceKey) -> RequestCounts | None:
-    """How many requests some buckets have, and a slice of them; None if there are no buckets."""
+    """Requests in some buckets, in all and in a slice; None if there are no buckets."""
     if not len(traffic.starts):
         return None
     every, wanted = (int(traffic.slice(k)[:, 0].sum()) for k in (OVERALL, key))
@@ -302,7 +298,7 @@ def stock(traffic: History, key: SliceKey) -> RequestCounts | None:
 
 
 def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
-    """What is read of each request: value, query, version, and the slice that fell, or by which it is split."""
+    """What to read of each request: value, query, version, and the slice that fell, or the one to split by."""
     here = [s for s in monitor.slices if s.dimension == fell.key[0]] if fell.key[0] else d.dimensions(monitor)
     by = here[0] if here else None
     known = store.known_slices(monitor.name).get(by.dimension, set()) if by is not None else set()
@@ -313,7 +309,7 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
 
 
 def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:
-    """Caveats of the figures, in sentences; `without`: slices that are left out."""
+    """Caveats of the figures; `without`: slices that are left out."""
     if without:
         names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
         yield f"{names} had lost the labels and is left out of requests, queries and versions"
@@ -336,7 +332,7 @@ def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collectio
 
 @dataclass
 class Diagnoser:
-    """Takes the diagnoses of one monitor's incidents, a few steps a cycle."""
+    """Takes the diagnoses of one monitor's incidents, a few steps per cycle."""
 
     monitor: Monitor
     store: Store
@@ -349,16 +345,16 @@ class Diagnoser:
     _owed: list[str] | None = field(default=None, repr=False)
 
     def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
-        """Go on with the open incident's conditions without a diagnosis; its id if one more has one.
+        """Continue with conditions not diagnosed yet; the incident's id if one was completed.
 
-        Without an open incident: with those notified and closed without any, which an ended process owed.
+        Works on the open incident, else on closed, notified ones that an ended process left undiagnosed.
 
         Args:
-            is_over: whether to leave off, asked after each step; one is taken in any case.
-            longest: seconds after which to leave off.
+            is_over: checked after each step; at least one step is taken.
+            longest: seconds.
 
         Raises:
-            SourceError, StoreError, Stopped: it restarts in one of the next cycles, with another condition first.
+            SourceError, StoreError, Stopped: a later cycle starts over, with another condition first.
         """
         incident = self._open()
         todo = [] if incident is None else self._todo(incident)
@@ -392,18 +388,17 @@ class Diagnoser:
         return None
 
     def _without_any(self) -> list[str]:
-        """Ids of the incidents that were notified and are closed, within the lookback, newest first."""
         newest = self.store.newest_bucket(self.monitor.traffic) or 0
         told = [s.incident for s in self.store.alerts.incidents(self.monitor.name) if s.told]
         over = [i for i in told if i.matter == "quality" and i.state == "resolved"]
         return [i.id for i in over if (i.closed_at or 0) >= newest - self.monitor.lookback]
 
     def _todo(self, incident: StoredIncident) -> list[FiredCondition]:
-        """The conditions without a diagnosis: the one under way first, last what failed most often."""
+        """Conditions to diagnose: the one in progress first, the most often failed last."""
         id_ = incident.incident.id
         taken = self.store.verdicts.diagnosed(id_)
         first, *others = fired(incident, self.store) or [first_fired(incident, self.store)]
-        # The most severe one changes with time: it gets a diagnosis however many others have one.
+        # The most severe one changes over time: it is diagnosed however many others are.
         todo = [one for one in others if one.name not in taken][: max(0, MOST - len(taken | {first.name}))]
         todo = [*([] if first.name in taken else [first]), *todo] if incident.incident.is_open else [first]
         return sorted(todo, key=lambda one: (self._of != (id_, one.name), self._failed.get((id_, one.name), 0)))
@@ -421,7 +416,6 @@ class Diagnoser:
         return found
 
     def _take(self, incident: StoredIncident, one: FiredCondition, is_over: Callable[[], bool], until: float) -> bool:
-        """Whether a condition has its diagnosis now."""
         id_ = incident.incident.id
         if self._steps is None or self._of != (id_, one.name):
             self._of = id_, one.name
@@ -439,7 +433,6 @@ class Diagnoser:
                 return False
 
     def _note(self, error: BaseException) -> None:
-        """Store why a condition has no diagnosis."""
         if self._of is None or isinstance(error, (Stopped, StoreError)) or not isinstance(error, Exception):
             return
         id_, name = self._of

@@ -1,6 +1,6 @@
-"""Elects who evaluates a monitor when several daemons on a store run it with different rules.
+"""Elects who evaluates a monitor when several daemons share a store but have different rules.
 
-Taking turns, each would close what the other found, and page again.
+If they took turns, each would close the other's incidents and page again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from monitor.types import Monitor
 log = logging.getLogger(__name__)
 
 LONGEST_RETRY = 300.0
-"""Seconds between two runs of a monitor that fails, at most; more where it is run less often."""
+"""Most seconds between two runs of a failing monitor; more if its period is longer."""
 
 PATIENCE = 3
-"""Runs that a process must miss to count as gone."""
+"""Missed runs after which a process counts as gone."""
 
 
 def is_overdue(seconds: float, last: Progress) -> bool:
-    """Whether a monitor that was not run for so long counts as run by nobody."""
+    """Whether a monitor not run for so long counts as orphaned."""
     return seconds >= PATIENCE * max(last.refresh or 0.0, LONGEST_RETRY)
 
 
 class EvaluatorElection:
-    """Whether this process may evaluate a monitor now; who did so last goes first, as long as it lives."""
+    """Decides whether this process may evaluate a monitor; the last evaluator keeps it while alive."""
 
     def __init__(self, monitor: Monitor, store: Store, elapsed: Callable[[], float]) -> None:
         """`elapsed`: seconds of a monotonic clock."""
@@ -55,12 +55,11 @@ class EvaluatorElection:
         return False
 
     def _is_idle(self, last: Progress) -> bool:
-        """Whether the last evaluator has missed so many runs, as seen from here, that it counts as gone."""
         by, now = last.judged_by or "", self._elapsed()
         if self._seen is None or self._seen[:2] != (by, last.judged_run):
             self._seen = by, last.judged_run, now
         return is_overdue(now - self._seen[2], last)
 
     def taken(self, lease: Lease) -> dict[str, str | int]:
-        """Fields of `Progress` that tell others who evaluated in this run."""
+        """`Progress` fields that record who evaluated in this run."""
         return {"judged_by": lease.holder, "judged_as": self._monitor.judged_as, "judged_run": lease.token}

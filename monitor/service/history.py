@@ -1,6 +1,6 @@
-"""The recent past of a monitor, to be drawn: its series on an even grid with rules' limits, and its verdicts.
+"""The recent past of a monitor for charts: series on an even grid with the rules' limits, and verdicts.
 
-Computed in full once, then only for windows that became final since. Restated buckets: computed in full again.
+Computed in full once, then extended by new final windows; restated buckets trigger a full recomputation.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SPAN = 42 * DAY
 """Seconds of the past that a series shows."""
 
 RECENT = (7 * DAY, 3 * DAY, DAY)
-"""Seconds that are drawn finely too: the first with `AS_DEEP` points a window, else the last."""
+"""Spans also drawn finely, seconds: the first with `AS_DEEP` points a window, else the last."""
 
 AS_DEEP = 4
-"""Points a window: the lowest shows at least seven eighths of a fall as long as the window."""
+"""Points a window: the lowest shows at least 7/8 of a fall as long as the window."""
 
 ALIKE = 1e-9
-"""Differences below are rounding."""
+"""Smaller differences are rounding."""
 
 MOST_POINTS = 300
 MOST_SLICE_POINTS = 60
@@ -45,7 +45,7 @@ Limits = tuple[float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """One final window of overall, fields as in `windows.Point`; `limits` of the history's rules, in their order."""
+    """One final window of overall, fields as in `windows.Point`; `limits` in the order of the history's rules."""
 
     end: int
     value: float | None
@@ -57,7 +57,7 @@ class HistoryPoint:
 
     @property
     def change(self) -> float | None:
-        """From the baseline of the first rule that has one, relative."""
+        """Relative change from the baseline of the first rule that has one."""
         baseline = next((b for b, _ in self.limits if b), None)
         return None if self.value is None or baseline is None else self.value / baseline - 1
 
@@ -67,12 +67,11 @@ class SeriesHistory:
     """The recent windows of a measure, or of the label coverage (None), oldest first. Lengths in seconds.
 
     Attributes:
-        rules: that judge just this on overall.
-        step: every end is a multiple of it, except the newest.
-        points: one at each end, without a value where too little was read.
-        slices: (end, value of each slice that had one), in larger steps.
-        span: of the past that it shows.
-        recent: the end of it in small steps, for windows so short that some lie between the points.
+        rules: those that judge this series on overall.
+        step: grid of the ends, except the newest.
+        points: one per end; no value where too little was read.
+        slices: (end, value by slice) on a coarser grid.
+        recent: the end of the span on a finer grid, for windows shorter than `step`.
     """
 
     measure: Measure | None
@@ -92,18 +91,18 @@ class SeriesHistory:
 
     @property
     def drawn(self) -> tuple[HistoryPoint, ...]:
-        """All points, the newest at the end."""
+        """All points, the newest last."""
         if self.newest is None or (self.points and self.points[-1].end >= self.newest.end):
             return self.points
         return (*self.points, self.newest)
 
     def emptied(self) -> SeriesHistory:
-        """Of the same, with nothing worked out yet."""
+        """The same history without points."""
         return replace(self, points=(), newest=None, slices=())
 
 
 def grid_step(width: int, most: int, span: int = SPAN) -> int:
-    """Seconds between points, at most `most` in `span`: whole buckets, if possible a divisor of a day.
+    """Seconds between points, at most `most` in `span`: whole buckets, a divisor of a day if possible.
 
     >>> grid_step(3600, 300), grid_step(300, 300), grid_step(2 * DAY, 300)
     (14400, 14400, 172800)
@@ -117,9 +116,9 @@ def grid_step(width: int, most: int, span: int = SPAN) -> int:
 def extend_series(
     monitor: Monitor, store: Store, now: float, former: Sequence[SeriesHistory] = ()
 ) -> tuple[SeriesHistory, ...]:
-    """The histories of all series, and of what else rules judge, up to the newest final windows. Raises StoreError.
+    """The histories of all series and of whatever else rules judge, up to the newest final window. Raises StoreError.
 
-    `now`: seconds; later buckets are not shown. `former`: what they hold is not computed again.
+    `now`: seconds; later buckets are not shown. `former`: histories to extend.
     """
     known, past = {(t.measure, t.window): t for t in former}, _Past(monitor, store, now)
     found = []
@@ -145,7 +144,7 @@ def _new(monitor: Monitor, measure: Measure | None, window: int) -> SeriesHistor
 
 
 def _recent(width: int, window: int) -> tuple[int, int]:
-    """(span, step) of the fine part, given the lengths of buckets and windows; all in seconds.
+    """(span, step) of the fine part for bucket and window lengths; all in seconds.
 
     >>> _recent(300, 3600), _recent(60, 300)
     ((259200, 900), (86400, 300))
@@ -155,7 +154,7 @@ def _recent(width: int, window: int) -> tuple[int, int]:
 
 
 class _Past:
-    """What is stored of one monitor, each part read once."""
+    """What is stored of a monitor, each part read once."""
 
     def __init__(self, monitor: Monitor, store: Store, now: float) -> None:
         self.monitor = monitor
@@ -165,30 +164,27 @@ class _Past:
         self._read: dict[tuple[Definition, int, int, bool], History] = {}
 
     def definition(self, measure: Measure | None) -> Definition:
-        """Of what a history shows."""
         return self.monitor.traffic if measure is None else self.monitor.definition(measure)
 
     def settled_end(self, definition: Definition) -> int | None:
-        """End of the newest final bucket before which all are final."""
+        """End of the newest bucket up to which all are final."""
         if definition not in self._ends:
             end = self._store.settled_end(definition, self.monitor.bucket)
             self._ends[definition] = None if end is None else min(end, self._now)
         return self._ends[definition]
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = True) -> History:
-        """The buckets that start in [since, until) seconds."""
         asked = (definition, since, until, overall_only)
         if asked not in self._read:
             self._read[asked] = self._store.history(*asked)
         return self._read[asked]
 
     def begin(self, since: int) -> int:
-        """Where to begin to read for the windows that end from `since` on, seconds."""
         monitor = self.monitor
         return since - max(REACH, *(r.reach for r in monitor.alerts), 0) - max(monitor.windows)
 
     def view(self, series: SeriesHistory, since: int, until: int) -> View:
-        """All that the windows that end in [since, until] need: intervals and rules look far back."""
+        """All that windows ending in [since, until] need: intervals and rules look far back."""
         monitor, definition, begin = self.monitor, self.definition(series.measure), self.begin(since)
         history = self.history(definition, begin, until)
         for rule in series.rules:
@@ -202,7 +198,6 @@ class _Past:
 
 
 def _onward(series: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
-    """The history up to `end`, without what has become too old."""
     if series.newest is not None and series.newest.end >= end:
         return series
     last = max(end - series.span, series.newest.end if series.newest is not None else 0)
@@ -242,7 +237,7 @@ def _point(series: SeriesHistory, view: View, end: int) -> HistoryPoint:
 
 
 def _reading(series: SeriesHistory, view: View, end: int) -> tuple[float | None, float | None]:
-    """(value, label coverage) of the window that ends at `end`; no value where too little was read."""
+    """(value, label coverage) of the window ending at `end`; no value where too little was read."""
     traffic, seen = merged(view.traffic, view.width, end - series.window, end)
     some, every = view.coverage(traffic[0])
     coverage = float(some / every) if every else None
@@ -253,7 +248,7 @@ def _reading(series: SeriesHistory, view: View, end: int) -> tuple[float | None,
 
 
 def _is_restated(series: SeriesHistory, view: View, since: int) -> bool:
-    """Whether a point that rests on nothing before `since`, seconds, has another value now."""
+    """Whether a point that uses nothing before `since`, seconds, has another value now."""
     inside = [p for p in series.points if p.end - series.window >= since]
     if not inside:
         return False
@@ -264,10 +259,9 @@ def _is_restated(series: SeriesHistory, view: View, since: int) -> bool:
 
 
 def _readings(series: SeriesHistory, view: View, ends: b.Ints) -> tuple[b.Floats, b.Floats]:
-    """`_reading` of the windows that end at `ends`, (N,) each, up to rounding; nan for None."""
 
     def summed(of: History) -> tuple[b.Floats, b.Floats]:
-        """((N, F) sums, (N,) share of the buckets that were read)."""
+        """((N, F) sums, (N,) share of buckets read)."""
         until = np.concatenate([np.zeros((1, of.sums.shape[2])), np.cumsum(of.sums[:, 0], axis=0)])
         lo, hi = np.searchsorted(of.starts, ends - series.window), np.searchsorted(of.starts, ends)
         return until[hi] - until[lo], (hi - lo) * view.width / series.window
@@ -286,7 +280,6 @@ def _known(value: float | None) -> float | None:
 
 
 def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
-    """(end, slice -> value) of the windows of a coarser grid that end in (last, end]."""
     monitor, measure = past.monitor, series.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
     if not monitor.slices or measure is None or not ends or series.span < SPAN:
@@ -305,9 +298,9 @@ def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class VerdictPeriod:
-    """Steps in a row with the same verdict, from the start of the first to the end of the last, seconds.
+    """Consecutive steps with the same verdict; start of the first to end of the last, seconds.
 
-    `kind` is empty where the mix has shifted; `effect`: its largest effect on the mean, relative.
+    `kind` is empty for a shift of the mix; `effect`: its largest effect on the mean, relative.
     """
 
     since: int
@@ -316,7 +309,7 @@ class VerdictPeriod:
     effect: float = 0.0
 
     def and_then(self, other: VerdictPeriod) -> VerdictPeriod:
-        """Both in one; the other follows at once."""
+        """This period joined with the one that follows directly."""
         return replace(self, until=other.until, effect=max(self.effect, other.effect, key=abs))
 
 
@@ -325,9 +318,9 @@ class VerdictHistory:
     """The recent verdicts on a monitor, oldest first; `width` of a judged step, seconds.
 
     Attributes:
-        step: seconds between the ends of points; every end is a multiple of it, except the newest.
-        troubles: when the data, or those of slices, were not fit to be judged.
-        mixes: when the mix of slices had moved the mean.
+        step: seconds between points' ends, which are its multiples except the newest.
+        troubles: periods when the data, or those of slices, could not be judged.
+        mixes: periods when the mix of slices moved the mean.
     """
 
     width: int
@@ -338,7 +331,7 @@ class VerdictHistory:
 
     @property
     def drawn(self) -> tuple[VerdictPoint, ...]:
-        """The points from the first with the value of a whole day, if there is one yet."""
+        """The points from the first whole-day value on, if there is one."""
         ends, observed = [p.end for p in self.points], [p.observed for p in self.points]
         return self.points[first_whole(ends, observed, self.width) :]
 
@@ -362,9 +355,9 @@ class VerdictHistory:
 
 
 def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictHistory | None) -> VerdictHistory | None:
-    """The verdicts of the time that histories show; None where a monitor has none. Raises StoreError.
+    """The verdicts of the charted span; None if the monitor has none. Raises StoreError.
 
-    `former`: what it holds is not read again.
+    `former`: the history to extend.
     """
     if monitor.drift is None:
         return None
@@ -377,7 +370,6 @@ def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictH
 def _periods(
     found: Iterable[VerdictPoint], width: int, said: Callable[[VerdictPoint], str | None]
 ) -> list[VerdictPeriod]:
-    """Periods in which verdicts, oldest first, say the same."""
     spells: list[VerdictPeriod] = []
     for kind, run in groupby(found, said):
         if kind is not None:

@@ -1,7 +1,7 @@
-"""Monitors that nobody runs any more: their open incidents are withdrawn, and much later their buckets are deleted.
+"""Orphaned monitors: their open incidents are withdrawn, and much later their buckets are deleted.
 
-A monitor missing from this configuration may be run by another daemon on the same store, or be restored a minute later.
-So it is watched first: whoever runs it takes its lease.
+Another daemon on the store may run the monitor, or the configuration may restore it a minute later. So watch first:
+whoever runs it takes its lease.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from monitor.store import Lease, Store
 log = logging.getLogger(__name__)
 
 AT_ONCE = 1.0
-"""Real seconds of deleting after which the rest waits for the next call."""
+"""Real seconds of deleting per call."""
 
 ALWAYS = (0, 1 << 62)
 
 
 class OrphanedIncidents:
-    """Withdraws what is open of monitors that nobody has run for several of their periods."""
+    """Withdraws open incidents of monitors not run for several of their periods."""
 
     def __init__(
         self, store: Store, names: Callable[[], Collection[str]], notifier: Notifier, elapsed: Callable[[], float]
     ) -> None:
-        """`names`: the monitors configured here now; `elapsed`: seconds of a monotonic clock."""
+        """`names`: monitors configured here now; `elapsed`: seconds of a monotonic clock."""
         self._store = store
         self._names = names
         self._notifier = notifier
@@ -40,7 +40,7 @@ class OrphanedIncidents:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def withdraw(self) -> None:
-        """Withdraw what is due; a monitor whose lease is held waits for the next call. Raises StoreError."""
+        """Withdraw what is due; monitors whose lease is held wait for the next call. Raises StoreError."""
         gone = set(self._store.alerts.watched()).difference(self._names())
         self._seen = {name: seen for name, seen in self._seen.items() if name in gone}
         for name in sorted(gone):
@@ -61,16 +61,16 @@ class OrphanedIncidents:
 
 
 class OrphanedMonitors:
-    """Deletes the buckets of monitors that nobody has run for very long, nor between two calls, by whatever clock."""
+    """Deletes buckets of monitors not run for very long, by any clock, nor between two calls."""
 
     def __init__(self, store: Store, names: Callable[[], Collection[str]]) -> None:
-        """`names`: the monitors configured here now."""
+        """`names`: monitors configured here now."""
         self._store = store
         self._names = names
         self._seen: dict[str, int] = {}
 
     def forget(self, before: float) -> None:
-        """Delete buckets of monitors whose last run began before then, seconds. Raises StoreError."""
+        """Delete buckets of monitors whose last run began before `before`, seconds. Raises StoreError."""
         began, found = time.monotonic(), self._store.retention.abandoned(before)
         seen, self._seen = self._seen, {name: self._store.leases.number(name) for name in found}
         for name in found:
@@ -81,7 +81,7 @@ class OrphanedMonitors:
                         log.info("monitor %s: not run for longer than store.retain; its buckets are deleted", name)
 
     def _forget_all(self, name: str, lease: Lease, began: float) -> bool:
-        """Delete as much as there is time for; whether nothing is left."""
+        """Deletes as much as time allows; True if nothing is left."""
         while (day := self._store.retention.oldest_day(name, [ALWAYS])) is not None:
             if time.monotonic() - began >= AT_ONCE:
                 return False

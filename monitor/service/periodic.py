@@ -1,4 +1,4 @@
-"""Tasks that repeat in a thread of their own, apart from the monitors' runs."""
+"""Periodic tasks in threads of their own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ WARN_AGAIN = 600.0
 
 
 class PeriodicTask:
-    """Calls `run` until stopped: every `period()` real seconds, when woken, and at once while it returns True.
+    """Calls `run` every `period()` real seconds, when woken, and at once while it returns True, until stopped.
 
-    A store out of reach is logged at `level` and tried again: the monitors' runs warn of it anyway.
+    Store errors are logged at `level` and retried: the monitors' runs warn of them anyway.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class PeriodicTask:
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin with the first call."""
+        """Start with the first call."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -42,12 +42,12 @@ class PeriodicTask:
         self._awake.set()
 
     def end(self) -> None:
-        """Stop calling it; `join` waits for the call under way."""
+        """Stop; `join` waits for a call in progress."""
         self.is_stopped = True
         self._awake.set()
 
     def join(self, seconds: float = 2.0) -> None:
-        """Wait for its end; a call that hangs is left behind."""
+        """Wait for the end; a hanging call is abandoned."""
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
@@ -71,7 +71,6 @@ class PeriodicTask:
         return False
 
     def _warn(self, text: str) -> None:
-        """Log a store error, unless the same was logged recently."""
         now = time.monotonic()
         if text != self._warned[0] or now - self._warned[1] >= WARN_AGAIN:
             log.log(self._level, "%s: %s", self._name, text)

@@ -1,4 +1,4 @@
-"""Publishes a monitor's newest snapshot, and the histories that the page draws, after each of its runs."""
+"""Publishes a monitor's newest snapshot and chart histories after each run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ log = logging.getLogger(__name__)
 
 
 class Outdated(Flag):
-    """What of a snapshot is older than the store."""
+    """Parts of a snapshot that are older than the store."""
 
     NOTHING = 0
     WINDOWS = auto()
     HISTORIES = auto()
     PAST = auto()
-    """Of the histories also what was drawn before."""
+    """Histories, including what was drawn before."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How often a monitor has failed in a row, and when and why last."""
+    """A monitor's failures in a row, with time and reason of the last."""
 
     times: int
     at: float
@@ -41,7 +41,7 @@ class Failure:
 
 @dataclass
 class RunStatus:
-    """What a monitor's runs have come to: the newest result, the failures since a success, the last run's error."""
+    """State of a monitor's runs: newest result, failures since a success, last error."""
 
     result: CycleResult | None = None
     failure: Failure | None = None
@@ -50,12 +50,12 @@ class RunStatus:
 
 
 class SnapshotPublisher:
-    """Puts one monitor's snapshots on the board until it is retired. Never raises."""
+    """Puts one monitor's snapshots on the board until retired. Never raises."""
 
     def __init__(
         self, monitor: Monitor, store: CachedStore, board: Board, telemetry: Telemetry, is_over: Callable[[], bool]
     ) -> None:
-        """`is_over`: whether nothing is to be shown any more."""
+        """`is_over`: True once nothing is to be shown."""
         self.status = RunStatus()
         self.shown: MonitorSnapshot | None = None
         self.is_retired = False
@@ -68,16 +68,16 @@ class SnapshotPublisher:
         self._lock = threading.Lock()
 
     def retire(self) -> None:
-        """Publish nothing any more."""
+        """Stop publishing."""
         with self._lock:
             self.is_retired = True
 
     def note(self, outdated: Outdated) -> None:
-        """Note what a run, or another process, has changed in the store."""
+        """Record what a run or another process has changed in the store."""
         self._outdated |= outdated
 
     def publish_windows(self, now: float) -> None:
-        """Publish what is stored. If that cannot be read, the last snapshot stays, with its age and the failure."""
+        """Publish what is stored. If it cannot be read, the last snapshot stays, with its age and the failure."""
         if self._is_over():
             return
         before = self.shown
@@ -88,7 +88,7 @@ class SnapshotPublisher:
             self._publish(replace(before, progress=self._with_failure(before.progress)))
 
     def publish_histories(self, now: float) -> None:
-        """Bring the histories up to date: later than the rest, so that neither metrics nor a start wait for them."""
+        """Update the histories, after the rest so that neither metrics nor start-up wait for them."""
         shown = self.shown
         if shown is None or Outdated.HISTORIES not in self._outdated or self._is_over():
             return
@@ -113,7 +113,6 @@ class SnapshotPublisher:
         return replace(taken, holding=self.status.holding, progress=self._with_failure(taken.progress))
 
     def _with_failure(self, progress: Progress) -> Progress:
-        """With the failure of the last run, not stored perhaps, unless another process tried since."""
         failure = self.status.failure
         if failure is None or (progress.last_attempt_at is not None and progress.last_attempt_at > failure.at):
             return progress
@@ -132,7 +131,7 @@ class SnapshotPublisher:
             with self._telemetry.stage(name, stage), self._store.blaming_damage():
                 yield
         except StoreError as error:
-            is_known = isinstance(self.status.error, StoreError)  # by the run's own warning
+            is_known = isinstance(self.status.error, StoreError)  # the run itself has warned
             log.log(
                 logging.DEBUG if is_known else logging.WARNING, "monitor %s: %s not updated: %s", name, stage, error
             )

@@ -1,4 +1,4 @@
-"""Reading from a source in steps that it and this process can take."""
+"""Reads a source in steps that neither the source nor this process finds too large."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ TOO_SLOW = ("timeout", "resources")
 
 
 class RequestSource(Protocol):
-    """What a cycle needs of the user's database; spans are [since, until) in seconds."""
+    """What a cycle needs of the source; spans are [since, until) in seconds."""
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is."""
 
     def row_counts(self, spans: Sequence[Span]) -> list[int]:
-        """How many rows of the rankings have their time in each span."""
+        """Ranking rows in each span."""
 
     def read(self, since: int, until: int) -> Answer:
-        """The requests served in [since, until) with their labels, or the sums of these."""
+        """Requests served in [since, until) with their labels, or their sums."""
 
 
 class RowReader(Protocol):
     """Reads single requests."""
 
     def read(self, since: int, until: int) -> Reading:
-        """The requests served in [since, until) seconds with their labels."""
+        """Requests served in [since, until) seconds with their labels."""
 
 
 @dataclass
 class BatchSize:
-    """How many buckets are read at once: as many as keep a read near `rows`. Learns from each read.
+    """Buckets per read, adapted to keep a read near `rows`.
 
-    `growth`: times as many at most as before. `slow`: at most as many until `slow_until` of the monotonic clock, as
-    more took the source too long.
+    `growth`: largest factor per read. `slow`: limit until `slow_until` (monotonic clock): larger reads were too
+    slow.
     """
 
     rows: int = 200_000
@@ -63,16 +63,16 @@ class BatchSize:
 
     @property
     def at_most(self) -> int:
-        """As many as may be read at once now."""
+        """Most buckets to read at once now."""
         return min(self.most, self.slow) if time.monotonic() < self.slow_until else self.most
 
     def learn(self, rows: int, buckets: int) -> None:
-        """Adjust to a read of so many buckets that brought so many rows."""
+        """Adjust to a read of `buckets` buckets that returned `rows` rows."""
         fitting = int(self.rows * buckets / max(rows, 1))
         self.buckets = max(1, min(fitting, self.at_most, self.growth * self.buckets))
 
     def shrink(self, buckets: int) -> None:
-        """For a day read at most half of these at once: the source took too long."""
+        """Halve the limit for a day: the source took too long."""
         self.slow, self.slow_until = max(1, buckets // 2), time.monotonic() + DAY
         self.buckets = min(self.buckets, self.slow)
 
@@ -85,14 +85,14 @@ def read_partials(
     known: Mapping[str, set[str]],
     batch_size: BatchSize | None = None,
 ) -> Partials:
-    """Partials of [since, until); read in halves where it is too much for memory, or for the source's time, at once.
+    """Partials of [since, until), halved where the read is too large for memory or for the source's timeout.
 
     Args:
         known: dimension -> values that have a series.
-        batch_size: learns of what takes too long.
+        batch_size: learns which reads take too long.
     """
     batch_size = batch_size or BatchSize(most=1 << 62)
-    if until - since > batch_size.at_most * monitor.bucket:  # as was learned on the way
+    if until - since > batch_size.at_most * monitor.bucket:  # learned on the way
         return _in_halves(monitor, source, since, until, known, batch_size)
     try:
         answer = source.read(since, until)
@@ -120,7 +120,6 @@ def _in_halves(
     known: Mapping[str, set[str]],
     batch_size: BatchSize,
 ) -> Partials:
-    """Both halves, split at a bucket's edge if there is one between."""
     edge = bucket_of((since + until) // 2, monitor.bucket)
     middle = edge if edge > since else (since + until) // 2
     first = read_partials(monitor, source, since, middle, known, batch_size)
@@ -131,7 +130,7 @@ def _in_halves(
 
 
 def read_rows(source: RowReader, since: int, until: int) -> Iterator[Reading]:
-    """The single requests of [since, until), in halves where they are too many for memory at once."""
+    """Single requests of [since, until), halved where they are too many for memory."""
     try:
         yield source.read(since, until)
     except TooMany as error:

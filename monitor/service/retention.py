@@ -1,4 +1,4 @@
-"""Retention of a monitor's buckets: rolled up, then deleted, a little with each run, so that nothing waits for it."""
+"""Retention of a monitor's buckets: rolled up, then deleted, a little per run so that nothing waits for it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from monitor.types import Monitor, Retention
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 3600.0
-"""Real seconds between two looks for old buckets."""
+"""Real seconds between checks for old buckets."""
 
 FROM_THE_FIRST_EVERY = 86_400.0
-"""Real seconds, since all was looked at, until what could not be rolled up is looked at again: gaps may be filled."""
+"""Real seconds until skipped roll-ups are tried again: gaps may have been filled."""
 
 AT_ONCE = 1.0
-"""Real seconds of work after which the rest waits for the next cycle."""
+"""Real seconds of work per cycle."""
 
 DOUBTFUL = 7 * DAY
-"""Seconds after the newest requests from which on the clock may be wrong."""
+"""Seconds after the newest requests from which the clock may be wrong."""
 
 MADE, FORGOTTEN = "made", "forgotten"
 
 
 class RetentionWorker:
-    """Rolls up and forgets the buckets of one monitor, and knows how much is stored of it."""
+    """Rolls up and deletes one monitor's buckets, and knows how much is stored."""
 
     def __init__(self, monitor: Monitor, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: real seconds from anywhere on."""
+        """`clock`: real seconds from any origin."""
         self.holding: Holding | None = None
         self._monitor = monitor
         self._store = store
@@ -52,13 +52,12 @@ class RetentionWorker:
         self._said: list[str] = []
 
     def advance(self, lease: Lease, now: float, is_over: Callable[[], bool]) -> bool:
-        """Do a little of what is due; whether a bucket has changed.
+        """Do a little of what is due; True if a bucket changed.
 
-        Neither a clock that runs ahead nor a silent source makes anything old: `now` counts as far as requests are
-        stored.
+        `now` is capped by the newest stored requests: neither a fast clock nor a silent source makes anything old.
 
         Raises:
-            StoreError, LeaseLost: the step under way left no trace.
+            StoreError, LeaseLost: the step in progress left no trace.
         """
         began = self._clock()
         if began < self._next or is_over():
@@ -67,7 +66,7 @@ class RetentionWorker:
             self._rolled_until, self._next_from_the_first = 0, math.inf
         has_changed, retention = False, self._monitor.retention
         present = self._store.retention.present(now, self._monitor.name)
-        for step in (self._forget, self._roll_up):  # what goes need not be rolled up before
+        for step in (self._forget, self._roll_up):  # deleted buckets need no roll-up
             while (did := step(retention, lease, present)) is not None:
                 has_changed = has_changed or did
                 if is_over() or self._clock() - began >= AT_ONCE:
@@ -80,7 +79,6 @@ class RetentionWorker:
         return has_changed
 
     def _report(self) -> None:
-        """Log what was done since the last time, and which rules compare with what is gone, if that is new."""
         name, done = self._monitor.name, self._done
         if any(done.values()):
             parts = [f"{counted(done.pop(MADE, 0), 'coarser bucket')} made", f"{done.pop(FORGOTTEN, 0)} days deleted"]
@@ -94,7 +92,7 @@ class RetentionWorker:
         self._said = lacking
 
     def _roll_up(self, retention: Retention, lease: Lease, now: float) -> bool | None:
-        """Make the next coarser bucket, if its span lacks nothing; whether it was made, None if none is left."""
+        """True if a coarser bucket was made, False if its span has gaps, None if none is left."""
         if (coarse := retention.roll_up) is None:
             return None
         width = coarse.to
@@ -110,11 +108,11 @@ class RetentionWorker:
             was_made = self._store.retention.roll_up(lease, start, width, self._checkpoint(start + width, ready))
         self._done.update({why for why in said.values() if why})
         self._done[MADE] += was_made
-        self._rolled_until = start + width  # what is left there lacks something; it is looked at again much later
+        self._rolled_until = start + width  # the rest has gaps and is checked again much later
         return was_made
 
     def _forget(self, retention: Retention, lease: Lease, now: float) -> bool | None:
-        """Delete the oldest day; None if none is left to delete."""
+        """Deletes the oldest day; None if none is left."""
         if retention.retain is None:
             return None
         spans = apart_from(pinned(self._monitor), horizon(retention.retain, now), max(DAY, self._monitor.bucket))
@@ -138,7 +136,7 @@ class RetentionWorker:
 
 
 def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
-    """Warnings of alert rules that cannot fire: their pinned baseline is not stored finely. Raises StoreError."""
+    """Warnings for rules that cannot fire: their pinned baseline is not stored in fine buckets. Raises StoreError."""
     found, newest = [], store.newest_bucket(monitor.traffic)
     for rule in monitor.alerts:
         pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
@@ -170,12 +168,12 @@ def doubt(store: Store, now: float) -> str:
 
 
 def horizon(retain: int, now: float) -> int:
-    """The beginning of the oldest day that is kept whole, seconds."""
+    """Start of the oldest day kept whole, seconds."""
     return bucket_of(int(now) - retain, DAY)
 
 
 def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], now: float) -> None:
-    """Raise InputError if buckets of a span were rolled up, or are older than the retention. Raises StoreError."""
+    """Raise InputError if buckets of a span were rolled up or are past the retention. Raises StoreError."""
     retain = monitor.retention.retain
     if retain is not None and span[0] < (first := horizon(retain, now)):
         text = f"would be deleted again by retention.retain; take --from {utc(first)} or later, or raise it"
@@ -187,10 +185,9 @@ def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], n
 
 
 def what_lacks(monitor: Monitor, store: Store, since: int | None) -> str:
-    """Why a time cannot be evaluated from `since` on, seconds; empty if it can. Raises StoreError.
+    """Why nothing can be evaluated from `since` (seconds) on; empty if it can. Raises StoreError.
 
-    Args:
-        since: None: from the first bucket on; what was never read then lacks nothing.
+    `since` None: from the first bucket; what was never read then does not count as missing.
     """
     first = store.retention.whole_since(monitor.traffic)
     coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)

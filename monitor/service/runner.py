@@ -1,4 +1,4 @@
-"""Runs one monitor: a cycle, evaluation, the small daily tasks, the snapshot, and what happens after a failure."""
+"""Runs one monitor: cycle, evaluation, daily tasks, snapshot, and retries after failures."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ FIRST_RETRY = 5.0
 
 SOURCE_REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data")
 REASONS = (*SOURCE_REASONS, "store", "locked", "clock", "bug")
-"""Why a cycle can fail; `locked`: another process holds the store locked; `clock`: this machine's clock is wrong."""
+"""Why a cycle can fail; `locked`: another process locks the store; `clock`: this machine's clock is wrong."""
 
 STATEMENTS = 6
-"""Statements of one batch: a run past its deadline ends after the batch, and each may take the whole timeout."""
+"""Statements per batch: a late run ends after its batch, and each statement may take the whole timeout."""
 
 LONGEST_ERROR = 2000
 AUDIT_LEVELS = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": logging.ERROR}
 
 
 class Notifier(Protocol):
-    """Where notifications are put."""
+    """Queues notifications."""
 
     def telling(self) -> Telling:
-        """Whom to notify, as configured now."""
+        """Who is notified, as configured now."""
 
     def wake(self) -> None:
-        """Something was put there."""
+        """Send what was queued."""
 
 
 RetryIn = Callable[[str, float], None]
-"""Asks for the next run of a monitor in so many seconds."""
+"""Asks for a monitor's next run in so many seconds."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a run went: its result, or its error."""
+    """The outcome of a run: result or error."""
 
     outcome: CycleResult | None
     error: Exception | None = None
 
 
 class Runner:
-    """Runs one monitor. Not meant to run twice at once; the scheduler sees to that."""
+    """Runs one monitor. Not reentrant; the scheduler prevents overlapping runs."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Runner:
         open_detailed: OpenDetailed | None = None,
         readers: Readers | None = None,
     ) -> None:
-        """`open_detailed`: reads single requests, for diagnoses; `readers`: for audits. None: there are none."""
+        """`open_detailed`: reads single requests for diagnoses; `readers`: for audits. None disables them."""
         self.monitor = monitor
         self._source = _TimedSource(source, monitor.name, telemetry)
         self._store = CachedStore(store, monitor)
@@ -116,7 +116,7 @@ class Runner:
         self._telemetry.count("rankmon_skipped_runs", name, "other_writer", by=0)
 
     def retire(self) -> None:
-        """Begin no further run; one under way ends after its batch, and shows nothing."""
+        """Start no further run; one in progress ends after its batch and shows nothing."""
         self._publisher.retire()
 
     def _is_over(self) -> bool:
@@ -124,7 +124,7 @@ class Runner:
 
     @property
     def waits(self) -> bool:
-        """Whether the last run ended because another process holds the store locked."""
+        """Whether the last run ended because another process locks the store."""
         return isinstance(self._status.error, StoreLocked)
 
     def refresh_snapshot(self, now: float) -> None:
@@ -134,9 +134,9 @@ class Runner:
     # ---- one run -----------------------------------------------------------------------------------------------
 
     def run(self, retry_in: RetryIn | None = None) -> Run:
-        """One cycle, and a new snapshot. Never raises.
+        """Run one cycle and publish a snapshot. Never raises.
 
-        After a failure `retry_in(name, seconds)` is asked to run it again sooner or later than usual.
+        After a failure, calls `retry_in(name, seconds)` for a retry sooner or later than usual.
         """
         if self._is_over():
             return Run(None, Stopped(f"monitor {self.monitor.name}: stopped"))
@@ -147,7 +147,7 @@ class Runner:
             self._began = None
 
     def hangs_for(self, statement_timeout: float) -> float:
-        """Seconds that a run has been going on for, if that is longer than any may take; else 0."""
+        """Seconds a run has lasted, if longer than any may take; else 0."""
         lasted = 0.0 if (began := self._began) is None else time.monotonic() - began
         return lasted if lasted > self.monitor.deadline + STATEMENTS * statement_timeout + LONGEST_RETRY else 0.0
 
@@ -169,10 +169,9 @@ class Runner:
         return run
 
     def _cycle(self, now: float, began: float) -> CycleResult:
-        """Read and store, audit, evaluate, note the success, clean up."""
         name, refresh = self.monitor.name, self.monitor.refresh / (self._clock.speed or 1.0)
         with self._store.hold(name) as lease:
-            if lease.token != self._token + 1:  # another process held it since
+            if lease.token != self._token + 1:  # another process has held it since
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
             self._token = lease.token
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
@@ -189,7 +188,7 @@ class Runner:
         try:
             for result in run_cycle(self.monitor, now, *parts):
                 self._status.result = result
-                # One batch is read in any case, or a source that is slow to say how new it is would never be read.
+                # Always read one batch, or a source with slow freshness queries would never be read.
                 if self._is_over() or (self._is_late(began) and result.left < result.due):
                     break
         finally:
@@ -203,7 +202,7 @@ class Runner:
         return time.monotonic() - began >= self.monitor.deadline
 
     def _judge(self, now: float, began: float, lease: Lease, result: CycleResult) -> dict[str, str | int]:
-        """Evaluate what became final, unless another process does; what to note of that."""
+        """Evaluates new final windows unless another process does; returns what to record of that."""
         if not self._election.is_mine(lease):
             return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
@@ -227,7 +226,6 @@ class Runner:
     # ---- small tasks, whose failures do not fail the run ---------------------------------------------------------
 
     def _retain(self, lease: Lease, now: float) -> None:
-        """Roll up old buckets, and delete those past their retention."""
         try:
             if self._retention.advance(lease, now, self._is_over):
                 self._store.forget()
@@ -236,7 +234,6 @@ class Runner:
         self._status.holding = self._retention.holding
 
     def _audit(self, now: float, result: CycleResult) -> CycleResult:
-        """Once a day, compare a stored bucket with the source."""
         if self._auditor is None or result.left or self._is_over():
             return result
         name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
@@ -255,7 +252,6 @@ class Runner:
         return replace(result, arrived=replace(result.arrived, audited=audited))
 
     def _diagnose(self, began: float) -> None:
-        """Find out more about an open incident."""
         if self._diagnoser is None or self._is_over():
             return
         name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
@@ -318,7 +314,7 @@ class Runner:
 
 
 def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | None) -> Iterator[str]:
-    """What is odd about a successful run; rows dated in the future only if none were known before."""
+    """Oddities of a successful run; future rows only if none were known before."""
     if result.late:
         yield f"rankings arrived after {counted(result.late, 'bucket')} became final; read again. Is a log sent late?"
     if result.kept:
@@ -339,7 +335,7 @@ def _reason(error: Exception) -> str:
 
 
 class _TimedSource:
-    """A source whose reading counts as a stage of its own."""
+    """A source that times its reads as a stage."""
 
     def __init__(self, source: RequestSource, monitor: str, telemetry: Telemetry) -> None:
         self._source = source

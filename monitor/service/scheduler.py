@@ -1,4 +1,4 @@
-"""APScheduler, wired to start runs and nothing else: no run piles up, and a skipped one is counted."""
+"""APScheduler, used only to start runs: none overlap, and skipped ones are counted."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from monitor.service.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 HEARTBEAT = 5.0
-"""Seconds between heartbeats of the scheduler's own thread."""
+"""Seconds between heartbeats of the scheduler's thread."""
 
 HEART = "heartbeat"
-"""Pool of the heartbeat alone."""
+"""Pool for the heartbeat alone."""
 
 STALE = 60.0
 """Seconds without a heartbeat after which the scheduler counts as dead."""
 
 WARN_AGAIN = 600.0
-"""Seconds between two warnings of skipped runs of a job, at least."""
+"""Least seconds between two warnings of skipped runs of a job."""
 
 HARDLY_ENDED = 300.0
-"""Seconds after a run out of turn, half a period at most, within which a turn is left out.
+"""Seconds after a run out of turn (at most half a period) within which a turn is skipped.
 
-So two runs may be apart by a period and this; the alert rules that come with rankmon allow for 900 s.
+Runs may thus be a period plus this apart; the shipped alert rules allow 900 s.
 """
 
 ROUNDING = 1e-3
-"""Seconds by which a time may miss its turn and still be it: a datetime has microseconds."""
+"""Seconds by which a time may miss its turn: datetimes have microseconds."""
 
 FARTHEST = 600.0
-"""Seconds beyond which nothing is planned ahead, or twice the period if that is more."""
+"""Seconds beyond which nothing is planned, or twice the period if longer."""
 
 SET_BACK = 1.0
-"""Seconds that the clock must be set back for planned runs to be moved along."""
+"""Seconds that the clock must be set back before planned runs are moved."""
 
 
 class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires at `offset` seconds after every multiple of `period` since 1970.
 
-    It names one time, in the future: a clock that jumps ahead makes no backlog, one set back no silence, and nothing
-    drifts. After a run out of turn (the first, or a retry) a turn within `HARDLY_ENDED` is left out.
+    It only names one future time: a clock jump causes neither a backlog nor silence, and nothing drifts. After a run
+    out of turn (the first, or a retry) a turn within `HARDLY_ENDED` is skipped.
     """
 
     def __init__(self, period: float, offset: float) -> None:
@@ -60,7 +60,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
         self.offset = offset % period
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The first time after `now`, and after `previous` unless that lies more than a period ahead."""
+        """The first time after `now`, and after `previous` unless that is more than a period ahead."""
         after = now.timestamp()
         if previous is not None and after < previous.timestamp() <= after + self.period:
             after = previous.timestamp()
@@ -76,7 +76,7 @@ class AlignedTrigger(BaseTrigger):  # type: ignore[misc]
 
 
 def offset_of(name: str, period: float) -> float:
-    """A fixed offset within the period for each name, so that monitors do not all start at once.
+    """A fixed offset within the period per name, so that monitors do not start together.
 
     >>> 0 <= offset_of("search", 300) < 300
     True
@@ -85,10 +85,10 @@ def offset_of(name: str, period: float) -> float:
 
 
 class JobScheduler:
-    """Runs one job a monitor, each at most once at a time, in the workers of its pool."""
+    """Runs one job per monitor, never overlapping, in the workers of its pool."""
 
     def __init__(self, workers: int, telemetry: Telemetry) -> None:
-        """`workers`: jobs of a pool that run at the same time."""
+        """`workers`: concurrent jobs per pool."""
         self._workers = workers
         self._telemetry = telemetry
         self._beat = time.monotonic()
@@ -107,7 +107,7 @@ class JobScheduler:
         _quieten()
 
     def start(self) -> None:
-        """Begin to fire. What was added before starts its first run at once, spread over a second."""
+        """Start firing. Jobs added before run at once, spread over a second."""
         self._scheduler.add_job(
             self._heartbeat, AlignedTrigger(HEARTBEAT, 0), id="heartbeat:", executor=HEART, name="heartbeat"
         )
@@ -116,18 +116,18 @@ class JobScheduler:
         threading.Thread(target=self._watch_the_clock, name="clock", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop firing, and wait for what is running."""
+        """Stop firing, and wait for running jobs."""
         self._ended.set()
         if self._scheduler.running:
-            # Waiting in there would hold a lock that a job needs when it asks for a retry.
+            # Waiting inside would hold a lock that a job needs to ask for a retry.
             self._scheduler.shutdown(wait=False)
             for pool in self._pools.values():
                 pool.shutdown(wait=True)
 
     def put(self, name: str, period: float, run: Callable[[], None], pool: str = "") -> None:
-        """Run `run` every `period` real seconds, at once for the first time. Replaces the job of that name.
+        """Run `run` at once and every `period` real seconds. Replaces the job of that name.
 
-        `pool`: such as the source's name: what waits there for a stuck database delays no other pool.
+        `pool`: such as the source's name, so that a stuck database delays no other pool.
         """
         self._telemetry.count("rankmon_skipped_runs", name, "still_running", by=0)
         executor = f"source:{pool}"
@@ -150,25 +150,25 @@ class JobScheduler:
             self._scheduler.remove_job(_id(name))
 
     def retry_in(self, name: str, seconds: float) -> None:
-        """Move the next run to so many seconds from now; then it goes on as before."""
+        """Move the next run to `seconds` from now; the usual times follow."""
         with suppress(JobLookupError):
             self._scheduler.modify_job(_id(name), next_run_time=datetime.now(UTC) + timedelta(seconds=seconds))
 
     def next_run_at(self, name: str) -> float | None:
-        """When it runs next, in seconds since 1970 of the real clock."""
+        """The next run, real seconds since 1970."""
         at = getattr(self._scheduler.get_job(_id(name)), "next_run_time", None)
         return at.timestamp() if at is not None else None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the scheduler's thread still fires; `running` alone stays true if that thread dies."""
+        """Whether the scheduler's thread still fires; `running` stays true if that thread dies."""
         return self._scheduler.running and time.monotonic() - self._beat < STALE
 
     def _heartbeat(self) -> None:
         self._beat = time.monotonic()
 
     def _watch_the_clock(self) -> None:
-        """Move planned runs along when the clock is set back; else nothing would run until it has caught up."""
+        """Moves planned runs when the clock is set back; they would otherwise wait until it has caught up."""
         ahead = time.time() - time.monotonic()
         while not self._ended.wait(HEARTBEAT):
             before, ahead = ahead, time.time() - time.monotonic()
@@ -182,7 +182,7 @@ class JobScheduler:
             self._bring_near()
 
     def _bring_near(self) -> None:
-        """Run now what is planned too far ahead: a clock went forward and back between two looks."""
+        """Runs now what is planned too far ahead: the clock jumped forward and back between two checks."""
         now = datetime.now(UTC)
         for job in self._scheduler.get_jobs():
             if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
@@ -194,7 +194,7 @@ class JobScheduler:
         if not name:
             return
         self._telemetry.count("rankmon_skipped_runs", name, "still_running")
-        # Once until a run has ended, and not too often, or a stuck monitor would fill the log.
+        # Warn once per run and not too often, or a stuck monitor would fill the log.
         now = time.monotonic()
         if name not in self._warned and now - self._warned_at.get(name, -WARN_AGAIN) >= WARN_AGAIN:
             self._warned.add(name)
@@ -214,12 +214,11 @@ def _id(name: str) -> str:
 
 
 def _name(event: JobEvent) -> str:
-    """Of the monitor whose job it is; empty for the heartbeat."""
     kind, _, name = event.job_id.partition(":")
     return str(name) if kind == "monitor" else ""
 
 
 def _quieten() -> None:
-    """Keep APScheduler from logging what the listeners above log."""
+    """Keeps APScheduler from logging what the listeners log."""
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
     logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)

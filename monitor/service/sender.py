@@ -1,6 +1,6 @@
-"""Sends the outbox to its receivers, in a thread each, so that a receiver that hangs or is away delays no other.
+"""Sends the outbox, one thread per receiver, so that a hanging receiver delays no other.
 
-What was written into the outbox is sent at least once, and always under the same key.
+Delivery is at least once, always under the same key.
 """
 
 from __future__ import annotations
@@ -27,35 +27,37 @@ from monitor.store.outbox import ENDS, TELLING, Waiting
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0
-"""Seconds between two looks into the outbox, for what another process put there."""
+"""Seconds between checks of the outbox for what other processes put there."""
 
 FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
 LONGEST_WISH = 3600.0
-"""Seconds that a receiver may ask to be left alone for; a longer wish is taken for a mistake and ignored."""
+"""Longest Retry-After honoured, seconds; a longer one is taken for a mistake and ignored."""
 
 KEEP = 30 * 86_400
 """Seconds that sent notifications stay in the store."""
 
 CLEAN_EVERY = 3600.0
 ORPHANED = 600.0
-"""Seconds without an attempt after which what waits for a receiver that is not configured here is nobody's: until
-then another daemon may have that receiver."""
+"""Seconds without an attempt after which the queue of a receiver not configured here is orphaned; before, another
+daemon may have that receiver.
+"""
 
 STUCK = 600.0
 """Seconds of waiting after which a receiver counts as stuck; Prometheus' rule fires later."""
 
 NEVER_GIVEN_UP = ENDS
-"""Kinds sent for as long as somebody has the receiver; without one they wait for `KEEP`."""
+"""Kinds retried for as long as somebody has the receiver; without one they wait for `KEEP`."""
 
 ENDS_AGAIN = 3600.0
-"""Seconds for which an end is repeated with reminders: a process that stood still may tell of what is over."""
+"""Seconds for which an end is repeated with reminders: a process that was paused may still send an alert that is over.
+"""
 
 LEAST_ATTEMPTS = 10
-"""Failed attempts before anything is given up: age alone says nothing after a clock's jump or a night switched off."""
+"""Failed attempts before giving up: age alone says nothing after a clock jump or a night switched off."""
 
 
 class Sender:
-    """Delivers what is in the outbox, until stopped."""
+    """Delivers the outbox until stopped."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Sender:
         clock: Callable[[], float] = time.time,
         clean: Callable[[], object] | None = None,
     ) -> None:
-        """`clock`: real seconds since 1970. `clean`: called whenever the outbox is cleaned."""
+        """`clock`: real seconds since 1970. `clean`: called with each cleaning of the outbox."""
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
@@ -77,7 +79,7 @@ class Sender:
         self.receivers: Sequence[Receiver] = ()
 
     def use(self, receivers: Sequence[Receiver]) -> None:
-        """Send to these from now on, and to no others."""
+        """Send to these receivers only, from now on."""
         with self._lock:
             self.receivers = tuple(receivers)
             for receiver in receivers:
@@ -87,14 +89,14 @@ class Sender:
                 self._employ()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         with self._lock:
             self._tidying = PeriodicTask("notifications", self.tidy, lambda: LOOK_EVERY, logging.WARNING)
             self._tidying.start()
             self._employ()
 
     def stop(self) -> None:
-        """End; what is under way is sent again next time unless its receiver answers within two seconds."""
+        """Stop; a delivery in progress is repeated next time unless its receiver answers within two seconds."""
         with self._lock:
             tasks = [worker.task for worker in self._workers.values()]
             tasks += [self._tidying] if self._tidying is not None else []
@@ -105,7 +107,7 @@ class Sender:
             task.join(max(0.0, until - time.monotonic()))
 
     def settle(self, seconds: float) -> bool:
-        """Wait until nothing waits any more, so many seconds at most; whether that came."""
+        """Whether the outbox empties within `seconds`; waits for it."""
         until = time.monotonic() + seconds
         self.wake()
         while (waiting := self._store.outbox.queues()) and time.monotonic() < until:
@@ -113,12 +115,9 @@ class Sender:
         return not waiting
 
     def deliver(self, seconds: float, is_over: Callable[[], bool]) -> int:
-        """Without `start`: send what is due or will be, for so many seconds at most, or until `is_over`.
+        """How many still wait after sending for `seconds` at most or until `is_over`; replaces `start`.
 
-        Who is to be reminded is, and the outbox is tidied up: a process that runs every hour is all there may be.
-
-        Returns:
-            How many wait then.
+        Also sends reminders and tidies the outbox: an hourly process may be all there is.
 
         Raises:
             StoreError: out of reach.
@@ -137,7 +136,7 @@ class Sender:
         return sum(number for target, (number, _) in self._store.outbox.queues().items() if target in targets)
 
     def wake(self) -> None:
-        """Look into the outbox now."""
+        """Check the outbox now."""
         with self._lock:
             for worker in self._workers.values():
                 worker.task.wake()
@@ -150,7 +149,7 @@ class Sender:
             self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock, is_single)
 
     def tidy(self) -> None:
-        """Count the queues, clean the outbox, and pass on what waits for receivers that were replaced.
+        """Count the queues, clean the outbox, and pass on what waits for replaced receivers.
 
         Raises:
             StoreError: out of reach.
@@ -166,7 +165,7 @@ class Sender:
             self._cleaned_at = time.monotonic()
 
     def _introduce(self, receivers: Sequence[Receiver]) -> None:
-        """Have new receivers of a channel told of what goes on, and all of what another daemon gave up for them."""
+        """Tells a channel's new receivers what is open, and queues what another daemon gave up for them."""
         if receivers is not self._met:
             for receiver in receivers:
                 self._store.outbox.introduce(receiver.target, receiver.channel, self._clock())
@@ -177,7 +176,7 @@ class Sender:
                 self.wake()
 
     def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
-        """What waits for a receiver that is gone goes to its channel's others; without any it is given up."""
+        """Moves a removed receiver's queue to its channel's others; without any it is given up."""
         now = self._clock()
         for target, newest_at in self._store.outbox.strangers([r.target for r in receivers]).items():
             channel = target.split(" ")[0]
@@ -204,8 +203,6 @@ class Sender:
 
 
 class _Worker:
-    """The thread of one receiver."""
-
     def __init__(
         self,
         receiver: Receiver,
@@ -214,7 +211,7 @@ class _Worker:
         clock: Callable[[], float],
         is_single: bool = False,
     ) -> None:
-        """`is_single`: it works for a single run, which reminds at once of what it is time to remind of."""
+        """`is_single`: a single run, which sends due reminders at once."""
         self.receiver = receiver
         self._store = store
         self._telemetry = telemetry
@@ -228,7 +225,7 @@ class _Worker:
         self.task.start()
 
     def rest(self) -> float | None:
-        """Seconds until there is something to do, as far as is known; None: there is nothing. Raises StoreError."""
+        """Seconds until the next known work; None if there is none. Raises StoreError."""
         now = self._clock()
         next_at = self._store.outbox.next_at(now, self.receiver.target)
         if self._must_remind():
@@ -236,14 +233,14 @@ class _Worker:
         return None if next_at is None else max(next_at - now, self._quiet_until - time.monotonic(), 0.0)
 
     def _work(self) -> bool:
-        """Send what is due; whether something was delivered, so that more may be due at once."""
+        """Sends what is due; True if something was delivered, as more may then be due."""
         if self._is_to_be_quiet or not (self._due() or self._must_remind()):
             return False
         try:
             with self._store.hold(f"notifications to {self.receiver.target}") as self._lease:
-                # What was due before may be sent by now, by the process that held the lease.
+                # The process that held the lease before may have sent what was due.
                 delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
-                # An alert of an incident's successor looks the same; the end of the former was not its own.
+                # A successor's alert looks the same; the former's end does not end it.
                 if self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}:
                     self._remind()
                 elif self._must_remind():
@@ -256,7 +253,6 @@ class _Worker:
 
     @property
     def _is_to_be_quiet(self) -> bool:
-        """Whether the receiver asked to be left alone for longer."""
         return time.monotonic() < self._quiet_until
 
     @property
@@ -267,7 +263,7 @@ class _Worker:
         return self._store.outbox.due(self._clock(), [self.receiver.target])
 
     def _deliver(self, waiting: Waiting) -> bool:
-        """Send one, and note that it was sent. It is not sent again only because that could not be noted."""
+        """Sends one and records it. If only the recording fails, it is not sent again."""
         receiver = self.receiver
         if waiting.id not in self._unmarked:
             try:
@@ -280,24 +276,24 @@ class _Worker:
                 return False
             except (StoreError, LeaseLost):
                 raise
-            except Exception as error:  # what one of them is broken by holds up no other
+            except Exception as error:  # one broken notification holds up no other
                 log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
                 self._put_off(waiting, f"a fault in rankmon itself ({type(error).__name__})")
                 return False
             self._unmarked.add(waiting.id)
             self._telemetry.count(_counter("sent"), receiver.channel)
-            if receiver.target != "log":  # which has said more itself
+            if receiver.target != "log":  # the log has said more itself
                 log.info("%s: delivered; %s", _named(waiting), waiting.notification.title)
         self._store.outbox.sent(waiting.id, self._clock())
         self._unmarked.discard(waiting.id)
         return True
 
     def _post(self, notification: Notification, former: Collection[Severity] = ()) -> None:
-        """Send one while the lease is held. Whoever stood still in between takes back what is over by now.
+        """Sends one while holding the lease; after a pause in between, takes back what is over by now.
 
         Raises:
-            Undelivered: it was not taken.
-            LeaseLost: nothing was sent, for another process sends to this receiver now.
+            Undelivered: it was not accepted.
+            LeaseLost: nothing was sent; another process serves this receiver.
         """
         if self._lease is not None:
             self._store.leases.check(self._lease)
@@ -307,7 +303,7 @@ class _Worker:
                 self.receiver.send(end, self._clock(), self._former(end.kind, end.incident))
 
     def _former(self, kind: str, incident: str) -> Collection[Severity]:
-        """Under what severities the receiver knows what has changed or is over."""
+        """Severities under which the receiver knows what has changed or is over."""
         if kind == "updated" or kind in NEVER_GIVEN_UP:
             return self._store.outbox.severities(self.receiver.target, incident)
         return ()
@@ -315,7 +311,7 @@ class _Worker:
     def _put_off(self, waiting: Waiting, said: str) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)
         if self.task.is_stopped:
-            return  # whoever comes next, perhaps with another address, tries at once
+            return  # the next process, perhaps with another address, tries at once
         now, attempts = self._clock(), waiting.attempts + 1
         is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
         if is_old and waiting.kind not in NEVER_GIVEN_UP and self._give_up(waiting, now, said):
@@ -326,7 +322,7 @@ class _Worker:
         log.warning("%s: %s; next try in %.0f s", _named(waiting), said, wait)
 
     def _give_up(self, waiting: Waiting, now: float, said: str) -> bool:
-        """Whether nothing is left to be said by it: its incident is over, or a newer one says as much."""
+        """Whether it is moot: its incident is over, or a newer notification says as much."""
         attempts = waiting.attempts + 1
         if self._store.outbox.is_outdated(waiting):
             self._store.outbox.drop(waiting.id, now, said)
@@ -348,10 +344,9 @@ class _Worker:
         return self._reminded is None or time.monotonic() - self._reminded >= every
 
     def _remind(self, sent_by: float | None = None) -> None:
-        """Say again what goes on, to a receiver that would forget it. No harm is done if one is lost.
+        """Repeats what is open to a receiver that would forget it; a lost reminder does no harm.
 
-        Args:
-            sent_by: what it was sent later than that, real seconds since 1970, is left out.
+        Skips what was sent after `sent_by`, real seconds since 1970.
         """
         try:
             until = self._clock() - (self.receiver.repeat or 0.0)
@@ -365,9 +360,9 @@ class _Worker:
             if self.task.is_stopped:
                 return
             if notification.kind in TELLING and not self._store.outbox.is_open(notification.incident):
-                continue  # by now
+                continue  # over by now
             try:
-                # The end of its former severity was told once, and may have had a successor since.
+                # The end of the former severity was sent once, and may have had a successor since.
                 self._post(replace(notification, former_severity=None))
             except Undelivered as error:
                 self._telemetry.count(_counter("failures"), self.receiver.channel)
@@ -376,10 +371,9 @@ class _Worker:
 
 
 def pause(attempts: int, chance: float) -> float:
-    """Seconds until the next attempt after `attempts` failed ones and this: twice as long each time, give or take 20 %.
+    """Seconds until the next attempt after `attempts` failed ones: doubles each time, give or take 20 %.
 
-    Args:
-        chance: in [0, 1), so that many that failed at once do not come back at once.
+    `chance` in [0, 1) keeps those that failed together from coming back together.
 
     >>> [pause(n, 0.5) for n in (0, 1, 2, 10, 10_000)]
     [5.0, 10.0, 20.0, 300.0, 300.0]

@@ -1,6 +1,6 @@
-"""Releases the places of slices on an owner's word: nobody else can tell junk from what has its season.
+"""Releases slices' places when an owner asks: only an owner can tell junk from seasonal values.
 
-Whoever takes a place was `other` before, and `other` shrinks; if that happened by itself, it would look like a fall.
+A value that takes a place leaves `other`, which shrinks; unasked, that would look like a fall.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LEAST_SPAN = 28 * DAY
 
 @dataclass(frozen=True)
 class SliceUsage:
-    """A value that has a place: its requests in the span that counts, the start of the last UTC day with one, seconds.
+    """A value with a place: requests in the counted span, start of the last UTC day with one, seconds.
 
-    `kept_by`: what of the alert rules or verdicts is open on it; empty if nothing is.
+    `kept_by`: the open alert or verdict on it; empty if none.
     """
 
     value: str
@@ -36,7 +36,7 @@ class SliceUsage:
 
 @dataclass(frozen=True)
 class DimensionUsage:
-    """The places of a dimension, who has them, and the requests of all and of `other` on so many UTC days."""
+    """The places of a dimension, their values, and the requests of all and of `other` over so many UTC days."""
 
     name: str
     places: int
@@ -48,7 +48,7 @@ class DimensionUsage:
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Values of a dimension that are to release their places; `silent`: all that had no request."""
+    """Values of a dimension to release; `silent`: all without requests."""
 
     dimension: str
     values: tuple[str, ...] = ()
@@ -57,12 +57,12 @@ class ReleaseRequest:
 
 
 def span_of(monitor: Monitor) -> int:
-    """Seconds without a request after which a value is gone: no window of any length still holds one."""
+    """Seconds without a request after which no window of any length still holds the value."""
     return max(LEAST_SPAN, *monitor.windows)
 
 
 def dimensions(monitor: Monitor, store: Store) -> list[DimensionUsage]:
-    """The places of each dimension, the busiest values first. Raises StoreError."""
+    """The places of each dimension, busiest values first. Raises StoreError."""
     usage, present = store.usage(monitor.name, span_of(monitor)), store.places(monitor.name).present
     standing = ((name, kept.condition.state) for name, kept in store.alerts.state(monitor.name).conditions.items())
     stuck = {(of, value): f"is {state} by {rule}" for (rule, of, value), state in standing if state != "ok"}
@@ -93,11 +93,11 @@ def _dimension(
 
 
 def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run: bool) -> list[str]:
-    """Release places as of the end of what is stored; what was done, in lines.
+    """Lines on what was released, as of the end of what is stored.
 
     Raises:
-        InputError: no such dimension or value, or a named one is still in use.
-        LeaseLost: another process writes the monitor now.
+        InputError: no such dimension or value, or a named one is in use.
+        LeaseLost: another process writes the monitor.
     """
     if not (wish.values or wish.silent):
         raise InputError("name the values, or add --silent for all that had no request")
@@ -114,7 +114,6 @@ def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run
 
 
 def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) -> tuple[list[SliceUsage], list[str]]:
-    """Who releases its place, and lines on those that keep theirs."""
     span, held = span_of(monitor), {h.value: h for h in dimension.held}
     lasting = format_duration(span)
     if not wish.force and dimension.days * DAY < span // 2:

@@ -1,4 +1,4 @@
-"""The slices' newest windows against what they were before, and new ones against the others."""
+"""Compares the slices' newest windows with the past, and new slices with the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Monitor
 
 FEWEST_BEFORE = 30
-"""Requests: a slice that had fewer before is compared with nothing."""
+"""Requests: slices with fewer before are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSlice:
-    """A slice's newest final window and what it is compared with, in the measure's unit; `share` of the requests.
+    """A slice's newest final window and its reference, in the measure's unit; `share` of the requests.
 
-    Of a new slice: `since` is the start of its first bucket, seconds; `others` is the rest of its dimension in this
-    window.
+    New slices: `since` is the start of the first bucket, seconds; `others` the rest of the dimension in this window.
     """
 
     key: SliceKey
@@ -39,23 +38,23 @@ class ComparedSlice:
 
     @property
     def change(self) -> float | None:
-        """Relative; None where there is nothing to compare with."""
+        """Relative change; None without a reference."""
         return self.value / self.before - 1 if self.before else None
 
     @property
     def effect(self) -> float:
-        """What the slice adds to the change of overall, in the measure's unit: its own change by its share."""
+        """The slice's contribution to the change of overall, in the measure's unit: its own change times its share."""
         return 0.0 if self.before is None else (self.value - self.before) * self.share
 
     @property
     def against_others(self) -> float | None:
-        """Of a new slice, how far it is from the others, relative; None where there are none."""
+        """A new slice's relative difference from the others; None where there are none."""
         return self.value / self.others - 1 if self.others else None
 
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """The slices of a newest final window by what they cost overall, and what they are compared with, in words."""
+    """The slices of a final window by contribution, and their reference in words."""
 
     slices: tuple[ComparedSlice, ...] = ()
     against: str = ""
@@ -70,12 +69,12 @@ def compare(
     end: int,
     fell_at: int | None = None,
 ) -> SliceComparison:
-    """How the slices stand at `end`: against the baseline of the rule that judges the same, else the week before.
+    """The slices at `end` against the baseline of the rule that judges the same, else the week before.
 
-    Where `lookback` does not reach back as far, against the window before.
+    If `lookback` is too short for that, against the window before.
 
     Args:
-        fell_at: when the open incident began, seconds; what came since is nothing to compare with.
+        fell_at: start of the open incident, seconds; later windows are no reference.
     """
     view = View(history, traffic, monitor.bucket, monitor.min_completeness)
     keys = [key for key in history.slices if key != OVERALL]
@@ -103,13 +102,13 @@ def compare(
 def _as_new(
     one: ComparedSlice, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int
 ) -> ComparedSlice:
-    """A slice as new if its requests began with the fall, or recently with too few before; else as it is.
+    """The slice as new if its requests began with the fall, or recently with too few before.
 
-    Its own first hours belong to the fall. A dimension that was not read before has no new slices.
+    Its first hours belong to the fall. A dimension not read before has no new slices.
 
     Args:
-        sums: of the newest window, slice by slice.
-        with_it, lately: from when on it counts as begun with the fall, and as recent, seconds.
+        sums: of the newest window, by slice.
+        with_it, lately: from when on it began with the fall, or recently, seconds.
     """
     if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
         return one
@@ -123,7 +122,6 @@ def _as_new(
 
 
 def _old(history: History, until: int) -> set[SliceKey]:
-    """Slices with requests in the week before an instant, seconds, in one pass."""
     last = int(np.searchsorted(history.starts, until))
     first = int(np.searchsorted(history.starts, until - WEEK))
     busy = history.sums[first:last, :, b.REQUESTS] > 0
@@ -131,18 +129,16 @@ def _old(history: History, until: int) -> set[SliceKey]:
 
 
 def _was_there(history: History, key: SliceKey, until: int) -> bool:
-    """Whether a slice has requests in the buckets that start before then, seconds."""
     return bool(history.slice(key)[: int(np.searchsorted(history.starts, until)), b.REQUESTS].any())
 
 
 def _began(history: History, keys: Sequence[SliceKey]) -> int | None:
-    """Start of the first bucket in which any of some slices has requests, seconds; None if none has."""
     busy = np.flatnonzero(sum(history.slice(key)[:, b.REQUESTS] for key in keys) > 0)
     return int(history.starts[busy[0]]) if len(busy) else None
 
 
 def _cost(one: ComparedSlice, whole: float | None) -> float:
-    """A slice's effect; of a new one what it takes from the others, or from all before it."""
+    """A slice's effect; for a new one what it takes from the others, or from all before it."""
     against = one.others if one.others is not None else whole
     if one.since is None or against is None:
         return one.effect
@@ -151,15 +147,13 @@ def _cost(one: ComparedSlice, whole: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """The baseline of a rule for the window that ends at `end`, seconds."""
-
     rule: Rule
     end: int
     words: str
 
 
 def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_at: int | None) -> Iterator[_Reference]:
-    """The best first. Rules that look back too far are left out."""
+    """Best first; rules that look back too far are left out."""
     for rule in monitor.alerts:
         is_near = isinstance(rule.limit, Drop) and rule.limit.baseline.pinned is None and rule.reach <= REACH
         if is_near and (rule.measure, rule.window) == (measure, window):

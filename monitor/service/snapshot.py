@@ -1,4 +1,4 @@
-"""What is known right now, as one frozen value a monitor: what `/metrics`, the page and `status` show."""
+"""A monitor's current state as one frozen value, for `/metrics`, the page and `status`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from monitor.types import OTHER, OVERALL, Definition, Judgments, Monitor, format
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
 
 FOREVER = 1 << 62
-"""Seconds after which nothing is stored."""
+"""Seconds, later than anything stored."""
 
 MOST_INCIDENTS = 30
-"""Of a monitor that a snapshot holds."""
+"""Incidents per monitor in a snapshot."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The newest final windows of one measure and length, overall and by slice, and later ones that are provisional."""
+    """The newest final windows of one measure and length, overall and by slice, and later provisional ones."""
 
     measure: Measure
     definition: Definition
@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(frozen=True)
 class RuleReading:
-    """An alert rule's newest evaluation on one slice, and the state that it has come to."""
+    """A rule's newest evaluation on one slice, and its resulting state."""
 
     rule: Rule
     key: SliceKey
@@ -69,17 +69,16 @@ class MonitorSnapshot:
 
     Attributes:
         refused: reason -> rows refused in the longest window.
-        unmatched: its events that match no impression within the attribution; None where they are not counted.
-        future_rows, due_buckets: rows dated later than now, and buckets left for the next cycle; None before the first.
-        readings: of every alert rule and slice that it judges.
-        incidents: the newest ones, the open ones among them, newest first.
-        judged_until: end of the last window that was judged.
-        recommends_retraining: retraining was recommended for the open incident, and the reason still stands.
-        no_retraining_as: why it is not recommended now, though something that fires would have it.
+        unmatched: events that match no impression within the attribution; None where they are not counted.
+        future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the first.
+        incidents: newest first; always includes the open ones.
+        judged_until: end of the last judged window.
+        recommends_retraining: retraining was recommended for the open incident, and the reason still holds.
+        no_retraining_as: why it is not recommended although a firing rule asks for it.
         silenced_until: real seconds since 1970.
-        histories, verdict_history: the past to be drawn; only a daemon's snapshot has them.
-        refused_then: of incidents about refused rows, id -> reason -> rows refused while it lasted.
-        places: dimension -> how many of its values have a series of their own.
+        histories, verdict_history: for charts; only in a daemon's snapshot.
+        refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
+        places: dimension -> values with a series of their own.
     """
 
     monitor: Monitor
@@ -108,17 +107,17 @@ class MonitorSnapshot:
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def open_incident(self, matter: str) -> StoredIncident | None:
-        """The one on the `quality` or on the `data`."""
+        """The open incident on the `quality` or the `data`."""
         return self.incident if matter == "quality" else self.data_incident
 
     @property
     def open_incidents(self) -> tuple[StoredIncident, ...]:
-        """The one on the quality, and the one on the data."""
+        """The open incidents on quality and on data."""
         return tuple(s for s in (self.incident, self.data_incident) if s is not None)
 
     @property
     def full(self) -> list[FullDimension]:
-        """The dimensions that have no place left for values without a series."""
+        """Dimensions without a free place for new values."""
         longest = max(self.monitor.windows)
         points = next((s.final for s in self.series if s.length == longest), ())
         requests = {(p.dimension, p.slice): p.requests for p in points}
@@ -136,7 +135,7 @@ class MonitorSnapshot:
 
     @property
     def on_retraining(self) -> str:
-        """The recommendation to retrain, with what comes first; empty without one."""
+        """The retraining recommendation, with what to check first; empty without one."""
         if not self.recommends_retraining or self.incident is None:
             return ""
         return on_retraining(in_order(self.incident.findings, self.incident.incident.opened_at))
@@ -153,7 +152,7 @@ class MonitorSnapshot:
 
     @property
     def verdict_kind(self) -> str:
-        """The verdict that holds; what does not arrive now goes before the newest one. Empty if there is none."""
+        """The current verdict; data that do not arrive now go before the newest one. Empty if there is none."""
         firing = {name[0] for name, condition in self.verdict_conditions.items() if condition.state == "firing"}
         absent = next((kind for kind in shown_as_verdict() if kind in firing), "")
         return absent or ("" if self.verdict is None else self.verdict.kind)
@@ -164,8 +163,7 @@ def take_snapshot(
 ) -> MonitorSnapshot:
     """The newest windows of a monitor, as stored up to `now`, seconds. Raises StoreError.
 
-    Args:
-        future_rows, due: as the last cycle found them.
+    `future_rows`, `due`: as of the last cycle.
     """
     newest = store.newest_bucket(monitor.traffic)
     empty = MonitorSnapshot(monitor, now, tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown))
@@ -173,7 +171,7 @@ def take_snapshot(
         return renew(empty, store, now, future_rows, due)
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
     begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
-    # Measures that differ in their reading only are read from the same partials.
+    # Measures that differ in their reading only share partials.
     histories = {d: store.history(d, since, end) for d in monitor.definitions}
     traffic = histories[monitor.traffic]
     recent = traffic.between(begin, end).slice(OVERALL)
@@ -200,14 +198,13 @@ def _places(monitor: Monitor, store: Store) -> dict[str, int]:
 
 
 def _fell_at(open_: StoredIncident | None) -> int | None:
-    """When the fall of an open incident may have begun, at the earliest: at the start of a fallen window."""
+    """Earliest possible start of an open incident's fall: the start of a fallen window."""
     if open_ is None:
         return None
     return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
 
 
 def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleReading, ...]:
-    """What the alert rules see in the newest window that was judged."""
     if state.until is None:
         return ()
     past, found = StoredHours(monitor, store), []
@@ -223,7 +220,7 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleRe
 def renew(
     snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int | None = None, due: int | None = None
 ) -> MonitorSnapshot:
-    """The same windows, with the progress of now, and what people did about the incident. Raises StoreError."""
+    """The same windows with current progress, acknowledgements and silences. Raises StoreError."""
     name = snapshot.monitor.name
     state, real_now = store.alerts.state(name), time.time()
     incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
@@ -252,7 +249,7 @@ def renew(
 def _refused_then(
     monitor: Monitor, store: Store, incidents: Iterable[StoredIncident]
 ) -> Iterator[tuple[str, dict[str, int]]]:
-    """(id, reason -> rows) of the incidents that opened as too many rows of the rankings were refused."""
+    """(id, reason -> rows) of incidents about refused ranking rows."""
     for incident in (s.incident for s in incidents if any(f.verdict == "rows_refused" for f in s.findings)):
         until = FOREVER if incident.closed_at is None else incident.closed_at
         refused = store.refused(monitor.traffic, incident.began_at - step_of(monitor.bucket), until)
@@ -280,7 +277,7 @@ def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silence
 def current(
     monitor: Monitor, measure: Measure, history: History, traffic: History, length: int, fell_at: int | None = None
 ) -> Series:
-    """The newest final and the newest provisional window of one length; an open incident began at `fell_at`."""
+    """The newest final and provisional window of one length; `fell_at`: start of an open incident."""
     by_judgments = isinstance(monitor.recipe, Judgments)
 
     def at(end: int | None) -> tuple[Point, ...]:
@@ -297,20 +294,20 @@ def current(
 
 
 def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:
-    """The final points that may be shown as the measure's value: with data, and enough of the window read."""
+    """Final points fit to show: with data, and enough of the window read."""
     return tuple(p for p in series.final if p.value is not None and p.completeness >= least_completeness)
 
 
 def bad_for(stored: StoredIncident, until: int | None) -> int:
-    """Seconds that an incident has lasted, as far as judged; `until`: end of its monitor's last judged window."""
+    """Seconds an incident has lasted, as far as judged; `until`: end of its monitor's last judged window."""
     incident = stored.incident
-    # What does not arrive is known later than any window's end.
+    # Missing data are noticed later than any window's end.
     ends = [incident.closed_at or until or 0, *(f.end for f in stored.findings if incident.is_open)]
     return max(0, max(ends) - incident.began_at)
 
 
 class Board:
-    """The newest snapshot of each monitor. Readers get an immutable mapping; writers swap in a new one."""
+    """The newest snapshot per monitor. Readers get an immutable mapping; writers swap in a new one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -327,14 +324,14 @@ class Board:
             self._snapshots = MappingProxyType({**self._snapshots, snapshot.monitor.name: snapshot})
 
     def amend(self, name: str, change: Callable[[MonitorSnapshot], MonitorSnapshot]) -> None:
-        """Change a monitor's snapshot in its place, if it has one."""
+        """Change a monitor's snapshot in place, if it has one."""
         with self._lock:
             was = self._snapshots.get(name)
             if was is not None and (now := change(was)) is not was:
                 self._snapshots = MappingProxyType({**self._snapshots, name: now})
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Drop the monitors that are not named."""
+        """Drop all other monitors."""
         wanted = set(names)
         with self._lock:
             self._snapshots = MappingProxyType({n: s for n, s in self._snapshots.items() if n in wanted})

@@ -1,4 +1,4 @@
-"""What the daemon counts about itself. Kept in memory: counters of a process start at zero, as Prometheus expects."""
+"""The daemon's counters about itself, in memory: they start at zero with the process, as Prometheus expects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PER_MONITOR = {name for name, (_, labels) in COUNTERS.items() if labels[0] == "
 
 @dataclass(frozen=True)
 class QueueStatus:
-    """What waits for a channel: notifications, once for each receiver, since when, and receivers that accept nothing.
+    """A channel's queue: notifications times receivers, and receivers that accept nothing.
 
     `oldest_at` in real seconds since 1970.
     """
@@ -55,7 +55,7 @@ class QueueStatus:
 
 
 class Telemetry:
-    """Counters, stage durations and queues. Safe to use from several threads."""
+    """Counters, stage durations and queues. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,10 +63,10 @@ class Telemetry:
         self._stages: dict[Key, tuple[int, float]] = {}
         self._forgotten: set[str] = set()
         self.queues: Mapping[str, QueueStatus] = MappingProxyType({})
-        """Channel -> what waits for it, as of a few seconds ago. Replaced as a whole."""
+        """Channel -> queue, as of a few seconds ago. Replaced as a whole."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Add to a counter of `COUNTERS`. `by=0` makes it visible."""
+        """Add to a counter of `COUNTERS`; `by=0` makes it visible."""
         with self._lock:
             if name not in _PER_MONITOR or labels[0] not in self._forgotten:
                 self._counts[name, labels] += by
@@ -85,7 +85,7 @@ class Telemetry:
                     self._stages[monitor, stage] = (runs + 1, seconds + took)
 
     def forget(self, monitor: str) -> None:
-        """Drop what was counted for a removed monitor, and ignore what a run under way may still count."""
+        """Drop a removed monitor's counts, and ignore those of a run in progress."""
         with self._lock:
             self._forgotten.add(monitor)
             for key in [k for k in self._counts if k[0] in _PER_MONITOR and k[1][0] == monitor]:
@@ -104,6 +104,6 @@ class Telemetry:
             return dict(self._counts)
 
     def stages(self) -> dict[Key, tuple[int, float]]:
-        """(monitor, stage) -> (runs, seconds in all)."""
+        """(monitor, stage) -> (runs, total seconds)."""
         with self._lock:
             return dict(self._stages)
