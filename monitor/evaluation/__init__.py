@@ -1,4 +1,4 @@
-"""Evaluation: one fold over final hours, incidents from its events, and notifications from incidents."""
+"""Evaluation: one fold over final hours, incidents from its events, notifications from incidents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions on what does not arrive, or is misread: by what the source shows now, which no bucket will show again."""
+"""Conditions on missing arrivals and misread sources: by what the source has now, which no bucket will show again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from monitor.types import Drift, Monitor
 
 @dataclass(frozen=True)
 class ArrivalConditions:
-    """What does not arrive at `now`, seconds of the data's clock; without a look at the source all stays as it is.
+    """What is missing at `now`, seconds of the data's clock; if the source was not checked, everything stays as it is.
 
     Attributes:
-        arrived: the newest that the source shows; None if it was not looked at.
-        end: of the last window that is to be evaluated, seconds.
-        incident, findings: the open one on the data, with its newest evidence.
-        is_restated: the past is evaluated again, so what stands is to be an event again.
+        arrived: the newest the source has; None if it was not checked.
+        end: of the last window to evaluate, seconds.
+        incident, findings: the open incident on data, with its newest evidence.
+        is_restated: the past is evaluated again, so what stands must become an event again.
     """
 
     monitor: Monitor
@@ -44,7 +44,7 @@ class ArrivalConditions:
         return True
 
     def newest(self, checkpoint: Checkpoint) -> Beginning:
-        """Whatever else is evaluated again: what was seen at its time stands."""
+        """Always the newest checkpoint: observations of the source cannot be repeated."""
         return Beginning(checkpoint.until or 0, checkpoint.of(self.identity), checkpoint.verdicts)
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
@@ -76,7 +76,7 @@ class ArrivalConditions:
         return after, events
 
     def _standing(self, was: Condition | None) -> Condition | None:
-        """A condition that fires; one of a clock that ran ahead is undone with its incident when all is restated."""
+        """A firing condition; after a restatement, one from a clock that ran ahead is undone with its incident."""
         is_ahead = self.is_restated and self.incident is not None and self.incident.opened_at > self.now
         return None if was is None or was.state != "firing" or is_ahead else was
 
@@ -87,7 +87,7 @@ class ArrivalConditions:
         return Change(name, severity, False, "firing", "ok", since, at)
 
     def _place_again(self, name: ConditionName, was: Condition, events: EventBatch) -> None:
-        """That it fires, as it was recorded with the incident that is open: no bucket says so."""
+        """Replays that it fires, as recorded with the open incident: no bucket shows it."""
         assert self.incident is not None
         at = self.incident.opened_at
         change = self._change(name, at if was.since is None else was.since, at)
@@ -116,11 +116,11 @@ class ArrivalConditions:
         events.evidence[change] = replace(known, lacks=lacks)
 
     def _known(self, name: ConditionName) -> Evidence | None:
-        """What was last said of a condition that fires."""
+        """The last evidence of a firing condition."""
         return next((one for one in self.findings if one.rule == name[0]), None)
 
     def _arrivals(self, past: FinalHours, begin: Beginning) -> Arrivals:
-        """What the kinds look at. Raises Unknown if the source was not looked at."""
+        """Input of the kinds. Raises Unknown if the source was not checked."""
         if self.arrived is None:
             raise Unknown
         requests_since = lambda since: past.requests_since(int(since))  # noqa: E731
@@ -128,14 +128,14 @@ class ArrivalConditions:
 
 
 def _lacking(past: FinalHours, begin: Beginning) -> str:
-    """What is missing to a baseline, by the newest verdict; empty if nothing is."""
+    """What a baseline lacks, by the newest verdict; empty if nothing."""
     new = () if begin.verdicts is None else begin.verdicts.verdicts
     newest: Verdict | None = new[-1] if new else past.newest()
     return newest.lacks if newest is not None and newest.kind == "not_enough_data" else ""
 
 
 def _usual_events(begin: Beginning) -> float | None:
-    """EventBatch for each request, as remembered; None if nothing is."""
+    """Remembered events per request; None if unknown."""
     if begin.verdicts is None or begin.verdicts.checkpoint.state is None:
         return None
     usual = dict(zip(CROWD, begin.verdicts.checkpoint.state.levels.memory.crowd.tolist(), strict=True))

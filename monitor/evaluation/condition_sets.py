@@ -1,4 +1,4 @@
-"""Sets of conditions that the fold evaluates: those of an alert rule, and those that verdicts on final hours make."""
+"""The sets of conditions that the fold evaluates: an alert rule's, and those made by verdicts on final hours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Conditions = dict[ConditionName, Condition]
 
 @dataclass(frozen=True)
 class RuleConditions:
-    """Those of an alert rule: one of each slice that it judges."""
+    """The conditions of an alert rule, one per judged slice."""
 
     monitor: Monitor
     rule: Rule
@@ -74,7 +74,7 @@ class RuleConditions:
         after, changes, last = {name[1:]: c for name, c in begin.conditions.items()}, list[Change](), begin.since
         if until >= begin.since + self.monitor.bucket:
             view = past.view(rule, begin.since, until)
-            # A slice without traffic for longer than rules look back has its end still to come.
+            # A slice without traffic for longer than rules look back still has to close.
             firing = [slice_ for slice_, condition in after.items() if condition.state == "firing"]
             view = replace(view, history=view.history.including(firing))
             lived_until = begin.since if begin.lived_until is None else begin.lived_until
@@ -87,11 +87,11 @@ class RuleConditions:
             events.changes = [c if c is t else _as_of(rule, view, t, as_of[c.key]) for c, t in told.items()]
             self._describe(view, begin.since, after, events)
             events.unjudged = self._unjudged(view, after, last)
-        # A rule whose slices have had no traffic yet is known too: else it would be taken for a new one each time.
+        # Keep a rule whose slices had no traffic yet: else it would count as new each time.
         return {(rule.name, *slice_): c for slice_, c in (after or {OVERALL: Condition()}).items()}, events
 
     def _describe(self, view: View, since: int, after: Mapping[SliceKey, Condition], events: EventBatch) -> None:
-        """Evidence of events, and of what fires at the end: by the last window after `since` that says something."""
+        """Evidence of events, and of what fires at the end by the last conclusive window after `since`."""
         rule = self.rule
         for change in events.changes:
             if change.evaluation is not None and change.became != "withdrawn":
@@ -108,7 +108,7 @@ class RuleConditions:
     def _unjudged(
         self, view: View, after: Mapping[SliceKey, Condition], end: int
     ) -> dict[ConditionName, Unjudged | None]:
-        """Of what fires, why nothing can be said of the window that ends at `end`; None where something can."""
+        """Why each firing condition could not be judged for the window ending at `end`; None where it could."""
         rule, firing = self.rule, {slice_: c for slice_, c in after.items() if c.state == "firing"}
         found: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
         some = [slice_ for slice_, condition in firing.items() if condition.known != end]
@@ -119,13 +119,13 @@ class RuleConditions:
 
 
 def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Change:
-    """An event by the last window that says something, and not by the one in which it would have fired."""
+    """An event as of the last conclusive window instead of the one in which it would have fired."""
     return replace(change, evaluation=evaluate(rule, view, [change.key], condition.known or change.at)[0])
 
 
 @dataclass(frozen=True)
 class VerdictConditions:
-    """Those that verdicts make: `degraded` of all traffic and of slices, and each kind of broken data.
+    """The conditions made by verdicts: `degraded` for all traffic and slices, and each kind of broken data.
 
     Attributes:
         resets: of the baseline, oldest first.
@@ -144,7 +144,7 @@ class VerdictConditions:
 
     @property
     def settings(self) -> DriftSettings:
-        """How the monitor is judged."""
+        """The monitor's drift settings."""
         return DriftSettings(
             self.step,
             self.drift.false_alarm_budget,
@@ -155,7 +155,7 @@ class VerdictConditions:
 
     @property
     def step(self) -> int:
-        """Seconds."""
+        """Seconds of a step."""
         return step_of(self.monitor.bucket)
 
     @property
@@ -176,7 +176,7 @@ class VerdictConditions:
         return Beginning(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(known.checkpoint))
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
-        """What verdicts had come to where finer buckets end; nothing if that was by other settings."""
+        """The verdict checkpoint where finer buckets begin; empty if it was by other settings."""
         known, rolled_up = past.rolled_up
         if known is not None and known.identity == self.identity_until(known.until):
             known = replace(known, identity=self.identity)
@@ -188,11 +188,11 @@ class VerdictConditions:
         return Beginning(oldest.until, {}, VerdictUpdate(oldest, (), True, kept))
 
     def identity_until(self, until: int) -> str:
-        """Of all that decides what comes of steps that end by then: a later reset is none of it."""
+        """Identity of everything that affects steps ending by then; later resets do not."""
         return self._identity_with(r for r in self.resets if min(r.since, *r.ahead or ()) < until)
 
     def why_changed(self, identity: str) -> str:
-        """That the baseline was reset since; that something was changed, if that is not all."""
+        """Says whether the baseline was reset since, or also something else changed."""
         for reset in self.resets:
             if identity == self._identity_with(other for other in self.resets if other is not reset):
                 note = f": {reset.note}" if reset.note else ""
@@ -217,7 +217,7 @@ class VerdictConditions:
     def judge(
         self, past: FinalHours, begin: Beginning, until: int
     ) -> tuple[Conditions, dict[Change, ConditionEvent], VerdictUpdate]:
-        """The conditions at the last step that ended by `until`, their changes on the way, and the verdicts."""
+        """The conditions at the last step that ended by `until`, their changes, and the verdicts."""
         assert begin.verdicts is not None
         known, found = begin.verdicts.checkpoint, list[Verdict]()
         if (until := until - until % self.step) <= known.until:
@@ -233,7 +233,7 @@ class VerdictConditions:
 
     @property
     def _ahead(self) -> list[Span]:
-        """The times before resets that were not judged yet when these were said."""
+        """The times before resets that were not evaluated yet when the resets were made."""
         spans = [reset.ahead for reset in self.resets]
         return [span for span in spans if span is not None and span[0] < span[1]]
 
@@ -279,14 +279,14 @@ class VerdictConditions:
         )
 
     def _with_reasons(self, found: Degraded | DataEvidence, past: FinalHours) -> Degraded | DataEvidence:
-        """Of refused rows, with the reasons of its hours: at most the day before it, and its first window."""
+        """Adds reasons to refused rows: of at most the day before, and its first window."""
         if not isinstance(found, RowsRefused):
             return found
         return found.with_reasons(past.refused(max(found.since, found.end - DAY) - found.window, found.end))
 
 
 def _last_of(name: ConditionName, past: FinalHours, update: VerdictUpdate, until: Verdict) -> Verdict:
-    """The verdict that a condition's figures are of: of broken data, the last that found them so."""
+    """The verdict that a condition's figures come from; for broken data the last that found it."""
     kind = kind_of(name[0])
     if kind is None or not issubclass(kind, DataEvidence):
         return until

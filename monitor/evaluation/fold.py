@@ -1,11 +1,11 @@
 """One fold over final hours, from a checkpoint to the next, with the events on the way. It knows no store and no clock.
 
-Where evaluation begins is decided in one place, `begin`, for each set of conditions that is judged by one definition:
+`begin` decides where evaluation starts, for each set of conditions with one definition:
 
-- the past is as it was, and so is the definition: at the checkpoint (a run, a restart);
-- the definition is another one (a changed rule, a reset of the baseline): at the oldest checkpoint, but what happened
-  until now was lived through under the former definition. Of it only what still fires is an event, as of now;
-- the past is another one, or is only looked at (a restatement, a replay): all of it at the oldest checkpoint.
+- unchanged past and definition (a run, a restart): at the checkpoint;
+- changed definition (a changed rule, a baseline reset): at the oldest checkpoint; the time until now was lived through
+  under the former definition, so only what still fires becomes an event, as of now;
+- changed past (a restatement) or mere inspection (a replay): all of it at the oldest checkpoint.
 
 Rolling up buckets moves the oldest checkpoint by the same fold. Any split of the hours into runs gives the same events.
 """
@@ -33,11 +33,11 @@ GOES_ON = "its rule, or what that judges, was changed, and as it is now it fires
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What evaluation has come to.
+    """The state of an evaluation.
 
     Attributes:
-        until: end of the last window that was evaluated, seconds; None before the first.
-        verdicts: where the verdicts stand, which may lag behind `until` by a part of a step, and the newest of them.
+        until: end of the last evaluated window, seconds; None before the first.
+        verdicts: the verdict checkpoint, which may lag `until` by part of a step, and the newest verdicts.
     """
 
     until: int | None = None
@@ -55,13 +55,13 @@ class Checkpoint:
 
 @dataclass
 class EventBatch:
-    """What happened between two checkpoints.
+    """The events between two checkpoints.
 
     Attributes:
-        evidence: of events, and `newest` of what fires at the end.
-        unjudged: of rules that fire, why they say nothing of the last window; None where they do.
+        evidence: of events; `newest` is of what fires at the end.
+        unjudged: of firing rules, why the last window could not be judged; None where it could.
         reasons: of events that no window made.
-        verdicts: as they are known at the end; None if there are no new ones.
+        verdicts: as known at the end; None without new ones.
         lived: verdicts as they were at their time, oldest first.
     """
 
@@ -74,7 +74,7 @@ class EventBatch:
     lived: list[Verdict] = field(default_factory=list)
 
     def add(self, more: EventBatch) -> None:
-        """Take in what happened next."""
+        """Add what happened next."""
         self.changes += more.changes
         self.evidence |= more.evidence
         self.newest |= more.newest
@@ -85,7 +85,7 @@ class EventBatch:
 
 
 class FinalHours(Protocol):
-    """The stored hours that are evaluated, and what was found in them before."""
+    """The stored hours to evaluate, and what was found in them before."""
 
     @property
     def first(self) -> int | None:
@@ -93,27 +93,27 @@ class FinalHours(Protocol):
 
     @property
     def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
-        """(the oldest checkpoint of the verdicts, end of what was rolled up in seconds or 0)."""
+        """(oldest checkpoint of the verdicts, end of what was rolled up in seconds or 0)."""
 
     def windows(self, since: int, until: int) -> Iterator[range]:
-        """Ends of the windows in (since, until], some at a time."""
+        """Ends of the windows in (since, until], in batches."""
 
     def view(self, rule: Rule, since: int, until: int) -> View:
-        """What is needed to judge and describe the windows that end in (since, until]."""
+        """The data to judge and describe the windows that end in (since, until]."""
 
     def history(self, definition: Definition, since: int, until: int) -> History: ...
 
     def steps(self, since: int, until: int) -> Iterator[Hours]:
-        """The steps in [since, until) that verdicts are on, some at a time."""
+        """The steps in [since, until) for verdicts, in batches."""
 
     def refused(self, since: int, until: int) -> Mapping[str, int]:
-        """Reason -> rows that were refused, but for harmless reasons."""
+        """Reason -> refused rows, without harmless reasons."""
 
     def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
-        """The verdicts that were stored of steps that ended in (since, until]."""
+        """The stored verdicts on steps that ended in (since, until]."""
 
     def newest(self, kind: str | None = None) -> Verdict | None:
-        """The newest verdict that was stored, of a kind if one is given."""
+        """The newest stored verdict, of a kind if given."""
 
     def requests_since(self, label: int) -> int:
         """Requests in the buckets, final or not, that begin after the one of a label, seconds."""
@@ -125,9 +125,9 @@ class Beginning:
 
     Attributes:
         since: end of the last window that is not evaluated, seconds.
-        conditions, verdicts: as of then; `verdicts` has the newest that were found, too.
-        lived_until: until then another definition was lived through, seconds; None if not.
-        succeeds: whether something fired by that definition, which goes on or ends at once.
+        conditions, verdicts: as of then; `verdicts` also has the newest ones found.
+        lived_until: end of the time lived through under another definition, seconds; None without one.
+        succeeds: whether something fired by that definition, which continues or ends at once.
     """
 
     since: int
@@ -137,7 +137,7 @@ class Beginning:
     succeeds: bool = False
 
     def events(self, changes: Sequence[Change], following: int) -> dict[Change, Change]:
-        """Change -> the event that it is: of what another definition was lived through for, what still fires is.
+        """Change -> its event; for the time under another definition, only of what still fires.
 
         Args:
             following: end of the first window after `lived_until`, seconds.
@@ -151,26 +151,26 @@ class Beginning:
 
 
 class ConditionSet(Protocol):
-    """Conditions that are judged together, by one definition: those of a rule, or all that verdicts make."""
+    """Conditions judged by one definition: those of a rule, or all that verdicts make."""
 
     @property
     def identity(self) -> str:
-        """Of all that decides what they come to."""
+        """Identity of everything that affects the result."""
 
     def has(self, name: ConditionName) -> bool:
-        """Whether a condition is one of these, by whatever definition."""
+        """Whether a condition belongs to this set, under whatever definition."""
 
     def judges(self, name: ConditionName) -> bool:
-        """Whether its slice is one that is judged."""
+        """Whether a condition's slice is judged."""
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
-        """The newest checkpoint, if it is one of these conditions as they are defined now."""
+        """The newest checkpoint, if it has these conditions under the current definition."""
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
-        """The oldest checkpoint there is, up to `until`."""
+        """The oldest checkpoint, up to `until`."""
 
     def why_changed(self, identity: str) -> str:
-        """Why a condition of another identity went."""
+        """Why a condition of another identity was withdrawn."""
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int
@@ -188,8 +188,8 @@ def evaluate(
     """The checkpoint at `until`, seconds, and the events since the given one.
 
     Args:
-        conditions: what is judged where some resets of the baseline are known.
-        resets: (end of the last window that was evaluated without it, reset).
+        conditions: baseline resets -> the sets to judge.
+        resets: (end of the last window evaluated without it, reset).
     """
     events, moments = EventBatch(), {at for at, _ in resets if (checkpoint.until or 0) < at < until}
     for end in (*sorted(moments), until):
@@ -201,7 +201,7 @@ def evaluate(
 def _advance(
     checkpoint: Checkpoint, past: FinalHours, sets: Sequence[ConditionSet], until: int, events: EventBatch
 ) -> Checkpoint:
-    """The checkpoint at `until`; `events` takes in those until then."""
+    """The checkpoint at `until`; adds the events until then to `events`."""
     gone, after = _gone(checkpoint, sets, until), dict[ConditionName, StoredCondition]()
     evidence = {change: events.newest[change.name] for change in gone if change.name in events.newest}
     some = EventBatch(list(gone), evidence, reasons=gone)
@@ -217,7 +217,7 @@ def _advance(
 
 
 def begin(checkpoint: Checkpoint, past: FinalHours, one: ConditionSet, until: int) -> Beginning | None:
-    """Where some conditions are evaluated from; None if they come in with the next window."""
+    """Where a set is evaluated from; None if it joins with the next window."""
     if (newest := one.newest(checkpoint)) is not None:
         return newest
     if checkpoint.until is None:
@@ -225,13 +225,13 @@ def begin(checkpoint: Checkpoint, past: FinalHours, one: ConditionSet, until: in
     succeeds = any(one.has(name) for name in checkpoint.firing())
     if until == checkpoint.until and not succeeds:
         return None
-    # What fired at the oldest checkpoint and still does is to be an event as well, so none is known to fire there.
+    # What fired at the oldest checkpoint and still does is an event too, so start with nothing firing.
     oldest = replace(one.oldest(past, checkpoint.until), conditions={})
     return replace(oldest, lived_until=checkpoint.until, succeeds=succeeds)
 
 
 def _gone(checkpoint: Checkpoint, sets: Sequence[ConditionSet], until: int) -> dict[Change, str]:
-    """Of conditions that fire, but that are not judged like that any more: the event by which they go, and why."""
+    """Firing conditions that are no longer judged -> (their closing event, why)."""
     found, at = dict[Change, str](), until if checkpoint.until is None else checkpoint.until
     for name, kept in checkpoint.firing().items():
         owner = next((one for one in sets if one.has(name)), None)
@@ -244,7 +244,7 @@ def _gone(checkpoint: Checkpoint, sets: Sequence[ConditionSet], until: int) -> d
 
 
 def _join_what_goes_on(events: EventBatch) -> None:
-    """Of what was changed and fires as it is now at once: one event in place of an end and a beginning."""
+    """Merges an end and an immediate new beginning after a change of definition into one event."""
     begun = {(c.name, c.at): c for c in events.changes if c.became == "firing"}
     for ended in [change for change, why in events.reasons.items() if why == CHANGED]:
         if (again := begun.get((ended.name, ended.at))) is not None:

@@ -24,11 +24,11 @@ class IncidentUpdate:
     """The result of evaluation, before anybody is notified.
 
     Attributes:
-        incidents: those that were open, as they are now, and new ones.
-        placed: every event, with its incident.
-        removed: ids of incidents that were undone and of which nobody knows.
-        undone: ids of open incidents that others know of, but that better data have undone.
-        since: end of the time that cannot be evaluated again, seconds; what was recorded of it stays.
+        incidents: those that were open, in their new state, and new ones.
+        placed: every event with its incident.
+        removed: ids of undone incidents that nobody was notified of.
+        undone: ids of open, notified incidents that better data have undone.
+        since: end of the time that cannot be evaluated again, seconds; its records stay.
     """
 
     monitor: Monitor
@@ -43,11 +43,11 @@ class IncidentUpdate:
 
     @property
     def end(self) -> int:
-        """Of the last window that was evaluated, seconds."""
+        """End of the last evaluated window, seconds."""
         return self.checkpoint.until or 0
 
     def as_open(self, id_: str) -> StoredIncident | None:
-        """What was stored of an incident that was open; None if it was not."""
+        """An incident as stored while open; None if it was not open."""
         return _as_open(self.state, id_)
 
 
@@ -58,13 +58,13 @@ def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
 def gathered(
     monitor: Monitor, open_before: Mapping[Matter, Incident], events: EventBatch
 ) -> list[tuple[list[Incident], list[Placed]]]:
-    """(incidents, events with their incidents) of each matter."""
+    """(incidents, events with their incidents) per matter."""
     matters = by_matter(events.changes, monitor.alerts, open_before.values())
     return [gather(monitor.name, open_before.get(matter), some, matter) for matter, some in matters.items()]
 
 
 def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch) -> IncidentUpdate:
-    """From the open incidents on."""
+    """Incidents derived from the open ones on."""
     incidents, placed = list[StoredIncident](), list[Placed]()
     for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events):
         incidents += [described(monitor, state, incident, some, events) for incident in found]
@@ -81,13 +81,13 @@ def rederived(
     recorded: Mapping[str, StoredIncident],
     kept_until: tuple[int, int],
 ) -> IncidentUpdate:
-    """From the oldest checkpoint on. Incidents that somebody was notified of stay recorded, whatever is known now.
+    """Incidents derived from the oldest checkpoint on. Notified ones stay recorded, whatever is known now.
 
-    So do those of a time whose buckets are gone, and for as long after it as rules look back.
+    So do those of the time whose buckets are gone, and of as long after it as rules look back.
 
     Args:
-        open_before: the incidents that were open at the oldest checkpoint.
-        kept_until: (end of the time whose buckets are gone, end of that of which nothing can be said), seconds.
+        open_before: incidents that were open at the oldest checkpoint.
+        kept_until: (end of the time whose buckets are gone, end of the time that cannot be judged), seconds.
     """
     found, placed, end = list[Incident](), list[Placed](), checkpoint.until or 0
     for (some, events_of), current in zip(
@@ -112,7 +112,7 @@ def rederived(
 def opened_by(
     monitor: str, drift: Drift, conditions: Mapping[ConditionName, Condition], at: int, recorded: Iterable[Incident]
 ) -> dict[Matter, Incident]:
-    """The incidents that conditions of verdicts had open at a checkpoint, seconds, as they were there."""
+    """Incidents that verdict conditions had open at a checkpoint, seconds, as they were then."""
     found, recorded = dict[Matter, Incident](), list(recorded)
     for matter in MATTERS:
         firing = {
@@ -132,7 +132,7 @@ def opened_by(
 def _renamed(
     current: StoredIncident | None, found: list[Incident], placed: list[Placed]
 ) -> tuple[list[Incident], list[Placed]]:
-    """With the name of the open incident for the same trouble, if only it is now seen to have begun at another time."""
+    """With the open incident's id if the same trouble is now seen to have begun at another time."""
     if current is None or not found or not found[-1].is_open or current.incident.id in {i.id for i in found}:
         return found, placed
     last, was = found[-1], current.incident
@@ -142,7 +142,7 @@ def _renamed(
 
 
 def _with_history(incident: StoredIncident, stored: StoredIncident | None, gone_until: int) -> StoredIncident:
-    """With what people did about it; it began when it was recorded to, where the buckets of then are gone."""
+    """With what people did about it; keeps the recorded beginning where the buckets are gone."""
     if stored is None:
         return incident
     began_at, known = incident.incident.began_at, stored.incident.began_at
@@ -156,19 +156,16 @@ def closed(stored: StoredIncident, end: int) -> StoredIncident:
 
 
 def ended(stored: StoredIncident, end: int) -> list[Placed]:
-    """The changes by which all that fires in an incident goes with it."""
+    """The closing changes of everything that fires in an incident."""
     at, firing = max(end, stored.incident.opened_at), stored.incident.firing or {}
     changes = (Change(n, f.severity, f.retrain, "firing", "withdrawn", f.since, at) for n, f in firing.items())
     return [Placed(change, stored.incident.id) for change in changes]
 
 
-# ---- their evidence --------------------------------------------------------------------------------
-
-
 def described(
     monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: EventBatch
 ) -> StoredIncident:
-    """An incident with the newest evidence of what fires in it, or fired last."""
+    """An incident with the newest evidence of what fires in it, or last fired."""
     was = _as_open(state, incident.id)
     former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
@@ -198,10 +195,8 @@ def described(
 
 
 def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
-    """Where a condition fired that is over, if the value is still below that, for its baseline followed it down.
-
-    Only a trailing baseline does; of another one, the value when it fired may be that of another hour of the week.
-    """
+    """Where a resolved condition fired, if the value is still below that because its trailing baseline followed it
+    down."""
     rule, then = next((r for r in monitor.alerts if r.name == finding.rule), None), finding.before_when_fired
     if rule is None or then is None or not (isinstance(rule.limit, Drop) and rule.limit.baseline.trailing):
         return None
@@ -210,14 +205,14 @@ def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
 
 
 def _of_slices(was: Evidence | None, now: Evidence) -> Evidence:
-    """What is over, with the slices whose data had been broken."""
+    """Evidence of an end, with the slices whose data were broken."""
     return replace(now, slices=was.slices) if now.is_of_slices and not now.slices and was is not None else now
 
 
 def _with_origin(
     before: Mapping[ConditionName, Evidence], after: Mapping[ConditionName, Evidence]
 ) -> dict[ConditionName, Evidence]:
-    """The later findings; those of verdicts with where the fall came from, which is known from when it was found."""
+    """The later findings; those of verdicts keep the origin of the fall found at the start."""
     found = {**before, **after}
     for name in before.keys() & after.keys():
         was, now = before[name], after[name]

@@ -1,7 +1,7 @@
-"""Back-tests: what rankmon would have found in a stored past, and what plain thresholds would have.
+"""Back-tests: what rankmon, and plain thresholds, would have found in a stored past.
 
-It is judged by the daemon's own code, over the same final buckets and in the same order; nothing is stored, and nobody
-is reported. What lies before the span is judged too, for baselines rest on it, but not reported.
+The daemon's own code evaluates the same final buckets in the same order; nothing is stored or sent. The time before the
+span is evaluated too, because baselines rest on it, but not reported.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
 """Relative drops at which the plain thresholds fire."""
 TRIED_OVER = 90 * DAY
-"""Over which false alarms are counted, as `drift.false_alarm_budget` does."""
+"""Span over which false alarms are counted, as for `drift.false_alarm_budget`."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """A time [since, until] in seconds since 1970; `until` is None where it goes on after the span."""
+    """A time [since, until) in seconds since 1970; `until` is None if it continues after the span."""
 
     since: int
     until: int | None
     effect: float = 0.0
 
     def within(self, since: int, until: int) -> int:
-        """Seconds of it that lie in a span."""
+        """Seconds of it within a span."""
         return max(0, min(until if self.until is None else self.until, until) - max(self.since, since))
 
 
 @dataclass(frozen=True)
 class Method:
-    """What one way of judging would have come to.
+    """The result of one way of judging.
 
     Attributes:
-        incidents: the times at which it had an incident open, oldest first.
-        pages: how many of these began in the span.
-        open_seconds: of the span in which one was open.
-        could_judge: whether it could say anything in the span; if not, no page means nothing.
+        incidents: when it had an incident open, oldest first.
+        pages: number of incidents that began in the span.
+        open_seconds: part of the span with an open incident.
+        could_judge: if False, it could not judge anything in the span, and zero pages mean nothing.
     """
 
     name: str
@@ -72,15 +72,15 @@ class Method:
 
 @dataclass(frozen=True)
 class ReplayedIncident:
-    """One incident with what made it.
+    """One incident and its cause.
 
     Attributes:
-        by: verdicts and rules that fired in it, in that order.
+        by: verdicts and rules that fired in it, in order.
         why: the evidence by which it opened, in a sentence.
-        is_before: it was open when the span began, and is no page of it.
-        asks_at: when it would have asked to retrain, if not all was rising again then, seconds; None if it would not.
-        on_call_at: of broken data, when those on call for the model would have been notified too, for labels had stayed
-            away for a day, seconds; None if they would not.
+        is_before: it was open when the span began, so it is not a page of the span.
+        asks_at: when it would have asked to retrain, seconds; None if never. Ignores whether the level was recovering.
+        on_call_at: for broken data, when the model's on-call would also have been notified because labels were missing
+            for a day, seconds; None if never.
     """
 
     incident: Incident
@@ -93,11 +93,11 @@ class ReplayedIncident:
 
 @dataclass(frozen=True)
 class Replay:
-    """A past as rankmon would have lived through it; instants in seconds since 1970.
+    """A replayed past; instants in seconds since 1970.
 
     Attributes:
-        since, until: the span that is reported; windows and steps that end in (since, until].
-        first: start of the oldest bucket that was judged.
+        since, until: the reported span; windows and steps that end in (since, until].
+        first: start of the oldest evaluated bucket.
         methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
         verdicts: of the span; empty for a monitor without `drift`.
         step: seconds of a verdict's step.
@@ -116,12 +116,12 @@ class Replay:
     mix: tuple[Period, ...]
 
     def of(self, matter: Matter) -> list[ReplayedIncident]:
-        """The incidents that opened within the span and are about the model's quality, or about its data."""
+        """The incidents that opened within the span and concern the model's quality, or its data."""
         return [f for f in self.incidents if f.incident.matter == matter and not f.is_before]
 
     @property
     def told_on_call(self) -> list[ReplayedIncident]:
-        """The incidents about the data of which those on call for the model would have been told within the span."""
+        """The incidents on data that the model's on-call would have been notified of within the span."""
         return [f for f in self.incidents if f.on_call_at is not None and f.on_call_at > self.since]
 
     @property
@@ -131,18 +131,18 @@ class Replay:
 
     @property
     def masked(self) -> tuple[Period, ...]:
-        """Times in which the data were bad."""
+        """Times with bad data."""
         return _runs(self.verdicts, self.step, [v.is_data for v in self.verdicts])
 
 
 def replay(monitor: Monitor, store: Store, since: int | None = None, until: int | None = None) -> Replay:
-    """Judge what is stored of a monitor as if it were live.
+    """Evaluate a monitor's stored past as if it were live.
 
     Args:
-        since, until: seconds since 1970; all that is stored without them, and at most that.
+        since, until: seconds since 1970, clipped to what is stored; by default all of it.
 
     Raises:
-        InputError: there is nothing to judge, or nothing to judge it by.
+        InputError: nothing to evaluate, or nothing to evaluate it by.
         StoreError: the store is out of reach.
     """
     if not (monitor.drift or monitor.alerts):
@@ -170,18 +170,14 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
 
 
 def _first_request(monitor: Monitor, store: Store, since: int, until: int) -> int:
-    """Start of the first stored bucket with a request: what was read before there was any is no past."""
+    """Start of the first stored bucket with a request; empty buckets before it are not a past."""
     crowd = store.history(monitor.traffic, since, until, overall_only=True)
     busy = crowd.starts[crowd.slice(OVERALL)[:, REQUESTS] > 0]
     return int(busy[0]) if len(busy) else since
 
 
 def check_stored(monitor: Monitor, store: Store) -> None:
-    """See that there is something stored of all that is to be judged, by this configuration's definitions.
-
-    Raises:
-        InputError: a definition has no partials; the text names the command that makes them.
-    """
+    """Raises InputError, naming the command to run, if a configured definition has no stored partials."""
     wanted = [monitor.traffic, *(monitor.judged_definition(rule) for rule in monitor.alerts)]
     wanted += [monitor.definition(monitor.drift.measure)] if monitor.drift is not None else []
     lacking = [d.kernel for d in dict.fromkeys(wanted) if store.oldest_bucket(d) is None]
@@ -204,12 +200,11 @@ def _nothing(monitor: Monitor, store: Store, first: int, asked: tuple[int, int |
 
 
 def _measure(monitor: Monitor) -> Measure:
-    """The reading that is drawn and that plain thresholds are on."""
     return judged(monitor.measures[0] if monitor.drift is None else monitor.drift.measure)
 
 
 def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[ReplayedIncident]:
-    """Those that were open in the span or opened in it."""
+    """Incidents that were open in the span or opened in it."""
     asked = _asked(monitor, found)
     for stored in found.incidents:
         incident = stored.incident
@@ -224,7 +219,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Repla
 
 
 def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
-    """Incident -> when it would have asked to retrain: it has lasted, the data are sound, the last request is old."""
+    """Incident -> when it would have asked to retrain: it lasted, the data are sound, the last request is old."""
     incidents = [stored.incident for stored in found.incidents]
     broken = [
         (i.opened_at, found.until + 1 if i.closed_at is None else i.closed_at) for i in incidents if i.matter == "data"
@@ -244,14 +239,14 @@ def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
 
 
 def _is_held_back(incident: Incident, found: Hindsight) -> bool:
-    """Whether something changed with what fired that may be all there is to it."""
+    """Whether a concurrent change may explain all that fired."""
     fired = (p.change for p in found.placed if p.incident == incident.id and p.change.became == "firing")
     known = (found.evidence[change] for change in fired if change in found.evidence)
     return any(isinstance(one, QualityEvidence) and one.concurrent for one in known)
 
 
 def _asking(incident: Incident, found: Hindsight) -> Iterator[tuple[int, int, list[int]]]:
-    """(since, until, since when each condition that asks for retraining has been fallen), as long as any fires."""
+    """(since, until, when each condition that asks for retraining fell), while any fires."""
     changes = sorted((p.change for p in found.placed if p.incident == incident.id and p.change.retrain), key=_at)
     end, fallen = incident.closed_at or found.until + 1, dict[ConditionName, int]()
     for i, change in enumerate(changes):
@@ -268,7 +263,7 @@ def _at(change: Change) -> int:
 
 
 def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tuple[Period, ...]:
-    """The stretches of steps on which something holds, with the largest effect of the mix in each."""
+    """The runs of steps on which `holds` is true, with the largest effect of the mix in each."""
     found = []
     for is_so, some in groupby(zip(verdicts, holds, strict=True), key=lambda pair: pair[1]):
         if is_so:
@@ -276,9 +271,6 @@ def _runs(verdicts: Sequence[Verdict], step: int, holds: Sequence[bool]) -> tupl
             effect = max((v.mix_effect for v in run), key=abs)
             found.append(Period(run[0].end - step, None if run[-1] is verdicts[-1] else run[-1].end, effect))
     return tuple(found)
-
-
-# ---- ways of judging -------------------------------------------------------------------------------------------------
 
 
 def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, int], first: int) -> Iterator[Method]:
@@ -322,7 +314,7 @@ def _says(rule: Rule) -> str:
 
 
 def _plain(monitor: Monitor, span: tuple[int, int], first: int) -> Iterator[tuple[Rule, str, int]]:
-    """(rule, what it says, seconds from which on it is judged) of thresholds as one would set them by hand."""
+    """(rule, its description, seconds from which it is judged) of thresholds as one would set them by hand."""
     since, until = span
     width = monitor.bucket
     window, week = -(-DAY // width) * width, -(-WEEK // width) * width
@@ -346,7 +338,7 @@ def _rule(monitor: Monitor, name: str, window: int, limit: Drop) -> Rule:
 
 
 def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]) -> tuple[list[Change], bool]:
-    """(changes of a rule that begins to be judged with the span, whether it could be judged in it)."""
+    """(changes of a rule evaluated from the start of the span, whether it could be judged in it)."""
     since, until = span
     assert isinstance(rule.limit, Drop)
     pinned = rule.limit.baseline.pinned
@@ -358,17 +350,14 @@ def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]
     return changes, any(condition.known is not None for condition in conditions.values())
 
 
-# ---- rules by themselves ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RuleTrial:
-    """What one alert rule would have come to on what is stored, and how sure its windows are.
+    """One alert rule tried on the stored past, and how certain its windows are.
 
     Attributes:
         since, until: windows that end in (since, until], seconds since 1970.
-        method: its incidents, if it were the only rule.
-        fired: series -> how often it fired there.
+        method: its incidents as if it were the only rule.
+        fired: series -> number of times it fired.
         margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit.
     """
 
@@ -381,12 +370,12 @@ class RuleTrial:
 
     @property
     def unsure(self) -> list[SliceKey]:
-        """The series whose interval is wider than the drop at which the rule fires: there it fires by chance too."""
+        """The series whose interval is wider than the rule's drop, so it also fires by chance."""
         return [key for key, (drop, half) in self.margins.items() if half > drop]
 
 
 def try_rules(monitor: Monitor, store: Store) -> list[RuleTrial]:
-    """Each alert rule over the newest `TRIED_OVER` that are stored and final. Raises StoreError."""
+    """Each alert rule over the newest `TRIED_OVER` of final buckets. Raises StoreError."""
     past, first = StoredHours(monitor, store), store.retention.whole_since(monitor.traffic)
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     if first is None or settled is None:
@@ -412,11 +401,8 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
     return RuleTrial(rule, since, until, method, fired, margins)
 
 
-# ---- as data ---------------------------------------------------------------------------------------------------------
-
-
 def plain(found: Replay) -> dict[str, Any]:
-    """A replay as JSON data; instants and lengths in seconds, instants since 1970."""
+    """A replay as JSON data; instants in seconds since 1970, lengths in seconds."""
     return {
         "monitor": found.monitor,
         "measure": found.measure,

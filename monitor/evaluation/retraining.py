@@ -1,7 +1,7 @@
-"""Requests to retrain: when one is due, and the evidence that goes with it.
+"""Requests to retrain: when one is due, and its evidence.
 
-Retraining is recommended for a fall that has lasted, while nothing says that it is the data that broke: a model that is
-trained on broken data is worse than the one that is there.
+Retraining is recommended for a fall that has lasted, unless the data may have broken: a model trained on broken data is
+worse than the current one.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from monitor.types import Monitor
 
 HOUR, DAY = 3600, 86_400
 REACH = 14 * DAY
-"""Seconds of the past whose windows go with a request."""
+"""Seconds of past windows sent with a request."""
 
 LARGEST = 60_000
-"""Bytes of the evidence as JSON; half of the windows are left out for as long as it is larger."""
+"""Most bytes of the evidence as JSON; half of the windows are dropped while it is larger."""
 
 LONGEST_TEXT = 4_000
-"""Characters of a definition's text."""
+"""Most characters of a definition's text."""
 
 MOST_OF_VERDICT = 20
-"""Alarms, changes and slices of each list of the newest verdict that go with a request."""
+"""Most alarms, changes and slices per list of the newest verdict sent with a request."""
 
 VERSION = 1
-"""Of the evidence's form, raised when a field changes its meaning."""
+"""Version of the evidence format, raised when a field changes its meaning."""
 
 _OF_DIAGNOSIS = ("window", "compared", "left_out", "split", "slices", "slices_by_z", "versions", "coverage")
 
@@ -57,7 +57,7 @@ def due(
     opened: Mapping[Matter, StoredIncident],
     accepted: Sequence[BaselineReset] = (),
 ) -> Retrain | None:
-    """The request to retrain that is due now: something asks for it, and nothing stands `in_the_way`."""
+    """The request to retrain that is due now: something asks for it and nothing is `in_the_way`."""
     current = opened.get("quality")
     if current is None or not asks(current) or in_the_way(monitor, last, end, opened, accepted):
         return None
@@ -71,19 +71,18 @@ def in_the_way(
     opened: Mapping[Matter, StoredIncident],
     accepted: Sequence[BaselineReset] = (),
 ) -> str:
-    """Why no retraining is asked for now, though a condition that asks for it fires; empty if nothing is, or none does.
+    """Why no retraining is requested although a condition asks for it; empty if nothing is in the way or none asks.
 
-    A condition that asks is not on its way back; it has asked for `retrain.after`; neither an incident
-    about the data is open nor did the labels go with the quality, or something else that may be all there is to it (see
-    `verdict_beside`); by the verdicts the mean of all traffic is not rising
-    again; nobody took what it is about for the new level; this incident did not ask yet, and the last one that did is
+    A request needs all of: the condition is not recovering and has asked for `retrain.after`; no incident on data is
+    open; neither lost labels nor another concurrent change may explain the fall; by the verdicts the mean of all
+    traffic is not rising; nobody accepted the new level; the incident has not asked yet, and the last one that did is
     `retrain.cooldown` ago.
 
     Args:
-        last: the newest request of the monitor.
-        end: of the last window that was judged, seconds.
+        last: the monitor's newest request.
+        end: of the last evaluated window, seconds.
         opened: the incidents that are open now.
-        accepted: where somebody reset the baseline.
+        accepted: baseline resets.
     """
     current = opened.get("quality")
     if current is None or not asks(current):
@@ -114,21 +113,21 @@ def in_the_way(
 
 
 def asking_since(incident: Incident, asking: Iterable[int]) -> int:
-    """Since when an incident has asked for retraining, seconds: not before it opened, nor before what asks fell.
+    """When an incident began to ask for retraining, seconds: not before it opened, nor before the fall of what asks.
 
     Args:
-        asking: since when each condition that asks has been fallen.
+        asking: when each asking condition fell.
     """
     return max(incident.opened_at, min(asking))
 
 
 def asks(current: StoredIncident) -> bool:
-    """Whether something fires in an incident that asks for retraining."""
+    """Whether a firing condition of an incident asks for retraining."""
     return any(firing.retrain for firing in (current.incident.firing or {}).values())
 
 
 def _is_taken(incident: Incident, said: BaselineReset) -> bool:
-    """Whether somebody who knew of an incident had the baseline begin where what fell goes into the new level."""
+    """Whether a reset made with knowledge of an incident takes the fall into the new level."""
     knew = said.judged_until is not None and said.judged_until >= incident.opened_at
     return knew and said.since + SETTLING_DAYS * DAY > incident.began_at
 
@@ -136,14 +135,11 @@ def _is_taken(incident: Incident, said: BaselineReset) -> bool:
 def evidence(
     monitor: Monitor, current: StoredIncident, end: int, unsaved: UnsavedEvaluation, store: Store
 ) -> dict[str, Any]:
-    """What a request to retrain rests on, as JSON data; neither texts of queries nor ids of requests are in it.
+    """The evidence of a request to retrain, as JSON data, without query texts and request ids. Raises StoreError.
 
     Args:
-        end: of the last window that was judged, seconds.
-        unsaved: what the judging that asks has come to; in a first run that is all there is of the incident.
-
-    Raises:
-        StoreError: the store is out of reach.
+        end: of the last evaluated window, seconds.
+        unsaved: the current evaluation; in a first run the incident is only there.
     """
     first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
     fell = subject(monitor, first, store, unsaved)
@@ -170,7 +166,7 @@ def evidence(
 
 
 def _window(monitor: Monitor, fell: Subject) -> int:
-    """Length of the windows that are shown: as long as what was judged, or the monitor's first."""
+    """Seconds of the shown windows: as judged, or the monitor's first."""
     return monitor.windows[0] if fell.finding is None or fell.finding.verdict else fell.finding.window
 
 
@@ -189,7 +185,7 @@ def _series(monitor: Monitor, fell: Subject, window: int, history: History, end:
 
 
 def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: Store) -> list[dict[str, Any]]:
-    """What the verdicts saw and expected in the last two weeks, oldest first."""
+    """What the verdicts measured and expected in the last two weeks, oldest first."""
     stored = store.verdicts.drawn(monitor.name, end - REACH, end)
     rows = {one.end: (one.observed, one.expected) for one in stored}
     rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - REACH < v.end <= end}
@@ -198,10 +194,7 @@ def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: St
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """The newest verdict, of long lists their beginning; without its split, which is the diagnosis'.
-
-    `totals` has how many there are in all.
-    """
+    """The newest verdict without its split (see the diagnosis), long lists cut; `totals` has their full lengths."""
     found = {name: value for name, value in asdict(verdict).items() if name != "split"}
     lists = {name: value for name, value in found.items() if isinstance(value, tuple)}
     first = {name: value[:MOST_OF_VERDICT] for name, value in lists.items()}
@@ -219,7 +212,7 @@ def _definition(measure: str, id_: str, text: str) -> dict[str, str]:
 
 
 def _bounded(found: dict[str, Any]) -> dict[str, Any]:
-    """With fewer windows, and then fewer slices, where it would be too large."""
+    """Drops windows, then slices, while it is too large."""
     while len(json.dumps(found)) > LARGEST and len(found["series"]) + len(found["expected"]) > 2:
         found |= {name: found[name][::-2][::-1] for name in ("series", "expected")}
     diagnosis = found["diagnosis"]

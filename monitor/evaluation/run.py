@@ -1,7 +1,7 @@
-"""The fold at work: loads the checkpoint and the hours, and stores the results.
+"""Runs the fold: loads the checkpoint and the hours, and stores the results.
 
-What is decided rests on what is stored alone: buckets that came one by one from a daemon give the same as all at once
-from a backfill. Whether somebody is notified depends on `now` as well.
+Decisions depend only on what is stored: buckets from a daemon, one by one, give the same result as a backfill. Only
+whether somebody is notified depends on `now` as well.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ log = logging.getLogger(__name__)
 REMOVED = "the monitor is no longer configured"
 
 MAX_WINDOWS = 1000
-"""Windows that are evaluated and stored at once: of 1h they are six weeks, and take less than a second or two."""
+"""Windows evaluated and stored at once: six weeks of 1h windows, a second or two."""
 
 SOME = 500
-"""Windows that are evaluated between two looks whether the process is to end; they take some tenths of a second."""
+"""Windows evaluated between two checks for a stop request; some tenths of a second."""
 
 _REQUESTS = TRAFFIC_FIELDS.index("requests")
 _END = 1 << 62
@@ -130,14 +130,14 @@ class StoredHours:
 
 
 def drift_of(monitor: Monitor) -> Drift:
-    """How verdicts on a monitor are found. Raises InputError if none are wanted."""
+    """A monitor's drift settings. Raises InputError if it has none."""
     if monitor.drift is None:
         raise InputError(f"{monitor.name} has no `drift:`, so it has no baseline; add `drift: {{}}` to it")
     return monitor.drift
 
 
 def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
-    """Where somebody reset the baseline, oldest first; not what the configuration leaves out."""
+    """A monitor's baseline resets, oldest first, without those the configuration leaves out."""
     if monitor.drift is None:
         return []
     least = monitor.drift.baseline_from or 0
@@ -145,7 +145,7 @@ def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
 
 
 def verdict_conditions(monitor: Monitor, resets: Sequence[BaselineReset]) -> VerdictConditions:
-    """Those that verdicts make of a monitor. Raises InputError if it has no `drift`."""
+    """A monitor's verdict conditions. Raises InputError if it has no `drift`."""
     return VerdictConditions(monitor, drift_of(monitor), resets)
 
 
@@ -154,9 +154,6 @@ def conditions_of(
 ) -> list[ConditionSet]:
     rules: list[ConditionSet] = [RuleConditions(monitor, rule) for rule in monitor.alerts]
     return rules if monitor.drift is None else [*rules, verdict_conditions(monitor, resets), *arrivals]
-
-
-# ---- a run -------------------------------------------------------------------------------------------------------
 
 
 def judge(
@@ -169,23 +166,23 @@ def judge(
     is_over: Callable[[], bool] = bool,
     leaves_off: Callable[[], bool] = bool,
 ) -> Judgement | None:
-    """Evaluate what has become final since the last time, MAX_WINDOWS at once; None if nothing came of it.
+    """Evaluate what became final since the last run, MAX_WINDOWS at a time; None if nothing changed.
 
-    1. Fold over those windows; gather what fires into the monitor's incidents.
-    2. See who is to be notified of what has changed.
-    3. Store all of it at once.
+    1. Fold over those windows and collect what fires into the monitor's incidents.
+    2. Decide who is notified.
+    3. Store everything in one transaction.
 
     Args:
         now: seconds of the data's clock.
-        arrived: the newest that the source shows; None if it was not looked at.
-        is_over: whether the process is to end; then nothing more is stored.
-        leaves_off: asked before each further part; what is left is evaluated the next time.
+        arrived: the newest the source has; None if it was not checked.
+        is_over: whether the process must stop; then nothing more is stored.
+        leaves_off: asked before each further part; the rest is evaluated next time.
 
     Returns:
-        Of several parts the last, with the incidents and notices of all.
+        The last part's judgement, with the incidents and notices of all parts.
 
     Raises:
-        StoreError, LeaseLost, Stopped: of the part under way nothing was stored.
+        StoreError, LeaseLost, Stopped: nothing of the current part was stored.
     """
     found = None
     while True:
@@ -212,7 +209,7 @@ def _judged(
     arrived: Arrived | None,
     is_over: Callable[[], bool],
 ) -> tuple[Judgement | None, bool]:
-    """(What came of the next windows, whether none are left)."""
+    """(judgement on the next windows, whether none are left)."""
     known = store.alerts.state(monitor.name)
     went_back = known.until is not None and known.until > now
     if went_back and (newest := store.retention.behind(now, monitor.name)) is not None:
@@ -229,7 +226,7 @@ def _judged(
         return None, True
     end = max(settled or 0, since or 0)
     until = end if state.restated else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
-    if until < end:  # what does not arrive now says nothing of then
+    if until < end:  # arrivals of today say nothing about the past
         arrived, telling = None, replace(telling, is_current=False)
     past = StoredHours(monitor, store, is_over)
     update = _evaluated(monitor, state, past, until, store, (now, arrived))
@@ -244,7 +241,7 @@ def _evaluated(
     store: Store,
     look: tuple[float, Arrived | None],
 ) -> IncidentUpdate:
-    """The result of folding to `until`, from the newest checkpoint or, where the past is another one, the oldest."""
+    """Fold to `until` from the newest checkpoint or, if the past changed, from the oldest."""
     resets = resets_of(monitor, store)
     arrivals = _arrivals(monitor, state, until, *look)
     if not state.restated:
@@ -276,10 +273,8 @@ def _arrivals(
 
 
 def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
-    """Where the last run left off.
-
-    What fires in an open incident though no condition stands for it is to end, so it has one without an identity.
-    """
+    """The last run's checkpoint; what fires in an open incident without a condition gets one without identity, to end
+    it."""
     verdicts = None if monitor.drift is None else store.verdicts.newest_checkpoint(monitor.name)
     firing = Checkpoint(state.until, state.conditions).firing()
     fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
@@ -301,11 +296,7 @@ def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> di
 def _known_from(
     monitor: Monitor, resets: Sequence[BaselineReset], latest: int, past: StoredHours
 ) -> list[tuple[int, BaselineReset]]:
-    """(end of the last window that was evaluated before it was said, reset): what was found by then stays found.
-
-    Args:
-        latest: by then all is known that was said, seconds.
-    """
+    """(end of the last window evaluated before a reset was made, reset): earlier results stay."""
     oldest = past.rolled_up[0] if resets else None
     least, found = 0 if oldest is None else oldest.until, []
     for reset in resets:
@@ -315,17 +306,14 @@ def _known_from(
     return found
 
 
-# ---- a past ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Hindsight:
     """The result of evaluating a past.
 
     Attributes:
-        until: end of the last window that was evaluated, seconds.
+        until: end of the last evaluated window, seconds.
         incidents: oldest first, each with the newest evidence.
-        placed: every event, with its incident.
+        placed: every event with its incident.
         evidence: of events.
         conditions: at the end.
         verdicts: as they were at their time, oldest first.
@@ -340,9 +328,9 @@ class Hindsight:
 
 
 def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
-    """What `judge` would have come to, bucket after bucket; it stores nothing. None if there is nothing.
+    """What `judge` would have found, bucket by bucket, without storing anything. None if there is nothing to evaluate.
 
-    Each window is evaluated by final buckets that had ended by then, and by the resets of the baseline that were known.
+    Each window is evaluated by the final buckets that had ended by then, and the baseline resets known then.
 
     Args:
         until: windows that end later are left out, seconds.
@@ -362,15 +350,8 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     return Hindsight(end, found.incidents, found.placed, events.evidence, conditions, events.lived)
 
 
-# ---- checkpoints -------------------------------------------------------------------------------------------------
-
-
 def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheckpoint | None:
-    """The oldest checkpoint where the buckets before `until` are about to go; None if it need not be moved.
-
-    Raises:
-        StoreError: the store is out of reach.
-    """
+    """The oldest checkpoint after the buckets before `until` are gone; None if it need not move. Raises StoreError."""
     if monitor.drift is None:
         return None
     conditions, past = verdict_conditions(monitor, resets_of(monitor, store)), StoredHours(monitor, store)
@@ -383,11 +364,11 @@ def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheck
 
 @dataclass(frozen=True)
 class BaselineStatus:
-    """Where the verdicts on a monitor stand.
+    """The state of a monitor's verdicts.
 
     Attributes:
-        resets: moments at which somebody reset the baseline, oldest first.
-        state, verdict: the newest; None if there is nothing final yet.
+        resets: of the baseline, oldest first.
+        state, verdict: the newest; None if nothing is final yet.
     """
 
     monitor: str
@@ -404,7 +385,7 @@ class BaselineStatus:
 
 
 def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
-    """Where the verdicts stand: as stored, or evaluated now where the stored ones are of another configuration.
+    """A monitor's verdict status: as stored, or evaluated now if that is of another configuration.
 
     Raises:
         InputError: the monitor has no `drift`.
@@ -422,11 +403,8 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
     return status(update.checkpoint.state, update.verdicts[-1] if update.verdicts else None)
 
 
-# ---- a monitor that is gone --------------------------------------------------------------------------------------
-
-
 def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
-    """Close the incidents of a monitor that is no longer configured, and say so to those who were told of them."""
+    """Close the incidents of a monitor that is no longer configured, and notify those who knew of them."""
     state = store.alerts.state(monitor)
     if not state.open or state.until is None:
         return
@@ -438,7 +416,7 @@ def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None
         if stored.told and last is not None:
             about = as_told(About(monitor), last)
             notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
-            # Another daemon may have the receivers, and not this one: what nobody has is given up in the outbox.
+            # Another daemon may serve the receivers; the outbox gives up what none serves.
             notices += [(target, notice) for target in store.alerts.told(stored.incident.id)]
     judgement = Judgement(monitor, state.until, {}, incidents, transitions=steps, notices=notices)
     store.alerts.save(lease, judgement, telling.real_now)

@@ -1,4 +1,4 @@
-"""Who is notified of what has changed, and what is stored of it."""
+"""Who is notified of a change, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from monitor.types import Monitor
 
 @dataclass(frozen=True)
 class Telling:
-    """Whom to tell.
+    """Whom to notify.
 
     Attributes:
         targets: channel -> its receivers.
         page: address of rankmon's page, ending in a slash.
         real_now: real seconds since 1970.
-        is_current: whether the monitor has nothing left to read, so that what is open is open now.
-        called: how rankmon is called, see `words.command`.
+        is_current: the monitor has nothing left to read, so open incidents are open now.
+        called: how to call rankmon, see `words.command`.
     """
 
     targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Telling:
 def tell(
     update: IncidentUpdate, resets: Sequence[BaselineReset], now: float, store: Store, telling: Telling
 ) -> Judgement | None:
-    """The judgement with its notifications; None if there is nothing new at all."""
+    """The judgement with its notifications; None if nothing changed."""
     monitor, state, end, events = update.monitor, update.state, update.end, update.events
     is_now = telling.is_current and now - end <= _longest_wait(monitor)
     may_page = is_now and not _is_silenced(monitor.name, store, telling)
@@ -58,7 +58,7 @@ def tell(
         if kind is not None:
             notices += _notices(kind, stored, update, store, telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
-    # Whoever is asked to retrain must be able to see why: of what is open everybody was notified by now if they may be.
+    # Whoever is asked to retrain must know why: the open incidents have been notified by now, where allowed.
     retrain = due(monitor, state.retrain, end, opened, resets) if may_page else None
     steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
@@ -85,20 +85,14 @@ def tell(
 
 
 def _longest_wait(monitor: Monitor) -> int:
-    """Seconds after a window's end in which a daemon that runs all the time judges it, at the latest.
-
-    It reads as far back as `lookback`; what it reads is final when its labels have had their time, or after a timeout.
-    """
+    """Longest delay in seconds between a window's end and its evaluation in a daemon that runs all the time."""
     return monitor.lookback + final_age(monitor) + monitor.final_timeout + monitor.bucket
 
 
 def _kind(
     stored: StoredIncident, was: StoredIncident | None, may_page: bool, is_now: bool, store: Store
 ) -> Kind | None:
-    """What is to be told of an incident, if anything.
-
-    That it got worse is notified like a beginning: only of what is so now. Until then it counts as not notified.
-    """
+    """What to notify of an incident, if anything. A worsening is only notified if it is current, like an opening."""
     incident = stored.incident
     if not stored.told:
         return "firing" if incident.is_open and may_page else None
@@ -113,7 +107,7 @@ def _kind(
 
 
 def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, store: Store) -> tuple[bool, bool]:
-    """(whether an incident is worse than it was told last, whether something is over since)."""
+    """(whether an incident is worse than last notified, whether something has ended since)."""
     _, last = store.alerts.notices(stored.incident.id)
     known, severity = _told_last(last, was)
     before, after = ({(f.rule, f.dimension, f.slice) for f in some} for some in (known, stored.findings))
@@ -122,14 +116,14 @@ def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, s
 
 
 def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Evidence], Severity | None]:
-    """What was said of an incident when it was told last; where that is not known, as it was stored."""
+    """Evidence and severity as last notified, or as stored if that is unknown."""
     if last is not None:
         return () if last.kind in ("resolved", "withdrawn") else last.findings, last.severity
     return ((), None) if was is None else (was.findings, was.incident.severity)
 
 
 def _joined(was: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
-    """Whether the data of further slices are broken."""
+    """Whether the data of further slices broke."""
     before, after = ({(f.rule, s.slice) for f in some if f.is_of_slices for s in f.slices} for some in (was, now))
     return not after <= before
 
@@ -141,7 +135,7 @@ def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
 def _notices(
     kind: Kind, stored: StoredIncident, update: IncidentUpdate, store: Store, telling: Telling
 ) -> list[tuple[str, Notification]]:
-    """A notification for each receiver: of what opens those of the monitor, of the rest those who were told of that."""
+    """A notification per receiver: an opening goes to the monitor's, all else to those who were notified of it."""
     id_, monitor = stored.incident.id, update.monitor
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
@@ -158,7 +152,7 @@ def _notices(
 
 
 def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
-    """What was told of an incident on the quality, and is over while the rest goes on."""
+    """Reported conditions of an incident on quality that ended while others go on."""
     if last is None or stored.incident.matter != "quality":
         return []
     still = {(f.rule, f.dimension, f.slice) for f in stored.findings}
@@ -166,7 +160,7 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
 
 
 def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
-    """Who is notified of an incident: of broken data their owners, and where those stay broken the model's as well."""
+    """Channels of an incident: for broken data their owners, and the model's as well if it stays broken."""
     owners = () if monitor.drift is None else monitor.drift.data_channels
     if incident.matter == "quality" or not owners:
         return monitor.notify
@@ -182,7 +176,7 @@ def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> Abo
 
 
 def as_told(about: About, last: Notification | None) -> About:
-    """With the labels by which the receivers know the incident, whatever the configuration says now."""
+    """With the labels by which the receivers know the incident, whatever the current configuration says."""
     return about if last is None else replace(about, labels=last.labels)
 
 
@@ -191,7 +185,7 @@ def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
 
 
 def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:
-    """Who was told of an incident and is still there to be told more."""
+    """The targets that were notified of an incident and still exist."""
     known = {target for targets in telling.targets.values() for target in targets}
     return [target for target in store.alerts.told(incident) if target in known]
 
@@ -203,7 +197,7 @@ def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
 def _asking(
     update: IncidentUpdate, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
 ) -> Notification:
-    """A request to retrain, with its evidence; `steps` are about to be stored."""
+    """A request to retrain, with its evidence; `steps` are not stored yet."""
     number, last = store.alerts.notices(current.incident.id)
     about, new = _about(update.monitor, telling, last), update.events.verdicts
     asked = notification("retrain", about, current.incident, current.findings, number)

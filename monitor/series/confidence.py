@@ -1,10 +1,9 @@
-"""How far off a mean of requests, or the difference of two, may be: what hours bring, and what requests differ by.
+"""Error of a mean of requests, or of a difference of two, from the spread between hours and between requests.
 
-Requests of one hour move together, so a mean's error is taken from the spread of its hours. Of few hours that says too
-little, and of a single one nothing: all of it is off by the same, and the sum of what its requests are off the mean is
-none. So no interval is taken to be narrower than what single requests alone would make it, with what hours bring
-too, as all of both versions' hours show it: the variance between hours, by moments as DerSimonian and Laird (1986)
-have it between trials. In an hour in which both versions served, they share it.
+Requests of one hour move together, so a mean's error comes from the spread of its hours. Few hours say too little, and
+a single one nothing: its deviations from the mean sum to zero. So no interval is narrower than single requests alone
+would make it, plus the variance between hours that both versions' hours show, by moments as in DerSimonian and Laird
+(1986). In an hour in which both versions served, they share it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PRIOR = 10.0
-"""As so many requests the spread of both versions counts for that of each: of a few alike ones it is not none."""
+"""Prior requests: both versions' spread counts as this many for each, so a few identical requests have some spread."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,10 @@ class WeightedMean:
     """n requests, or fewer, of one version, of which a weighted mean is made.
 
     Attributes:
-        weight: (n,) of each in it; they add up to 1, or to less where the mean is over some slices of several.
-        off: (n,) by how much each one's value is off the mean of its slice.
+        weight: (n,) of each request; they sum to 1, or to less if the mean covers some of several slices.
+        off: (n,) deviation of each value from its slice's mean.
         hour: (n,) in which it was served.
-        means: how many means were taken from the requests.
+        means: number of means estimated from the requests.
     """
 
     weight: Floats
@@ -42,17 +41,17 @@ class WeightedMean:
 
     @property
     def freedom(self) -> int:
-        """Requests beyond those that the means took."""
+        """Requests minus estimated means."""
         return len(self.off) - self.means
 
     @property
     def squares(self) -> float:
-        """Of what all are off."""
+        """Sum of squared deviations."""
         return float((self.off**2).sum())
 
 
 def half_width(one: WeightedMean, other: WeightedMean | None = None) -> float | None:
-    """Half the 95 % interval of a mean, or of the difference of two; None where there are too few requests to tell.
+    """Half the 95 % interval of a mean, or of the difference of two; None with too few requests.
 
     >>> hours = np.repeat(np.arange(50), 2)
     >>> alike = WeightedMean(np.full(100, 0.01), np.tile([0.1, -0.1], 50), hours)
@@ -75,7 +74,7 @@ def half_width(one: WeightedMean, other: WeightedMean | None = None) -> float | 
     weights = by_hour[0][0] - (0.0 if other is None else by_hour[1][0])
     waves = between * float((weights**2).sum())
     whole = sum(noise) + waves
-    # Welch and Satterthwaite: how many degrees of freedom the sum of such variances has.
+    # Degrees of freedom of the summed variances (Welch and Satterthwaite).
     shares = [(n, part.freedom + PRIOR) for n, part in zip(noise, parts, strict=True)] + [(waves, max(cells, 1))]
     freedom = whole**2 / sum(n**2 / f for n, f in shares) if whole > 0 else 1.0
     found = student(max(freedom, 1.0)) * math.sqrt(whole)
@@ -93,14 +92,14 @@ def _noise(part: WeightedMean, common: float) -> float:
 
 
 def _by_hour(part: WeightedMean, hour: Ints, hours: int) -> tuple[Floats, Floats, Floats]:
-    """(H,) weight of each hour, what it is off by, and the squares of that by single requests."""
+    """(H,) weight of each hour, its deviation, and the squared deviations of its requests."""
     product = part.weight * part.off
     weight, off, squares = (np.bincount(hour, x, hours).astype(float) for x in (part.weight, product, product**2))
     return weight, off, squares
 
 
 def _between_hours(parts: list[tuple[Floats, Floats, Floats]]) -> tuple[float, int]:
-    """(variance between hours beyond what requests differ by, degrees of freedom that tell it)."""
+    """(variance between hours beyond that of requests, its degrees of freedom)."""
     seen, least, free = 0.0, 0.0, 0
     for weight, off, squares in parts:
         whole = float(weight.sum())

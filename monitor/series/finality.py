@@ -10,16 +10,16 @@ from monitor.series.partials import bucket_of
 from monitor.types import Monitor
 
 CLOCK_TOLERANCE = 300
-"""Seconds that clocks may be apart: what was read later than that from now on was read by a clock that ran ahead."""
+"""Seconds that clocks may differ: a read dated further ahead was made by a clock that ran ahead."""
 
 Mark = Literal["", "awaited", "refused"]
-"""What else is to be known of a bucket: `awaited` if it became final by the timeout alone, while the source showed
-nothing newer; `refused` if it was not stored because the source holds less of it than is known of another series."""
+"""Mark of a bucket: `awaited` if it became final by the timeout alone, while the source showed nothing newer; `refused`
+if it was not stored because the source holds less of it than another series does."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """What is stored of a bucket: when its last read began (seconds), whether that read was final, and its mark."""
+    """Stored state of a bucket: start of its last read (seconds), whether that was final, and its mark."""
 
     read_at: float
     final: bool
@@ -27,12 +27,12 @@ class BucketState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing but an explicit wish has it read again."""
+        """Whether only an explicit request reads it again."""
         return self.mark == "refused" or (self.final and self.mark != "awaited")
 
 
 def final_age(monitor: Monitor) -> int:
-    """Seconds after a bucket's end from which on a read of it can be final."""
+    """Seconds after a bucket's end from which a read of it can be final."""
     return max(monitor.label_delay, monitor.ingest_delay)
 
 
@@ -41,7 +41,7 @@ def is_final(monitor: Monitor, start: int, read_at: float, newest: float | None)
 
     Args:
         start: of the bucket, seconds.
-        newest: time of the newest request that the source showed then; None if it showed none.
+        newest: time of the source's newest request at that time; None without one.
     """
     age = read_at - start - monitor.bucket
     if age < final_age(monitor):
@@ -50,12 +50,12 @@ def is_final(monitor: Monitor, start: int, read_at: float, newest: float | None)
 
 
 def is_over(monitor: Monitor, start: int, newest: float | None) -> bool:
-    """Whether the source shows a request later than the bucket; see `is_final`."""
+    """Whether the source has a request later than the bucket; see `is_final`."""
     return newest is not None and newest >= start + monitor.bucket
 
 
 def read_ages(monitor: Monitor) -> list[int]:
-    """Ages (seconds after the bucket's end) at which a bucket that is not final is read, each about twice the last.
+    """Ages (seconds after the bucket's end) at which a non-final bucket is read, each about twice the last.
 
     >>> from monitor.types import Column, Rankings, Relation, TimeColumn
     >>> rankings = Rankings(Relation(("r",)), "q", "i", "p", TimeColumn("t"))
@@ -73,14 +73,14 @@ def read_ages(monitor: Monitor) -> list[int]:
 def is_due(
     monitor: Monitor, start: int, state: BucketState | None, now: float, newest: float | None, ages: list[int]
 ) -> bool:
-    """Whether a bucket is to be read at `now`, given what is stored of it and `read_ages`."""
+    """Whether a bucket is to be read at `now`, given its stored state and `read_ages`."""
     end = start + monitor.bucket
     age = now - end
     if state is None:
         return age >= monitor.ingest_delay
     if state.is_settled:
         return False
-    if state.final:  # but awaited: a source that was away may have brought its rows after the timeout
+    if state.final:  # awaited: a source that was away may have brought its rows after the timeout
         return is_over(monitor, start, newest) and is_final(monitor, start, now, newest)
     if is_final(monitor, start, now, newest):
         return True
@@ -96,18 +96,19 @@ def due_buckets(
     settled_until: int = 0,
     is_begun: bool = True,
 ) -> list[int]:
-    """Starts of the buckets of one series that are to be read at `now`, oldest first.
+    """Starts of the buckets of one series to read at `now`, oldest first.
 
-    These are the buckets not read yet, from `lookback` ago or from the newest stored one on, whichever is earlier, so
-    that no downtime leaves a gap; those stored as not final, at growing ages; and those that became final by the
-    timeout alone, once more when the source shows that it has gone on. What lies further after the source's newest
-    request than any window reaches can wait until there is something newer: so a clock that jumps ahead, which looks
-    just like a source that fell silent, brings a bounded number of buckets only.
+    - Buckets not read yet, from `lookback` ago or the newest stored one, whichever is earlier: downtime leaves no gap.
+    - Non-final buckets, at growing ages.
+    - Buckets final by the timeout alone, once more when the source has moved on.
+
+    Buckets further after the source's newest request than any window reaches wait for newer requests: so a clock that
+    jumps ahead, which looks like a silent source, adds a bounded number of buckets.
 
     Args:
-        settled_until: seconds; what lies before is known to be settled, so `states` need not tell of it.
-        is_begun: whether any request is stored. If not, a clock that was years behind may have written all there is,
-            and what lies between is no gap.
+        settled_until: seconds; everything before is settled, so `states` may omit it.
+        is_begun: whether any request is stored. If not, a clock that was years behind may have written everything, and
+            the time between is not a gap.
     """
     ages = read_ages(monitor)
     since, until = bucket_of(int(now) - monitor.lookback, monitor.bucket), int(now)
@@ -123,7 +124,7 @@ def due_buckets(
 def believed(states: Mapping[int, BucketState], now: float) -> dict[int, BucketState]:
     """The states without those whose read is dated minutes ahead of `now`.
 
-    A clock that ran ahead wrote them, before their requests and labels were there; they count as not read. Where it is
-    the present clock that is wrong, buckets are read again that were right: that costs a read, and changes nothing.
+    They come from a clock that ran ahead, before their requests and labels existed, and count as not read. If it is the
+    present clock that is wrong, good buckets are read again, which changes nothing.
     """
     return {start: state for start, state in states.items() if state.read_at <= now + CLOCK_TOLERANCE}

@@ -45,7 +45,7 @@ def interval(measure: Measure, starts: Ints, sums: Floats, width: int, length: i
     """(lower, upper, method) of the measure over [end - length, end).
 
     Args:
-        starts: (B,) bucket starts, rising; those before the window are its history, those after are not looked at.
+        starts: (B,) bucket starts, rising; those before the window are its history, later ones are ignored.
         sums: (B, 9) partials.
         width, length, end: seconds; a bucket divides a day or is made of whole days.
     """
@@ -53,14 +53,14 @@ def interval(measure: Measure, starts: Ints, sums: Floats, width: int, length: i
 
 
 def intervals(measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int) -> list[Interval]:
-    """`interval` of each of S slices at once; `sums` is (B, S, 9)."""
+    """`interval` for S slices at once; `sums` is (B, S, 9)."""
     return [found for found, _ in with_basis(measure, starts, sums, width, length, end)]
 
 
 def with_basis(
     measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int
 ) -> list[tuple[Interval, int]]:
-    """The same, each with what it rests on: by method the window's days, the windows before it, or the requests."""
+    """The same with its basis: by method, the number of the window's days, of windows before it, or of requests."""
     past, day, size = (
         _gapless(starts, sums, width, end - max(REACH, length), end),
         max(1, DAY // width),
@@ -96,7 +96,7 @@ def _told(
     between: float,
     windows: float,
 ) -> Interval:
-    """Of one slice, from what was worked out of all."""
+    """The interval of one slice, from figures computed for all."""
     if requests < 2:
         return None, None, "none"
     if spread <= _ALIKE * level**2:
@@ -110,7 +110,7 @@ def _told(
 
 
 def _gapless(starts: Ints, sums: Floats, width: int, since: int, end: int) -> Floats:
-    """The partials of every bucket from the first known one after `since` to `end`; zeros for those not read."""
+    """Partials of every bucket from the first known one after `since` to `end`; zeros for unread ones."""
     lo, hi = np.searchsorted(starts, [since, end])
     size = (end - int(starts[lo])) // width if hi > lo else 0
     if size == hi - lo:
@@ -121,7 +121,7 @@ def _gapless(starts: Ints, sums: Floats, width: int, since: int, end: int) -> Fl
 
 
 def _by_day(rows: Floats, day: int) -> Floats:
-    """(D, S, 9) sums of `day` buckets each, counted from the end; the first may be of fewer."""
+    """(D, S, 9) sums of `day` buckets each, counted from the end; the first may have fewer."""
     head = len(rows) % day
     whole: Floats = rows[head:].reshape(len(rows) // day, day, *rows.shape[1:]).sum(axis=1)
     return np.concatenate([rows[:head].sum(axis=0, keepdims=True), whole]) if head else whole
@@ -137,14 +137,14 @@ def _bounded(measure: Measure, level: float, half: float, method: str) -> Interv
 
 
 def _with_value(measure: Measure, partials: Floats) -> Floats:
-    """How many requests the reading rests on, shape (...,)."""
+    """Number of requests in the reading, shape (...,)."""
     requests = partials[..., b.REQUESTS]
     every = measure.aggregate == "mean" and measure.empty != "skip"
     return requests if every else requests - partials[..., b.EMPTY]
 
 
 def _size(measure: Measure, partials: Floats) -> Floats:
-    """What the reading divides by, shape (...,)."""
+    """The reading's divisor, shape (...,)."""
     return b.parts(partials, measure.aggregate, measure.empty)[1]
 
 
@@ -158,10 +158,8 @@ def _spread(measure: Measure, merged: Floats) -> Floats:
 
 
 def _long_run(measure: Measure, window: Floats, level: Floats) -> Floats:
-    """(S,) half the width of the interval, from the window's days (D, S, 9); nan where there is none.
-
-    With Bartlett's weights, the long-run variance is the mean square of the sums over a bandwidth's length of days.
-    """
+    """(S,) half-width from the window's days (D, S, 9), nan without one: with Bartlett weights, the long-run variance
+    is the mean square of the sums over a bandwidth's length of days."""
     over, under = b.parts(window, measure.aggregate, measure.empty)
     days, found = (window[..., b.REQUESTS] > 0).sum(axis=0), np.full(len(level), np.nan)
     for number in np.unique(days[days >= _WEEK]).tolist():
@@ -169,14 +167,14 @@ def _long_run(measure: Measure, window: Floats, level: Floats) -> Floats:
         beyond = np.zeros((width, int(of.sum())))
         cumulated = np.cumsum(np.concatenate([beyond, over[:, of] - level[of] * under[:, of], beyond]), axis=0)
         blocks = cumulated[width:] - cumulated[:-width]
-        # The quantile is one for many days; n / (n - 1) makes up for their being few.
+        # The quantile assumes many days; n / (n - 1) corrects for few.
         variance = (blocks**2).sum(axis=0) / width / under[:, of].sum(axis=0) ** 2 * number / (number - 1)
         found[of] = bartlett(width / number) * np.sqrt(variance)
     return found
 
 
 def _windows(past: Floats, daily: Floats, size: int, day: int) -> Floats:
-    """(N, S, 9) windows of `size` buckets that end with the past and each whole day before, the newest first."""
+    """(N, S, 9) windows of `size` buckets ending with the past and each whole day before, newest first."""
     if size % day == 0:
         whole = daily[len(daily) - len(past) // day :]
         found = sliding_window_view(whole, size // day, axis=0) if len(whole) >= size // day else np.empty((0, 0))
@@ -186,25 +184,20 @@ def _windows(past: Floats, daily: Floats, size: int, day: int) -> Floats:
 
 
 def _between(measure: Measure, windows: Floats, spread: Floats, apart: int) -> tuple[Floats, Floats]:
-    """((S,) variance between windows beyond sampling, (S,) how many apart from each other there were).
-
-    Args:
-        windows: (N, S, 9) a day apart, the newest first.
-        apart: days between the ends of two that do not overlap.
-    """
+    """((S,) variance between windows beyond sampling, (S,) number of windows `apart` days from each other)."""
     known = _with_value(measure, windows) > 0
     value = np.where(known, b.read_as(measure, windows), np.nan)
     noise = np.divide(spread, _size(measure, windows), out=np.full(known.shape, np.nan), where=known)
     votes = [np.empty((0, len(spread)))]
     for lag in range(apart, max(apart, _WEEK) + 1, apart):
         difference, expected = value[lag:] - value[:-lag], (noise[lag:] + noise[:-lag]) / 2
-        # Each pair votes for the variance at which its difference is just the median one of its kind.
+        # Each pair votes for the variance at which its difference is the median.
         votes.append(difference**2 / 2 / _CHI_SQUARE_MEDIAN - expected)
     return np.maximum(_medians(np.concatenate(votes)), 0.0), known.sum(axis=0) / apart
 
 
 def _medians(votes: Floats) -> Floats:
-    """(S,) medians of the columns, nan left out; 0 where there is nothing."""
+    """(S,) column medians without nan; 0 for empty columns."""
     count = np.isfinite(votes).sum(axis=0)
     ordered = np.sort(np.where(np.isfinite(votes), votes, np.inf), axis=0)
     ordered = np.concatenate([ordered, np.zeros((1, votes.shape[1]))])

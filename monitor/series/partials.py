@@ -1,6 +1,6 @@
-"""Partials: the sums that a bucket keeps of a measure, how they merge and become a value, and how a read becomes them.
+"""Partials: the sums a bucket keeps of a measure, how they merge and become a value, and how a read becomes them.
 
-Partials are arrays whose last axis is `FIELDS`; merging those of disjoint requests is `+`, and zeros change nothing.
+Partials are arrays whose last axis is `FIELDS`; those of disjoint requests merge by `+`, and zeros change nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ FIELDS = (
     "denominator_squares",
     "products",
 )
-"""Of one measure: requests with data, those of them without a value, sum and sum of squares of the per-request value
-(of the others), and sums, squares and cross products of numerator and denominator for the pooled reading."""
+"""Of one measure: requests with data, those of them without a value, sum and sum of squares of the other requests'
+values, and sums, squares and cross products of numerator and denominator for the pooled reading."""
 
 TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched", "no_results")
-"""Of the traffic: requests, those with a label, items shown within the depth and those of them with a label, events
-that count, events that match no impression (these by their own time, for overall alone), and requests without
-results."""
+"""Of the traffic: requests, those with a label, items shown within the depth, those of them with a label, events that
+count, events that match no impression (by their own time, overall only), and requests without results."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
 _OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))
@@ -67,11 +66,11 @@ def starts(since: int, until: int, width: int) -> range:
 
 
 def sums(scores: Scores, sampled: Bools, cell: Ints, cells: int) -> Floats:
-    """Partials of each cell, shape (cells, 9), of the requests that fall into it.
+    """Partials of each cell, shape (cells, 9), of the requests in it.
 
     Args:
         scores: per request, shape (n,).
-        sampled: (n,) requests that are data; the others are left out.
+        sampled: (n,) requests that are data; others are left out.
         cell: (n,) from 0 to cells - 1.
     """
     kept = np.flatnonzero(sampled)
@@ -88,7 +87,7 @@ def count(cell: Ints, weight: NDArray[np.generic] | None, cells: int) -> Floats:
 
 
 def value(partials: Floats, aggregate: Aggregate, empty: Empty) -> Floats:
-    """The number that partials read as, shape (...,); nan where there is no data.
+    """The value of partials, shape (...,); nan without data.
 
     >>> p = np.array([4, 1, 1.5, 0, 3, 6, 0, 0, 0])
     >>> [float(value(p, "mean", e)) for e in ("skip", "zero", "one")] + [float(value(p, "pooled", "skip"))]
@@ -125,35 +124,35 @@ def sampling_variance(partials: Floats, aggregate: Aggregate, empty: Empty, leve
 
 
 def read_as(measure: Measure, partials: Floats) -> Floats:
-    """`value` with the measure's own reading."""
+    """`value` in the measure's own reading."""
     return value(partials, measure.aggregate, measure.empty)
 
 
 def with_results(traffic: Floats) -> Floats:
-    """Requests that showed something, of (..., 7) sums of the traffic, shape (...,): only these can get a label."""
+    """Requests that showed something, of (..., 7) traffic sums, shape (...,): only these can get a label."""
     found: Floats = traffic[..., 0] - traffic[..., TRAFFIC_FIELDS.index("no_results")]
     return found
 
 
 def without_results(traffic: Floats) -> float:
-    """Share of the requests that showed nothing, by (7,) sums of the traffic; 0 without a request."""
+    """Share of requests that showed nothing, by (7,) traffic sums; 0 without requests."""
     return float(1 - with_results(traffic) / traffic[0]) if traffic[0] else 0.0
 
 
 def label_coverage(traffic: Floats, by_judgments: bool) -> tuple[Floats, Floats]:
-    """(some, every) of (..., 7) sums of the traffic, shape (...,): label coverage is the one divided by the other.
+    """(numerator, denominator) of the label coverage, of (..., 7) traffic sums, shape (...,).
 
     Args:
-        by_judgments: it is the share of judged impressions, not of requests with a label.
+        by_judgments: the share of judged impressions, not of requests with a label.
     """
     labelled, impressions, judged = (traffic[..., i] for i in (1, 2, 3))
     return (judged, impressions) if by_judgments else (labelled, with_results(traffic))
 
 
 def events_per_request(traffic: Floats) -> float | None:
-    """Events that came for each request with results, by (7,) sums of the traffic: also those that match no impression.
+    """Events per request with results, by (7,) traffic sums, unmatched ones included; None without requests.
 
-    Of a slice they are those that match alone, for nothing tells whose the others were. None without a request.
+    For a slice only matched events count: the others cannot be assigned.
 
     >>> events_per_request(np.array([12, 4, 50, 0, 6, 2, 2])), events_per_request(np.zeros(7))
     (0.8, None)
@@ -163,13 +162,13 @@ def events_per_request(traffic: Floats) -> float | None:
 
 
 def unmatched_share(traffic: Floats) -> float | None:
-    """Share of the events that match no impression, by (7,) sums of the traffic; None without an event."""
+    """Share of events that match no impression, by (7,) traffic sums; None without events."""
     events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
     return unmatched / (events + unmatched) if events + unmatched else None
 
 
 def runs(instants: list[int], width: int, most: int) -> Iterator[tuple[int, int]]:
-    """[start, end) of runs of neighbouring buckets, each of at most `most` buckets.
+    """[start, end) of runs of adjacent buckets, at most `most` buckets each.
 
     >>> list(runs([0, 10, 20, 50], 10, 2))
     [(0, 20), (20, 30), (50, 60)]
@@ -198,11 +197,11 @@ class Partials:
     """Partials of the buckets in [since, until).
 
     Attributes:
-        traffic: cell -> (7,) as `TRAFFIC_FIELDS`. Every bucket has a row for overall, of zeros if need be.
+        traffic: cell -> (7,) as `TRAFFIC_FIELDS`. Every bucket has a row for overall, zeros if need be.
         measures: kernel text -> cell -> (9,) as `FIELDS`.
         refused: (cell, reason) -> rows.
-        admitted: slice values that are new, in the order in which they were admitted.
-        rows, summed: how many rows the source sent, and how many more it went through to sum them up by itself.
+        admitted: new slice values, in order of admission.
+        rows, summed: rows the source sent, and rows it aggregated itself.
     """
 
     since: int
@@ -216,7 +215,7 @@ class Partials:
     summed: int = 0
 
     def __add__(self, other: Partials) -> Partials:
-        """Both together; their requests must be disjoint."""
+        """The sum of both; their requests must be disjoint."""
         return Partials(
             min(self.since, other.since),
             max(self.until, other.until),
@@ -235,7 +234,7 @@ def _merged(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def effort(answer: Answer | Partials) -> int:
-    """What it took to read this, in rows that were sent."""
+    """The cost of a read, in rows sent."""
     if isinstance(answer, tuple):
         return sum(map(effort, answer))
     read = answer.read if isinstance(answer, Aggregates) else ()
@@ -246,10 +245,10 @@ def effort(answer: Answer | Partials) -> int:
 def to_partials(
     answer: Answer, width: int, kernels: Iterable[Measure], slices: Sequence[Slice], known: Mapping[str, set[str]]
 ) -> Partials:
-    """Partials per bucket and slice of what a source said.
+    """Partials per bucket and slice of a source's answer.
 
     Args:
-        width: of a bucket, in seconds. Buckets that `answer` covers in part are fine: partials add up.
+        width: of a bucket, in seconds. Partly covered buckets are fine: partials add up.
         kernels: the measures to compute.
         slices: the dimensions, each with its cap.
         known: dimension -> values admitted before.
@@ -284,14 +283,7 @@ def to_partials(
 
 @dataclass(frozen=True)
 class _Read:
-    """N requests, or joint cells of them, that can be folded into cells.
-
-    Attributes:
-        start: (N,) of each one's bucket, seconds.
-        requests: (N,) in each; None is one.
-        traffic, measures: what sums up the columns of traffic, or of a kernel, by (N,) numbers of cells.
-        refused: reason -> (N,) rows.
-    """
+    """N requests, or joint cells of them, to fold into cells: (N,) bucket starts (seconds), counts and refused rows."""
 
     start: Ints
     requests: Floats | None
@@ -381,7 +373,7 @@ def _fold(
 
 
 def named(value: object) -> str:
-    """A slice value as it is stored and shown: what no UTF-8 can hold is escaped, what is too long is among others."""
+    """A slice value as stored and shown: what UTF-8 cannot hold is escaped, long values share one name."""
     if value is None:
         return NONE
     # As databases write it: Python has 0E-10 for a zero with ten decimals.
@@ -394,10 +386,10 @@ def named(value: object) -> str:
 def admit(
     values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str], requests: Floats | None = None
 ) -> tuple[list[str], Ints, list[str]]:
-    """(names, code of each value's name, newly admitted names), of the requests of some buckets.
+    """(names, code of each value's name, newly admitted names) for the requests of some buckets.
 
-    Values are admitted bucket by bucket, the busier first, so that the outcome does not depend on how many buckets
-    were read at once. Missing, empty and mixed values have names of their own, which take no place.
+    Admits bucket by bucket, busier values first, so the result does not depend on how many buckets were read at once.
+    Missing, empty and mixed values have reserved names, which take no place.
 
     Args:
         values, bucket: (n,) of each request, or of each group of `requests`.

@@ -1,4 +1,4 @@
-"""What one read of a source says of a stretch of time: requests with their rows, or sums that the database made."""
+"""One read of a source over a stretch of time: requests with their rows, or sums made by the database."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Bools = NDArray[np.bool_]
 MICROS = 1_000_000
 
 SUMMED_AS_ONE = 20
-"""Rows that a source sums up by itself take about as long as one that it sends."""
+"""Rows that a source aggregates in about the time it takes to send one."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the source held of the requests served in [since, until) seconds, R of them.
+    """The source's requests served in [since, until) seconds, R of them.
 
     Attributes:
         served: (R,) microseconds, time of each request's earliest row.
         limited: `rankings` for the kernels that cannot take all of their grades.
-        ids: (R,) as the source has them; empty where what read them tells none.
+        ids: (R,) as in the source; empty if not read.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
         labelled, no_results: (R,) whether it has a label by the recipe's own meaning, whether its list was empty.
         slices: dimension -> (R,) value.
         strays: reason -> microseconds of the refused rows that belong to no request.
         unmatched: microseconds of the events that match no impression.
-        rows: how many rows the source sent.
-        fingerprint: of the judgments that were used, sixteen hexadecimal digits; empty for other recipes.
+        rows: rows sent by the source.
+        fingerprint: of the judgments used, sixteen hexadecimal digits; empty for other recipes.
     """
 
     since: int
@@ -59,27 +59,27 @@ class Reading:
     ids: Sequence[object] = ()
 
     def taken_by(self, kernel: Measure) -> GradedRankings:
-        """The graded rows that a kernel can take, whatever others can."""
+        """The graded rows that a kernel can take."""
         return self.limited.get(kernel, self.rankings)
 
 
 @dataclass(frozen=True)
 class Aggregates:
-    """What a database summed up of the requests served in [since, until) seconds, in C joint cells.
+    """Database sums of the requests served in [since, until) seconds, in C joint cells.
 
     A joint cell is one bucket and one value of every dimension. No bucket of `read` has a cell.
 
     Attributes:
-        bucket: (C,) start of each cell's bucket, seconds.
-        slices: dimension -> (C,) value of each cell.
+        bucket: (C,) bucket start, seconds.
+        slices: dimension -> (C,) value.
         traffic: (C, 7) as `partials.TRAFFIC_FIELDS`; `unmatched` is left at 0.
         measures: kernel -> (C, 9) as `partials.FIELDS`.
-        refused: reason -> (C,) rows refused.
+        refused: reason -> (C,) rows.
         strays: (bucket start, reason) -> refused rows that belong to no request.
         unmatched: bucket start -> events that match no impression.
-        read: stretches that were read row by row instead, in the order of time.
-        rows: how many rows the source sent, those of `read` aside.
-        summed: how many rows the source went through.
+        read: stretches read row by row instead, in order of time.
+        rows: rows sent by the source, without those of `read`.
+        summed: rows the source aggregated.
     """
 
     since: int
@@ -97,14 +97,14 @@ class Aggregates:
 
 
 Part = Reading | Aggregates
-"""What one read of a source says of a stretch of time."""
+"""One read of a source over a stretch of time."""
 
 Answer = Part | tuple[Part, ...]
-"""What a source says of a stretch of time, or of its parts one after the other."""
+"""A source's answer for a stretch of time, or for its parts in order."""
 
 
 def joined(readings: Sequence[Reading]) -> Reading:
-    """Readings that follow each other in time as one; each request is in one of them."""
+    """Consecutive readings as one; each request is in one of them."""
     if len(readings) == 1:
         return readings[0]
 
@@ -130,7 +130,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
 
 
 def added_fingerprints(*parts: str) -> str:
-    """The fingerprint of what all are of."""
+    """The combined fingerprint."""
     known = [part for part in parts if part]
     return known[0] if len(known) == 1 else f"{sum(int(p, 16) for p in known) % 2**64:016x}" if known else ""
 
@@ -156,7 +156,7 @@ def _joined_pools(parts: Sequence[JudgedItems], before: Sequence[int]) -> Judged
 
 
 def _numbered(columns: Sequence[Ints], before: Sequence[int]) -> Ints:
-    """Numbers of requests, each counted on from those of the readings before."""
+    """Request numbers, each offset by the readings before."""
     return np.concatenate([column + start for column, start in zip(columns, before, strict=True)])
 
 

@@ -1,4 +1,4 @@
-"""How long buckets are kept, and from which age on several of them become one."""
+"""How long buckets are kept, and from which age they are rolled up."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from monitor.types import Monitor, format_duration
 
 HOUR = 3600
 DRAWN = 42 * DAY
-"""Seconds of the past that the page draws, in fine steps."""
+"""Seconds of the past that the page draws in fine steps."""
 
 Span = tuple[int, int]
 """[since, until) seconds."""
 
 
 def least_age(monitor: Monitor) -> int:
-    """Seconds after which no cycle looks at a bucket any more by itself, in whole days."""
+    """Seconds after which no cycle looks at a bucket by itself, in whole days."""
     return -(-sum(seconds for seconds, _ in needs(monitor)) // DAY) * DAY
 
 
 def needs(monitor: Monitor) -> Iterator[tuple[int, str]]:
-    """(seconds, what for) that come one after the other before now; they add up to the least age."""
+    """(seconds, what for) of consecutive stretches before now; they add up to the least age."""
     window = max([*monitor.windows, *(rule.window for rule in monitor.alerts)])
     looks_back = max([REACH, *(rule.reach + rule.window for rule in monitor.alerts)])
     yield DRAWN, "that the page draws"
@@ -42,7 +42,7 @@ def needed(monitor: Monitor) -> str:
 
 
 def least_kept(monitor: Monitor) -> int:
-    """Seconds for which verdicts are looked at after their hour, in whole days: the newest is as old as labels take."""
+    """Seconds for which verdicts are read after their hour, in whole days: the newest is as old as labels take."""
     return -(-(DRAWN + _until_final(monitor)) // DAY) * DAY
 
 
@@ -51,7 +51,7 @@ def _until_final(monitor: Monitor) -> int:
 
 
 def pinned(monitor: Monitor) -> list[Span]:
-    """What alert rules compare with for ever, rising: it is kept as it is."""
+    """What alert rules always compare with, rising: it is kept as it is."""
     limits = [rule.limit for rule in monitor.alerts]
     return sorted({b.pinned for b in (n.baseline for n in limits if isinstance(n, Drop)) if b.pinned is not None})
 

@@ -1,6 +1,6 @@
-"""Which values of a dimension have a series of their own, and at what time: a place may be given back.
+"""Which values of a dimension have a series of their own, and when: a place may be given back.
 
-A bucket is counted by the places at its start, so two reads of it give the same values a series.
+A bucket is counted by the places at its start, so two reads of it give the same series.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ END = 1 << 62
 
 @dataclass(frozen=True)
 class FullDimension:
-    """A dimension all of whose places are taken while there are values without one.
+    """A dimension with all places taken and values without one.
 
     Attributes:
-        window: length of the window that the requests are of, as people write it.
+        window: length of the window of the requests, as people write it.
         other_requests: those of the values without a place.
     """
 
@@ -42,23 +42,23 @@ class FullDimension:
 
 @dataclass(frozen=True)
 class SliceRegistry:
-    """The values of each dimension that were ever admitted, and when they had no place.
+    """The values ever admitted to each dimension, and when they had no place.
 
     Attributes:
         admitted: dimension -> values.
-        gaps: (dimension, value) -> when it had none; a value without an entry has its place at any time.
+        gaps: (dimension, value) -> when it had none; without an entry it always has its place.
     """
 
     admitted: Mapping[str, set[str]]
     gaps: Mapping[tuple[str, str], Sequence[Gap]] = field(default_factory=dict)
 
     def at(self, instant: int) -> dict[str, set[str]]:
-        """Dimension -> values that have a place at an instant, seconds."""
+        """Dimension -> values with a place at an instant, seconds."""
         return {d: {v for v in values if not self._lacks(d, v, instant)} for d, values in self.admitted.items()}
 
     @property
     def present(self) -> dict[str, set[str]]:
-        """Dimension -> values that have a place as of the newest change."""
+        """Dimension -> values with a place as of the newest change."""
         return self.at(END)
 
     def changes(self) -> list[int]:
@@ -69,7 +69,7 @@ class SliceRegistry:
     def open_at(self, instant: int, slices: Sequence[Slice]) -> tuple[Slice, ...]:
         """The dimensions by which buckets of an instant are counted.
 
-        Before the newest change of a dimension no new value gets a place: a later bucket may have taken it.
+        Before a dimension's newest change no new value gets a place: a later bucket may have taken it.
         """
         newest = {key: max(edge for gap in gaps for edge in gap if edge is not None) for key, gaps in self.gaps.items()}
         shut = {dimension for (dimension, _), change in newest.items() if instant < change}

@@ -1,4 +1,4 @@
-"""Windows: merged buckets, read as one number with what stands behind it."""
+"""Windows: merged buckets, read as one number with its basis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Bools = NDArray[np.bool_]
 
 SliceKey = tuple[str, str]
 Rows = slice
-"""Rows of an array that follow each other."""
+"""A range of rows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class History:
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[Any]], fields: int) -> History:
-        """From columns of rows in any order: start, final, dimension, value, and the fields."""
+        """A history from columns of rows in any order: start, final, dimension, value, and the fields."""
         start, at = np.unique(np.array(columns[0], dtype=np.int64), return_inverse=True)
         keys = list(zip(columns[2], columns[3], strict=True))
         names: tuple[SliceKey, ...] = (OVERALL, *sorted(set(keys) - {OVERALL}))
@@ -59,10 +59,10 @@ class History:
 
     @cached_property
     def kept(self) -> Bools:
-        """(B, S) whether a bucket was read by each slice's dimension: every request has a value of each of them.
+        """(B, S) whether a bucket was read by each slice's dimension: all its requests have a value of it.
 
-        A bucket without requests says nothing against it. A slice that had no traffic in a bucket is kept there as
-        zeros, but of a dimension that was added later, older buckets know nothing.
+        Buckets without requests count as read. A slice without traffic has zeros, but buckets older than a dimension
+        know nothing of it.
         """
         busy = self.sums[:, :, REQUESTS] > 0
         dimensions = [dimension for dimension, _ in self.slices]
@@ -78,12 +78,12 @@ class History:
         return counts * width / (until - since)
 
     def rows(self, since: int, until: int) -> Rows:
-        """Where the buckets that start in [since, until) stand."""
+        """Range of the buckets that start in [since, until)."""
         lo, hi = np.searchsorted(self.starts, [since, until])
         return np.s_[int(lo) : int(hi)]
 
     def has_any(self, since: Ints, until: Ints) -> Bools:
-        """(N,) whether any bucket starts in [since, until), of N such spans."""
+        """(N,) whether any bucket starts in [since, until), for N spans."""
         found: Bools = np.searchsorted(self.starts, since) < np.searchsorted(self.starts, until)
         return found
 
@@ -93,14 +93,14 @@ class History:
         return History(self.starts[rows], self.final[rows], self.slices, self.sums[rows])
 
     def without(self, ends: Collection[int], step: int) -> History:
-        """Without the buckets of the steps that end then, seconds; a step is a bucket or several."""
+        """Without the buckets of the steps with these ends, seconds; a step has one or more buckets."""
         kept = ~np.isin(self.starts - self.starts % step + step, list(ends))
         return History(self.starts[kept], self.final[kept], self.slices, self.sums[kept])
 
     def spread(self, seconds: int, width: int) -> History:
-        """Buckets of `seconds` as ones of `width`: the first of each has it all, and the others are read like it.
+        """Buckets of `seconds` as ones of `width`: the first of each holds everything, the others count as read.
 
-        Windows that cut none of the longer buckets are the same, and so are intervals from whole days.
+        Windows that cut no long bucket stay the same, and so do intervals from whole days.
         """
         parts = seconds // width
         sums = np.zeros((len(self.starts) * parts, *self.sums.shape[1:]))
@@ -111,18 +111,18 @@ class History:
         return found
 
     def after(self, earlier: History) -> History:
-        """Both together; `earlier` ends before this one begins."""
+        """Both histories; `earlier` ends before this one begins."""
         return merged_in_time([earlier, self])
 
     def including(self, keys: Sequence[SliceKey]) -> History:
-        """The same, that knows of some slices even if they had no request in any of the buckets."""
+        """The same, with these slices added even if they had no request."""
         if set(keys) <= set(self.slices):
             return self
         nothing = np.zeros((0, 1 + len(keys), self.sums.shape[2]))
         return self.after(History(self.starts[:0], self.final[:0], (OVERALL, *keys), nothing))
 
     def columns(self, keys: Sequence[SliceKey]) -> Floats:
-        """(B, K, F) sums of some slices; zeros of those that are unknown."""
+        """(B, K, F) sums of some slices; zeros for unknown ones."""
         if tuple(keys) == self.slices:
             return self.sums
         place = {key: i for i, key in enumerate(self.slices)}
@@ -135,14 +135,14 @@ class History:
         return found
 
     def slice(self, key: SliceKey) -> Floats:
-        """(B, F) sums of one slice; zeros if it is unknown."""
+        """(B, F) sums of one slice; zeros if unknown."""
         if key not in self.slices:
             return np.zeros((len(self.starts), self.sums.shape[2]))
         return self.sums[:, self.slices.index(key)]
 
 
 def merged_in_time(parts: Sequence[History]) -> History:
-    """Histories of different buckets of one series as one, which knows of each bucket what its own one knew."""
+    """Histories of different buckets of one series merged, each bucket read by the dimensions of its own history."""
     names = (OVERALL, *sorted({key for part in parts for key in part.slices} - {OVERALL}))
     order = np.argsort(starts := np.concatenate([part.starts for part in parts]), kind="stable")
     found = History(
@@ -156,7 +156,7 @@ def merged_in_time(parts: Sequence[History]) -> History:
 
 
 def _kept_of(part: History, names: Sequence[SliceKey]) -> Bools:
-    """(B, S) whether a bucket was read by each slice's dimension; of dimensions that are not there, as without them."""
+    """(B, S) whether a bucket was read by each slice's dimension, unknown dimensions as without them."""
     place = {key: i for i, key in enumerate(part.slices)}
     of_dimension = {key[0]: i for i, key in enumerate(part.slices)}
     idle = part.sums[:, 0, REQUESTS] <= 0
@@ -170,14 +170,14 @@ class Point:
 
     Attributes:
         end, length: seconds; the window is [end - length, end).
-        value: None where there is no data.
-        lower, upper: 95 % interval; None where it cannot be given.
-        method: how the interval came about; see `intervals`.
+        value: None without data.
+        lower, upper: 95 % interval; None if unknown.
+        method: how the interval was made; see `intervals`.
         requests: with data.
         empty_ratio: share of them without a value (nothing relevant); None without requests.
         label_coverage: by the recipe's meaning; None without traffic.
         completeness: share of the window's buckets that were read, for a slice by its dimension.
-        final: every bucket that was read was final.
+        final: whether all read buckets were final.
         basis: what the interval rests on: days of the window, windows before it, or requests; see `intervals`.
     """
 
@@ -207,10 +207,10 @@ def points(
     keys: Sequence[SliceKey] | None = None,
     by_judgments: bool = False,
 ) -> list[Point]:
-    """The measure over [end - length, end), for overall and each slice that had traffic.
+    """The measure over [end - length, end), for overall and each slice with traffic.
 
     Args:
-        history: of the measure's kernel; what lies before the window serves the interval.
+        history: of the measure's kernel; buckets before the window serve the interval.
         traffic: of the same monitor.
         width: of a bucket, seconds.
         keys: slices wanted; None is all.
@@ -259,7 +259,7 @@ def _coverage(crowd: Floats, by_judgments: bool) -> float | None:
 
 
 def latest_final_end(starts: Ints, final: Bools, width: int) -> int | None:
-    """End of the newest bucket that is final with every older one that was read; None if there is none.
+    """End of the newest bucket that is final along with all older ones; None without one.
 
     >>> latest_final_end(np.array([0, 10, 20]), np.array([True, True, False]), 10)
     20

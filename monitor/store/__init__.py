@@ -1,4 +1,4 @@
-"""rankmon's own database: partials per bucket and slice, progress, leases."""
+"""rankmon's own database: partials per bucket and slice, progress, leases, alerts."""
 
 from monitor.store.history_cache import CachedStore
 from monitor.store.lease import Lease

@@ -1,7 +1,6 @@
-"""Conditions, incidents with their transitions, silences, and requests to retrain.
+"""Conditions, incidents with their transitions, silences and requests to retrain.
 
-A judgement is stored in one transaction, fenced by the writer's lease, together with the notifications that tell of it:
-either all of it happened, or none.
+A judgement and its notifications are stored in one transaction, fenced by the writer's lease.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from monitor.store.schema import (
 from monitor.store.verdicts import forget, put
 
 AT_ONCE = 1000
-"""Most incidents that are forgotten in one transaction."""
+"""Most incidents deleted in one transaction."""
 
 
 @dataclass(frozen=True)
 class StoredIncident:
-    """An incident with what people did about it; instants in seconds.
+    """An incident and what people did about it; instants in seconds.
 
     Attributes:
-        told: whether somebody was told that it opened.
-        findings: the newest evaluation of each condition that fires, or that fired last.
+        told: whether anybody was notified that it opened.
+        findings: the newest evaluation of each condition that fires or fired last.
     """
 
     incident: Incident
@@ -60,7 +59,7 @@ class StoredIncident:
 
 @dataclass(frozen=True)
 class Retrain:
-    """A request to retrain; `asked_at` is the end of the window that it was made for, seconds."""
+    """A request to retrain; `asked_at` is the end of the window that caused it, seconds."""
 
     key: str
     incident: str
@@ -69,13 +68,12 @@ class Retrain:
 
 @dataclass(frozen=True)
 class AlertState:
-    """Where the judging of a monitor stands.
+    """How far a monitor has been evaluated.
 
     Attributes:
-        until: end of the last window that was judged, seconds; None if none was.
+        until: end of the last evaluated window, seconds; None before the first.
         restated: whether older buckets were stored since.
-        open: the incidents that are open, at most one of each matter.
-        retrain: the newest request to retrain.
+        open: the open incidents, at most one per matter.
     """
 
     until: int | None = None
@@ -87,7 +85,7 @@ class AlertState:
 
 @dataclass(frozen=True)
 class Transition:
-    """A condition's change as it is kept; `at` is the end of the window that made it, seconds."""
+    """A stored change of a condition; `at` is the end of the window that caused it, seconds."""
 
     incident: str | None
     rule: str
@@ -115,7 +113,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """That somebody takes care of an incident; real seconds since 1970."""
+    """Somebody's acknowledgement of an incident; real seconds since 1970."""
 
     at: float
     by: str | None
@@ -124,19 +122,19 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one judging changed, to be stored at once.
+    """The changes of one evaluation, stored in one transaction.
 
     Attributes:
-        until: end of the last window that was judged.
-        conditions: all there are now.
+        until: end of the last evaluated window, seconds.
+        conditions: all current ones.
         incidents: new and changed ones.
         removed: ids of unannounced incidents that better data have undone.
-        restated: the past was judged again: these transitions take the place of the former ones of the same incidents.
-        notices: (target, notification) to be sent.
-        drift: what the verdicts came to; None if there is nothing new.
-        has_drift: whether the monitor is judged without thresholds; if not, former verdicts are undone.
-        undone: ids of incidents that better data have undone, but that stay as people knew them.
-        since: where judging the past again began, seconds; transitions until then stay.
+        restated: the past was evaluated again: these transitions replace the former ones of the same incidents.
+        notices: (target, notification) to send.
+        drift: new verdicts; None without any.
+        has_drift: if False, the monitor has no `drift` and its former verdicts are deleted.
+        undone: ids of announced incidents that better data have undone; they stay as people knew them.
+        since: where evaluating the past again began, seconds; transitions until then stay.
     """
 
     monitor: str
@@ -161,10 +159,8 @@ class Alerts(Connected):
         super().__init__(engine, url)
         self._leases = leases
 
-    # ---- judging -------------------------------------------------------------------------------------------------
-
     def state(self, monitor: str) -> AlertState:
-        """Where the judging of a monitor stands. Raises StoreError."""
+        """How far a monitor has been evaluated. Raises StoreError."""
         with self.at_once():
             row = next(iter(self.rows(_JUDGED, monitor=monitor)), None)
             found = {(r.rule, r.dimension, r.value): _kept(r) for r in self.rows(_CONDITIONS, monitor=monitor)}
@@ -178,7 +174,7 @@ class Alerts(Connected):
         )
 
     def save(self, lease: Lease, judgement: Judgement, now: float) -> None:
-        """Store a judgement and the notifications that tell of it. Raises LeaseLost, StoreError."""
+        """Store a judgement and its notifications. Raises LeaseLost, StoreError."""
         with self._leases.fenced(lease) as connection:
             row = {"monitor": judgement.monitor, "until": judgement.until, "restated": False}
             connection.execute(upserted(self.dialect, judged, row, ("until", "restated")))
@@ -222,10 +218,8 @@ class Alerts(Connected):
             row = _incident_row(stored)
             connection.execute(upserted(self.dialect, incidents, row, row.keys() - {"id", "monitor"}))
 
-    # ---- looking -------------------------------------------------------------------------------------------------
-
     def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
-        """The newest incidents first, of all monitors if none is named, in any state if none is."""
+        """The newest incidents first; of all monitors and in any state by default."""
         query = _incidents(monitor is not None, state is not None)
         found = self.rows(query, monitor=monitor, state=state, most=most)
         with self.documents():
@@ -238,7 +232,7 @@ class Alerts(Connected):
             return next((_stored(row) for row in found), None)
 
     def transitions(self, monitor: str, since: int = 0, until: int | None = None, most: int = 1000) -> list[Transition]:
-        """The newest transitions of a monitor in [since, until] seconds, oldest first."""
+        """The newest transitions of a monitor in [since, until) seconds, oldest first."""
         query = sa.select(transitions).order_by(transitions.c.at.desc(), transitions.c.id.desc()).limit(most)
         query = query.where(transitions.c.monitor == monitor, transitions.c.at >= since)
         query = query if until is None else query.where(transitions.c.at <= until)
@@ -247,17 +241,17 @@ class Alerts(Connected):
             return [_transition(row) for row in reversed(found)]
 
     def watched(self) -> list[str]:
-        """Names of the monitors that have an incident open."""
+        """Names of the monitors with an open incident."""
         query = sa.select(incidents.c.monitor).where(incidents.c.state == "firing").distinct()
         return [name for (name,) in self.rows(query)]
 
     def told(self, incident: str) -> list[str]:
-        """The targets that were told of an incident."""
+        """The targets that were notified of an incident."""
         query = sa.select(outbox.c.target).where(outbox.c.incident == incident, outbox.c.kind != "retrain").distinct()
         return [target for (target,) in self.rows(query)]
 
     def notices(self, incident: str) -> tuple[int, Notification | None]:
-        """(how many notifications there were of an incident, the newest of them)."""
+        """(number of notifications of an incident, the newest one)."""
         mine = outbox.c.incident == incident
         newest = sa.select(outbox.c.document).where(mine).order_by(outbox.c.id.desc()).limit(1)
         number = self.integer(sa.select(sa.func.count(outbox.c.key.distinct())).where(mine))
@@ -265,43 +259,37 @@ class Alerts(Connected):
         with self.documents():
             return number or 0, None if document is None else Notification.of(json.loads(document))
 
-    # ---- what people do ------------------------------------------------------------------------------------------
-
     def acknowledge(self, id_: str, by: str, note: str, now: float) -> bool:
-        """Note that somebody takes care of an incident; whether there is such an incident.
-
-        Args:
-            note: empty leaves the one that is there.
-        """
+        """Record an acknowledgement; False if there is no such incident. An empty note keeps the existing one."""
         change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)
         return self.change(change.values(note=note) if note else change) == 1
 
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
-        """Incident -> its acknowledgement, if it has one."""
+        """Incident -> its acknowledgement, if any."""
         c = incidents.c
         wanted = sa.select(c.id, c.acknowledged_at, c.acknowledged_by, c.note)
         found = self.rows(wanted.where(c.id.in_(ids), c.acknowledged_at.is_not(None)))
         return {id_: Acknowledgement(at, by, note) for id_, at, by, note in found}
 
     def silence(self, monitor: str, now: float, until: float, author: str, note: str) -> None:
-        """Send no notification of a monitor's new incidents until then, in real seconds since 1970."""
+        """Suppress notifications of a monitor's new incidents until `until`, real seconds since 1970."""
         row = {"monitor": monitor, "since": now, "until": until, "author": author, "note": note}
         self.change(silences.insert().values(row))
 
     def unsilence(self, monitor: str, now: float) -> int:
-        """End a monitor's silences; how many there were."""
+        """End a monitor's silences; returns how many."""
         change = silences.update().where(silences.c.monitor == monitor, silences.c.until > now).values(until=now)
         return self.change(change)
 
     def silences(self, now: float) -> list[Silence]:
-        """The silences that hold at `now`, real seconds since 1970."""
+        """The silences in force at `now`, real seconds since 1970."""
         return [Silence(*row) for row in self.rows(_SILENCES, now=now)]
 
     def purge(self, before: float) -> int:
-        """Forget what was over before then, seconds, and all that belongs to it; how many incidents. Raises StoreError.
+        """Delete what ended before `before`, seconds; returns the number of incidents. Raises StoreError.
 
-        What a backfill records of the past counts from when it was recorded. The newest request to retrain of each
-        monitor stays, for the next one keeps its distance from it.
+        What a backfill recorded ages from when it was recorded. Each monitor's newest request to retrain stays, because
+        the cooldown counts from it.
         """
         with self.writing() as connection:
             expired = connection.scalars(_expired(before).limit(AT_ONCE)).all()
@@ -333,7 +321,7 @@ def _incidents(of_one: bool, in_a_state: bool) -> sa.Select[Any]:
 
 
 def enqueue(connection: sa.Connection, dialect: str, notices: Sequence[tuple[str, Notification]], now: float) -> None:
-    """Put notifications into the outbox as part of a transaction; one that is there already stays as it is."""
+    """Put notifications into the outbox within a transaction; existing ones are left unchanged."""
     for target, notice in notices:
         row = {
             "target": target,
@@ -368,7 +356,7 @@ def _transition(row: Any) -> Transition:
 
 
 def _incident_row(stored: StoredIncident) -> dict[str, Any]:
-    """All but what people did about it, which stays as it is."""
+    """All columns but those that people set."""
     incident = stored.incident
     firing = [
         {"rule": name[0], "dimension": name[1], "value": name[2], **_fields(f)}

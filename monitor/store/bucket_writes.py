@@ -1,6 +1,6 @@
-"""Buckets of a series replaced as a whole by what a read holds, or kept where it holds less than is stored.
+"""Replaces whole buckets of a series by a read, or keeps them where the read holds less than is stored.
 
-All of it happens in the transaction of the caller, who has fenced it.
+Runs in the caller's fenced transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from monitor.types import OVERALL, TRAFFIC, Definition, Monitor
 
 _BATCH = 500
 _COMPARED, _COMPARED_AT_ANY_DEPTH = 5, 2
-"""How many of `TRAFFIC_FIELDS`, from the first one on, must not shrink."""
+"""How many of the first `TRAFFIC_FIELDS` must not shrink."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class BucketWrite:
     """What a read changes in one series.
 
     Attributes:
-        final, awaited: starts of buckets that are final by it, and of those of them that became so by the timeout.
-        counted: how many rows the source has of some of `final`, by the rows' own times.
+        final, awaited: starts of buckets that become final, and of those that do so by the timeout.
+        counted: start -> the source's rows, by the rows' own times, for some of `final`.
     """
 
     connection: sa.Connection
@@ -41,7 +41,7 @@ class BucketWrite:
     counted: Mapping[int, int]
 
     def replace(self, starts: Sequence[int], read: Partials, slice_ids: Mapping[tuple[str, str], int]) -> None:
-        """Put what was read in place of buckets, whatever slices they were of."""
+        """Replace buckets by the read, all their slices included."""
         is_traffic, wanted, kernel = self.definition.kernel == TRAFFIC, set(starts), self.definition.kernel
         fingerprint = (read.fingerprint or None) if is_traffic else None
         self._delete(starts)
@@ -67,20 +67,20 @@ class BucketWrite:
             _fill(self.connection, refusals, refused)
 
     def hold(self, starts: Sequence[int]) -> None:
-        """Leave buckets as they are, and note that they were read once more."""
+        """Keep buckets as they are and record that they were read."""
         for ends in (False, True):
             some = [start for start in starts if (start in self.final) is ends]
             self._update(some, read_at=self.read_at, final=ends)
 
     def refuse(self, starts: Sequence[int]) -> None:
-        """Note that buckets were refused. What is not final of them goes: it would hold up the series and never be."""
+        """Mark buckets as refused. Those not final are deleted: they would hold up the series for ever."""
         final = {start for start, is_final in self._each(starts, buckets.c.bucket_start, buckets.c.final) if is_final}
         others = [start for start in starts if start not in final]
         self._delete(others)
         self._insert(others, dict.fromkeys(others, "refused"))
 
     def count_rows(self, starts: Sequence[int]) -> None:
-        """Note how many rows the source has of kept buckets now."""
+        """Update the source's row counts of kept buckets."""
         for start in starts:
             self._update([start], rows=self.counted.get(start))
 
@@ -132,10 +132,10 @@ def _batches(starts: Sequence[int]) -> Iterator[list[int]]:
 def shrinking(
     connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], read: Partials
 ) -> set[int]:
-    """Starts of buckets whose traffic is stored as final and held more than the read does.
+    """Starts of buckets stored as final with more traffic than the read has.
 
-    Traffic counts by whatever definition, so long as rankings and labels are the same: another depth changes how many
-    impressions and events there are, but not how many requests, with or without a label.
+    Compares with every definition that reads the same rankings and labels. Another depth changes impressions and
+    events, but not the number of requests, with or without a label.
     """
     depths = _same_rows(connection, monitor)
     compared = [traffic.c[f] for f in TRAFFIC_FIELDS[:_COMPARED]]
@@ -153,9 +153,9 @@ def shrinking(
 def gone(
     connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], read: Partials
 ) -> set[int]:
-    """Starts of buckets that are open and had requests, of which the read has none: an hour does not vanish.
+    """Starts of open buckets that had requests, of which the read has none.
 
-    Rankings were purged before their labels had their time, or the table is just being loaded again.
+    Rankings were purged before their labels were due, or the table is being reloaded.
     """
     bare = [start for start in _starts(targets) if not read.traffic.get((start, *OVERALL), (0,))[0]]
     query = _overall(_same_rows(connection, monitor) if bare else (), buckets.c.bucket_start)
@@ -174,7 +174,7 @@ def _overall(numbers: Iterable[int], *columns: sa.Column[Any]) -> sa.Select[Any]
 
 
 def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
-    """Numbers of the traffic series of the same rankings and labels -> whether it is the present one."""
+    """Ids of the traffic series of the same rankings and labels -> whether it is the current one."""
     query = sa.select(series.c.id, series.c.definition, series.c.defined_as).where(
         series.c.monitor == monitor.name, series.c.kernel == TRAFFIC
     )
@@ -184,6 +184,6 @@ def _same_rows(connection: sa.Connection, monitor: Monitor) -> dict[int, bool]:
 
 
 def _rows_of(defined_as: str) -> list[Any]:
-    """What a definition says of which rows are read, and into which buckets."""
+    """The part of a definition that says which rows are read, and into which buckets."""
     parts = json.loads(defined_as)
     return [parts.get(name) for name in ("rankings", "recipe", "bucket")]

@@ -26,26 +26,26 @@ NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
     "postgresql": "extract(epoch from clock_timestamp())::double precision",
 }
-"""The database's own clock, in seconds since 1970, by dialect."""
+"""The database's clock in seconds since 1970, by dialect."""
 
 
 PROGRAM = "rankmon-store"
-"""What the store's connections are called on the server."""
+"""Application name of the store's connections on the server."""
 
 _LOCK_SECONDS = 30
 _READS: dict[str, dict[str, Any]] = {"sqlite": {"rankmon_reads": True}, "postgresql": {"isolation_level": "AUTOCOMMIT"}}
 _SILENCE = 30
-"""Seconds after which a server that has vanished is noticed."""
+"""Seconds after which a vanished server is noticed."""
 
 _SHARED = threading.local()
-"""The connection that a thread reads over within `Connected.at_once`."""
+"""The connection a thread reads over within `Connected.at_once`."""
 
 AT_ONCE = 500
-"""Rows of an answer that are turned into columns at a time."""
+"""Rows turned into columns at a time."""
 
 
 class Connected:
-    """Something that reads and writes the store."""
+    """Base of what reads and writes the store."""
 
     def __init__(self, engine: sa.Engine, url: URL) -> None:
         self.engine = engine
@@ -65,7 +65,7 @@ class Connected:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A connection for queries, which waits for no writer; within `at_once` always the same. Raises StoreError."""
+        """A connection for queries that never waits for a writer; the same one within `at_once`. Raises StoreError."""
         shared: sa.Connection | None = getattr(_SHARED, "connection", None)
         with explained(self.url):
             if shared is not None and shared.engine.pool is self.engine.pool:
@@ -76,9 +76,9 @@ class Connected:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """What this thread reads within it is read over one connection, on SQLite in one transaction.
+        """This thread's reads share one connection within the block, on SQLite one transaction.
 
-        To open one takes several times as long as to read a row. What is written meanwhile may not be seen.
+        Opening one costs several times as much as reading a row. Writes made meanwhile may not be seen.
         """
         with self.reading() as connection:
             former, _SHARED.connection = getattr(_SHARED, "connection", None), connection
@@ -88,43 +88,35 @@ class Connected:
                 _SHARED.connection = former
 
     def check_writable(self) -> None:
-        """See whether this user may write a store in a file: who may not would find out with each run.
-
-        Raises:
-            StoreError: the user may only read it.
-        """
+        """Raises StoreError if this user may only read the store's file."""
         path = self.url.database
         fault = files.fault_of(Path(path)) if self.dialect == "sqlite" and path and path != ":memory:" else ""
         if fault:
             raise StoreError(f"store: {fault}")
 
     def rows(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> Sequence[Any]:
-        """All rows of an answer. Raises StoreError."""
+        """All rows of a result. Raises StoreError."""
         with self.reading() as connection:
             return connection.execute(query, {**(parameters or {}), **more}).all()
 
     def scalar(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> Any:
-        """The first value of an answer; None without one. Raises StoreError."""
+        """The first value of a result; None without one. Raises StoreError."""
         with self.reading() as connection:
             return connection.scalar(query, {**(parameters or {}), **more})
 
     def integer(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None, **more: Any) -> int | None:
-        """The same, of a whole number."""
+        """The first value of a result as an integer; None without one. Raises StoreError."""
         found = self.scalar(query, parameters, **more)
         return None if found is None else int(found)
 
     def change(self, statement: sa.Executable, parameters: Mapping[str, Any] | None = None) -> int:
-        """Execute one statement as a transaction; how many rows it changed. Raises StoreError."""
+        """Run one statement in its own transaction; returns the number of changed rows. Raises StoreError."""
         with self.writing() as connection:
             return connection.execute(statement, parameters or {}).rowcount
 
     @contextmanager
     def documents(self) -> Iterator[None]:
-        """For a block that reads JSON out of rows: whatever is wrong with that is the store's fault.
-
-        Raises:
-            StoreError: a document is cut, or lacks what rankmon has written.
-        """
+        """Reports bad JSON in stored rows as StoreError."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -135,12 +127,9 @@ class Connected:
             ) from error
 
     def columns(self, query: sa.Select[Any], parameters: dict[str, Any] | None = None) -> list[list[Any]]:
-        """The answer's columns as the driver sends them, twice as fast as rows; none if it is empty.
+        """The result's columns, twice as fast as rows; empty for an empty result. Raises StoreError.
 
-        A few rows are turned at a time: all at once are slower, by what the collector of garbage makes of them.
-
-        Raises:
-            StoreError: out of reach.
+        Converts a few rows at a time: all at once is slower, because of the garbage collector.
         """
         with self.reading() as connection:
             cursor: Any = connection.execute(query, parameters).cursor
@@ -156,9 +145,9 @@ class Connected:
 
 
 def create(url: URL, lease: float = 30) -> sa.Engine:
-    """An engine for the store. Raises StoreError if its folder is missing, or the database is of another kind.
+    """An engine for the store. Raises StoreError if its folder is missing or the database is of another kind.
 
-    `lease`: seconds; a process that is frozen in a transaction loses it, and its locks, after half of that.
+    `lease`: seconds; a process frozen in a transaction loses it, and its locks, after half of that.
     """
     kind = url.get_backend_name()
     if kind not in NOW:
@@ -174,7 +163,7 @@ def _postgresql_engine(url: URL, lease: float) -> sa.Engine:
         limit_waits(engine)
     limits = {"idle_in_transaction_session_timeout": lease / 2, "lock_timeout": lease}
     settings = (f"set_config('{name}', '{max(1, int(1000 * limit))}', true)" for name, limit in limits.items())
-    ask = f"SELECT {', '.join(settings)}"  # for this transaction: a pooler gives the next one another connection
+    ask = f"SELECT {', '.join(settings)}"  # for this transaction only: a pooler may share the connection
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -185,10 +174,9 @@ def _postgresql_engine(url: URL, lease: float) -> sa.Engine:
 
 
 class _Hinting(SQLiteCompiler):
-    """Writes hints, which name the index that a table is to be read by: SQLite knows nothing of how few rows it has."""
+    """Writes index hints: SQLite does not know how few rows an index has."""
 
     def get_from_hint_text(self, table: Any, text: str | None) -> str | None:
-        """The hint as it stands."""
         return text
 
 
@@ -222,11 +210,7 @@ def _sqlite_engine(url: URL) -> sa.Engine:
 
 
 def _watch(engine: sa.Engine, path: str) -> None:
-    """Have the engine notice that its file was moved away or replaced.
-
-    An open connection would go on with the file that was there before, and a new one would make an empty file, or take
-    the other file together with what the former one has left in its log.
-    """
+    """Detect that the store's file was moved or replaced: open connections would keep using the old one."""
     known: list[tuple[int, int]] = []
 
     @sa.event.listens_for(engine, "do_connect")
@@ -254,7 +238,7 @@ def _read_what_is_left_alone(engine: sa.Engine, path: Path) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file has the name now; None if there is none, or if it is out of reach."""
+    """(device, inode) of the file; None if it is missing or out of reach."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -263,7 +247,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _use_write_ahead_log(connection: Any) -> None:
-    """Readers and a writer do not wait for each other then; the file remembers it."""
+    """Lets readers and a writer work without waiting for each other; the file remembers it."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -281,12 +265,12 @@ def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
     except PermissionError:
-        return True  # the driver will say that it may not go there
+        return True  # the driver will report the missing permission
 
 
 @contextmanager
 def explained(url: URL) -> Iterator[None]:
-    """Database errors as StoreError, without the password."""
+    """Reports database errors as StoreError, without the password."""
     try:
         yield
     except (SQLAlchemyError, ModuleNotFoundError, UnicodeError) as error:
@@ -302,11 +286,7 @@ def explained(url: URL) -> Iterator[None]:
 
 @contextmanager
 def blaming_damage(url: URL) -> Iterator[None]:
-    """A fault over values that rankmon cannot have written is the file's, where that is damaged.
-
-    Raises:
-        StoreError: in place of that fault.
-    """
+    """Reports a fault over values that rankmon cannot have written as StoreError if the file is damaged."""
     try:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
@@ -322,7 +302,7 @@ def _is_locked(error: Exception, said: str) -> bool:
 
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
-    """What to do about an error; empty if none is known."""
+    """What to do about an error; empty if unknown."""
     if isinstance(error, UnicodeEncodeError):
         return "give text that is UTF-8, as a terminal in another encoding does not"
     if isinstance(error, ModuleNotFoundError):

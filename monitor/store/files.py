@@ -1,4 +1,4 @@
-"""A store that is a SQLite file: who may write it, and what to do where somebody may not."""
+"""SQLite store files: permissions, damage, and remedies."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 from urllib.parse import quote
 
 PRIVATE = 0o600
-"""Mode of the store's files: queries that people typed are in them."""
+"""Mode of the store's files: they hold queries that people typed."""
 
 OTHERS = 0o007
-"""Bits of a mode that are about everybody."""
+"""Mode bits of everybody else."""
 
 LONGEST_LOOK = 60
-"""Seconds to look for damage, after which a fault is taken for one of rankmon itself."""
+"""Seconds to search for damage; after that a fault counts as a bug of rankmon."""
 
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 def fault_of(path: Path) -> str:
-    """What keeps this user from writing the store `path`, or from making it, with the remedy; empty if nothing does."""
+    """Why this user cannot write or create the store `path`, with the remedy; empty if nothing is wrong."""
     path, folder = path.absolute(), path.absolute().parent
     if is_folder(path):
         return f"{path} is a folder; name a file in it as store.url, e.g. sqlite:///{path}/rankmon.db"
@@ -41,14 +41,14 @@ def fault_of(path: Path) -> str:
 
 
 def keep_private(path: Path) -> None:
-    """Make a missing store readable by its owner alone, whatever the umask, and one that everybody may read too.
+    """Make a new or world-readable store readable by its owner alone, whatever the umask.
 
-    SQLite gives its journal the same mode. A file that a group alone may read was made so by somebody.
+    SQLite gives its journal the same mode. A file that only a group may read was made so on purpose.
     """
-    with suppress(OSError):  # of which SQLite tells
+    with suppress(OSError):  # SQLite reports it
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, PRIVATE))
-            path.chmod(PRIVATE)  # a umask may have taken more
+            path.chmod(PRIVATE)  # a umask may have removed more
         elif path.stat().st_mode & OTHERS and _may(path, os.W_OK):
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
                 with suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ def keep_private(path: Path) -> None:
 
 
 def user() -> str:
-    """`user rankmon`, as whom this process runs."""
+    """The user this process runs as, such as `user rankmon`."""
     import pwd
 
     try:
@@ -66,20 +66,20 @@ def user() -> str:
 
 
 def is_left_alone(path: Path) -> bool:
-    """Whether this user may only read the store, and no process has it open: then there is no journal."""
+    """Whether this user may only read the store and no process has it open: then there is no journal."""
     if not _seen(path.is_file) or path.with_name(path.name + "-wal").exists():
         return False
     return not (_may(path, os.W_OK) and _may(path.parent, os.W_OK | os.X_OK))
 
 
 def open_left_alone(path: Path, timeout: float) -> Any:
-    """A connection that only reads. Without it SQLite makes a journal even to read."""
+    """A read-only connection. SQLite would otherwise create a journal even to read."""
     name = f"file:{quote(str(path.absolute()))}?immutable=1"
     return sqlite3.connect(name, uri=True, timeout=timeout, check_same_thread=False)
 
 
 def damage_of(path: Path) -> str:
-    """What SQLite finds wrong with a store first, by reading all of it; empty if nothing, or if that takes too long."""
+    """The first damage SQLite finds in a store, reading all of it; empty if none, or if that takes too long."""
     until = time.monotonic() + LONGEST_LOOK
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
@@ -94,7 +94,7 @@ def damage_of(path: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is one, as far as this user can see."""
+    """Whether it is a folder, as far as this user can see."""
     return _seen(path.is_dir)
 
 
@@ -102,7 +102,7 @@ def _seen(is_so: Callable[[], bool]) -> bool:
     try:
         return is_so()
     except PermissionError:
-        return False  # nothing can be seen in that folder
+        return False  # that folder cannot be searched
 
 
 def _may(path: Path, mode: int) -> bool:

@@ -1,7 +1,7 @@
-"""A store that keeps in memory what one monitor's cycles read of the past again and again.
+"""A store that caches what one monitor's cycles read of the past.
 
-What a cycle needs of the past is read once, and then only what was stored since. Whoever writes a monitor holds its
-lease, whose number rises with each holder: if another process held it since, the cache is emptied.
+The past is read once, then only what was stored since. The lease number rises with each holder: if another process held
+the lease since, the cache is emptied.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from monitor.types import OVERALL, Definition, Monitor
 
 DAY = 86_400
 SPARE = 2 * DAY
-"""Seconds that more is kept than needed, so that what is too old is dropped seldom."""
+"""Seconds kept beyond what is needed, so that old buckets are dropped rarely."""
 
 BLOCK = 512
-"""Rows that are laid out together: those of long windows would go through memory once for each of their fields."""
+"""Rows laid out together: one by one, long windows would pass through memory once per field."""
 
 MOST_BYTES = 256 << 20
-"""What all monitors of a process may keep together; those that find it used up read the store each time."""
+"""Bytes that all monitors of a process may cache; those that find it used up read the store each time."""
 
 
 class MemoryBudget:
-    """How much memory there is to share, in bytes."""
+    """A memory budget shared by caches, in bytes."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self.most = most
@@ -44,7 +44,7 @@ class MemoryBudget:
         self._lock = threading.Lock()
 
     def allows(self, owner: object, size: int) -> bool:
-        """Whether `owner` may have so much in place of what it has, and then it has it; if not, it has none."""
+        """Whether `owner` may use `size` bytes in place of its share, and reserves them; if not, it loses its share."""
         with self._lock:
             self._taken.pop(owner, None)
             is_allowed = sum(self._taken.values()) + size <= self.most
@@ -53,12 +53,12 @@ class MemoryBudget:
             return is_allowed
 
     def has(self, size: int) -> bool:
-        """Whether so much more may be had by one who has nothing."""
+        """Whether a new owner may use `size` bytes."""
         with self._lock:
             return sum(self._taken.values()) + size <= self.most
 
     def free(self, owner: object) -> None:
-        """Give back what the owner has."""
+        """Release the owner's share."""
         with self._lock:
             self._taken.pop(owner, None)
 
@@ -67,14 +67,14 @@ SHARED = MemoryBudget()
 
 
 class CachedStore(Store):
-    """A store for the cycles of one monitor; not meant for two threads at once.
+    """A store for the cycles of one monitor; not thread-safe.
 
-    What it answers is what the store would answer, so long as it is this one through which the monitor is written.
+    Answers as the store does, provided the monitor is written through it.
     """
 
     def __init__(self, store: Store, monitor: Monitor, budget: MemoryBudget = SHARED) -> None:
-        """Nothing is read yet. Nothing is kept while somebody else holds the monitor."""
-        vars(self).update(vars(store))  # its connections and its parts, not others to the same database
+        """Reads nothing yet. Caches nothing while another process holds the monitor."""
+        vars(self).update(vars(store))  # share its connections and parts
         self.name = monitor.name
         self._width = monitor.bucket
         self._reach = reach(monitor) + SPARE
@@ -85,7 +85,7 @@ class CachedStore(Store):
 
     @contextmanager
     def hold(self, monitor: str) -> Iterator[Lease]:
-        """As of `Store`; if somebody else held it since the last time, or may do so now, what was kept is forgotten."""
+        """As `Store.hold`; empties the cache if another process held the monitor since, or may do so now."""
         try:
             with super().hold(monitor) as lease:
                 if monitor == self.name:
@@ -104,7 +104,7 @@ class CachedStore(Store):
         self._budget.free(self)
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
-        """As of `Store`, from memory so far as it is no older than what cycles look at."""
+        """As `Store.history`, from memory for what cycles look at."""
         known = self._known.get(definition) or self._learn(definition, until)
         if known is None or until <= known.since:
             return super().history(definition, since, until, overall_only)
@@ -128,16 +128,16 @@ class CachedStore(Store):
         *more: Any,
         **named: Any,
     ) -> Written:
-        """As of `Store`; what is kept of the buckets is read again when it is asked for."""
+        """As `Store.write`; cached buckets are read again when next needed."""
         for definition, starts in targets.items():
             if definition in self._known:
                 self._known[definition].stale.update(starts)
         return super().write(lease, monitor, partials, targets, *more, **named)
 
     def _learn(self, definition: Definition, until: int) -> _Known | None:
-        """Read what cycles look at of a series; None if it is not to be kept, or older than that before `until`."""
+        """Cache what cycles look at of a series; None if it is not to be cached or reaches back too far."""
         if self._refused and not self._budget.has(self._refused):
-            return None  # to read all of it, only to be refused again, would be dear
+            return None  # reading all of it only to be refused again would be expensive
         if self._token is None:
             self._token = self.leases.released(self.name)
         newest = None if self._token is None else self.newest_bucket(definition)
@@ -149,7 +149,7 @@ class CachedStore(Store):
         return self._known.get(definition)
 
     def _account(self) -> None:
-        """Ask for the memory that is used; if there is not so much, keep nothing."""
+        """Reserve the memory in use, or drop the cache."""
         size = sum(known.size for known in self._known.values())
         self._refused = 0 if self._budget.allows(self, size) else size
         if self._refused:
@@ -166,7 +166,7 @@ class CachedStore(Store):
 
 
 def reach(monitor: Monitor) -> int:
-    """Seconds before the newest bucket that judging, snapshot and trails look at, at most, of what is not pinned."""
+    """Most seconds before the newest bucket that judging, snapshot and trails look at, pinned buckets aside."""
     rules, windows = monitor.alerts, max([*monitor.windows, *(rule.window for rule in monitor.alerts)])
     judged = REACH + max([windows, *(rule.reach + rule.window for rule in rules)])
     drawn = windows + max([REACH, *(rule.reach for rule in rules)])
@@ -174,17 +174,10 @@ def reach(monitor: Monitor) -> int:
 
 
 class _Known:
-    """The buckets of one series from `since` on, with room for more.
-
-    Most fields are counts, and most counts are small: each field is kept in the smallest type that holds it exactly.
-
-    Attributes:
-        stale: starts of buckets that were stored since.
-        size: bytes.
-    """
+    """The buckets of one series from `since` on, each field in the smallest type that holds it exactly."""
 
     def __init__(self, since: int, span: int, read: _Rows) -> None:
-        """`span`: seconds before the newest bucket that are kept at least."""
+        """`span`: least seconds kept before the newest bucket."""
         self.since = since
         self._span = span
         self.stale: set[int] = set()
@@ -202,7 +195,6 @@ class _Known:
         self._fields = [np.pad(_packed(sums[..., i]), room) for i in range(sums.shape[2])]
 
     def between(self, since: int, until: int, overall_only: bool) -> History:
-        """The buckets that start in [since, until), with the slices that are there."""
         lo, hi = (int(at) for at in np.searchsorted(self._starts[: self._count], [since, until]))
         there, slices = self._there[lo:hi], self._slices
         if overall_only:
@@ -213,7 +205,7 @@ class _Known:
         return History(self._starts[lo:hi], self._final[lo:hi], names, self._sums(lo, hi, np.flatnonzero(kept)))
 
     def _shared(self, lo: int, hi: int) -> Floats:
-        """(B, S, F) of some buckets, to be read only: a part of what was handed out last, while somebody holds that."""
+        """(B, S, F) of some buckets, read-only: part of the last result while it is still referenced."""
         if self._laid_out is not None:
             first, end, held = self._laid_out
             if first <= lo and hi <= end and (sums := held()) is not None:
@@ -234,7 +226,6 @@ class _Known:
         return found
 
     def replace(self, since: int, until: int, new: _Rows) -> None:
-        """Put what is stored now in place of the buckets that start in [since, until)."""
         self._laid_out = None
         if not set(new[2]) <= set(self._slices):
             names = (OVERALL, *sorted({*self._slices, *new[2]} - {OVERALL}))
@@ -254,7 +245,7 @@ class _Known:
             field[lo:end] = column
 
     def _put_all(self, *parts: _Rows) -> None:
-        """Rows of the same slices after each other, but for those that are too old."""
+        """Concatenate rows of the same slices, without those that are too old."""
         starts, final, sums, there = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3, 4))
         self.since = max(self.since, int(starts[-1]) - self._span) if len(starts) else self.since
         kept = np.s_[int(np.searchsorted(starts, self.since)) :]
@@ -268,7 +259,7 @@ _Rows = tuple[Ints, Bools, tuple[SliceKey, ...], Floats, Bools]
 
 
 def _columns(rows: _Rows, names: tuple[SliceKey, ...]) -> _Rows:
-    """Rows by other slices; zeros where they had none."""
+    """Rows reordered by other slices; zeros where they had none."""
     starts, final, slices, sums, there = rows
     if slices == names:
         return rows
@@ -280,7 +271,7 @@ def _columns(rows: _Rows, names: tuple[SliceKey, ...]) -> _Rows:
 
 
 def _packed(column: Floats) -> NDArray[Any]:
-    """The same numbers in the smallest type that holds them exactly; only counts up to 2^32 - 1 are made smaller."""
+    """The same numbers in the smallest exact type; only counts up to 2^32 - 1 are narrowed."""
     if column.size and not (column.min() >= 0 and column.max() < 1 << 32):
         return column
     packed = column.astype(np.uint16 if not column.size or column.max() < 1 << 16 else np.uint32)

@@ -1,4 +1,4 @@
-"""Who may write a monitor: a row in the store, by the database's clock, renewed while the work goes on."""
+"""The right to write a monitor: a row in the store, timed by the database's clock and renewed while work goes on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from monitor.store.engine import NOW, PROGRAM, Connected, upserted
 from monitor.store.schema import leases
 
 LONGEST = 3600.0
-"""Seconds that a lease has left at the most, if this process's own are shorter: a clock that ran ahead wrote more."""
+"""Most seconds a lease can have left, unless this process's own are longer: more was written by a clock that ran ahead.
+"""
 
 
 _CUT_OFF = sa.text(
@@ -29,13 +30,13 @@ _CUT_OFF = sa.text(
     "AND xact_start IS NOT NULL AND wait_event_type = 'Client' "
     "AND greatest(query_start, state_change) < clock_timestamp() - make_interval(secs => :seconds)"
 ).bindparams(program=PROGRAM)
-"""Ends the transactions in which the store's PostgreSQL waits for a process that is frozen. It does so by itself only
-between two commands (`idle_in_transaction_session_timeout`), not within the rows of an INSERT or of an answer."""
+"""Ends transactions in which PostgreSQL waits for a frozen process. `idle_in_transaction_session_timeout` only works
+between two commands, not within the rows of an INSERT or of a result."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to write one monitor, until it expires or somebody takes it over. `token` rises with each holder."""
+    """The right to write one monitor until it expires or is taken over. `token` rises with each holder."""
 
     monitor: str
     holder: str
@@ -43,10 +44,10 @@ class Lease:
 
 
 class Leases(Connected):
-    """Leases of this process."""
+    """The leases of this process."""
 
     def __init__(self, engine: sa.Engine, url: URL, seconds: float) -> None:
-        """`seconds`: how long a writer that has died on another machine keeps others out, at most."""
+        """`seconds`: longest time a writer that died on another machine keeps others out."""
         super().__init__(engine, url)
         self.seconds = seconds
         self.holder = _process_identity()
@@ -59,11 +60,7 @@ class Leases(Connected):
 
     @contextmanager
     def hold(self, monitor: str) -> Iterator[Lease]:
-        """The right to write `monitor` for as long as the block runs.
-
-        Raises:
-            LeaseLost: another living process, or another thread of this one, has it.
-        """
+        """The right to write `monitor` while the block runs. Raises LeaseLost if another process or thread has it."""
         lease = self.acquire(monitor)
         if lease is None:
             raise LeaseLost(f"monitor {monitor}: {self.describe(monitor)} is writing it; this one steps aside")
@@ -83,12 +80,12 @@ class Leases(Connected):
             try:
                 self.renew(lease)
             except StoreError:
-                continue  # the next write is fenced and says so, if it is lost
+                continue  # if it is lost, the next write is fenced and says so
             except LeaseLost:
                 return
 
     def describe(self, monitor: str) -> str:
-        """Who holds a monitor, in words."""
+        """The holder of a monitor, in words."""
         with self.reading() as connection:
             holder = connection.execute(sa.select(leases.c.holder).where(leases.c.monitor == monitor)).scalar()
         return named(holder or "")
@@ -104,19 +101,19 @@ class Leases(Connected):
         return int(found or 0)
 
     def released(self, monitor: str) -> int | None:
-        """The number of a monitor's last holder if that has given it back and can no longer write; else None."""
+        """Number of a monitor's last holder if it released the lease and can no longer write; else None."""
         query = sa.select(leases.c.token).where(leases.c.monitor == monitor, leases.c.expires_at == 0.0)
         with self.reading() as connection:
             found: int | None = connection.execute(query).scalar()
         return found
 
     def acquire(self, monitor: str) -> Lease | None:
-        """The right to write `monitor`, or None while another living process, or thread of this one, has it."""
+        """The right to write `monitor`; None while another living process, or thread of this one, has it."""
         with self.writing() as connection:
             row = connection.execute(
                 sa.select(leases, self._has_expired.label("expired"))
                 .where(leases.c.monitor == monitor)
-                .with_for_update(skip_locked=True)  # whoever has it locked renews it, or will be cut off
+                .with_for_update(skip_locked=True)  # whoever locked it renews it or will be cut off
             ).one_or_none()
             lease = Lease(monitor, self.holder, row.token + 1 if row else 1)
             if row is None:
@@ -131,7 +128,7 @@ class Leases(Connected):
 
     @property
     def _has_expired(self) -> sa.ColumnElement[bool]:
-        # Whoever still lives has it renewed within seconds after the clock is right; and every write is fenced.
+        # A living holder renews within seconds once the clock is right; and every write is fenced.
         return ~leases.c.expires_at.between(self._now, self._now + max(LONGEST, 2 * self.seconds))
 
     def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
@@ -144,21 +141,19 @@ class Leases(Connected):
         return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
-        """Whether the holder of a lease that has not expired is gone.
-
-        Of its own this process knows by the number: one that it took when the disk was full was never stored.
-        """
+        """Whether the holder is gone. Own leases are known by number: one taken while the disk was full was never
+        stored."""
         if row.holder == self.holder:
             return bool(self._held.get(row.monitor) != row.token)
         return _is_dead(row.holder, self.holder)
 
     def renew(self, lease: Lease) -> None:
-        """Keep the lease for another while. Raises LeaseLost if somebody took it over."""
+        """Extend the lease. Raises LeaseLost if it was taken over."""
         with self.fenced(lease):
             pass
 
     def release(self, lease: Lease) -> None:
-        """Let others in at once. Nothing happens if somebody took it over already."""
+        """Give the lease back; no effect if it was taken over already."""
         if self._held.get(lease.monitor) == lease.token:
             del self._held[lease.monitor]
         with self.writing() as connection:
@@ -172,13 +167,10 @@ class Leases(Connected):
 
     @contextmanager
     def fenced(self, lease: Lease) -> Iterator[sa.Connection]:
-        """A transaction that is only committed while the lease is held, which it renews.
+        """A transaction that renews the lease and commits only while it is held. Raises LeaseLost; nothing is stored
+        then.
 
-        The lease is seen at the beginning, and locked for the commit alone: whoever is frozen in between holds up
-        nobody who would take over.
-
-        Raises:
-            LeaseLost: it was released or is another's now; nothing was stored.
+        Reads the lease at the start and locks it only to commit, so a frozen process blocks nobody from taking over.
         """
         with self.writing() as connection:
             if not connection.execute(_HELD, named_in(lease)).scalar():
@@ -197,12 +189,12 @@ _TOKEN = sa.bindparam("number", type_=sa.BigInteger)
 _IS = (leases.c.monitor == _MONITOR, leases.c.holder == _HOLDER, leases.c.token == _TOKEN)
 _RELEASING = leases.update().where(*_IS).values(expires_at=0.0)
 IS_HELD = sa.exists().where(*_IS, leases.c.expires_at > 0)
-"""Whether a lease is still its holder's, as part of a statement with the parameters of `named_in`."""
+"""SQL condition that a lease is still its holder's; takes the parameters of `named_in`."""
 _HELD = sa.select(IS_HELD)
 
 
 def named_in(lease: Lease) -> dict[str, str | int]:
-    """A lease as parameters of statements."""
+    """A lease as statement parameters."""
     return {"of": lease.monitor, "by": lease.holder, "number": lease.token}
 
 
@@ -213,7 +205,7 @@ def named(holder: str) -> str:
 
 
 class _Identity(NamedTuple):
-    """Enough of a process to tell on the same machine whether it still lives; `?` stands for what is not known."""
+    """Enough to tell on the same machine whether a process still lives; `?` for what is unknown."""
 
     host: str
     boot: str
@@ -249,7 +241,7 @@ def _namespace() -> str:
 
 
 def _started(pid: str) -> str:
-    """When a process began, in ticks since boot; empty if it has ended, `?` if that cannot be seen."""
+    """When a process started, in ticks since boot; empty if it has ended, `?` if unknown."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -269,6 +261,6 @@ def _is_dead(holder: str, own: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False  # another user's; whether it is still the same process is not for us to see
-    # A zombie does nothing any more, and another process may run under its number.
+        return False  # another user's process, which we cannot inspect
+    # Covers zombies and reused process ids.
     return _started(theirs.pid) not in ("?", theirs.started)

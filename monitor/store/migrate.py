@@ -1,4 +1,4 @@
-"""The store's schema: brought to this version's, or found to be another."""
+"""Migrates and checks the store's schema."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from monitor.store.waiting import at_leisure
 
 PACKAGE = Path(__file__).parent.parent
 LOCK = 7_265_616
-"""Held in PostgreSQL by whoever changes the tables."""
+"""Advisory lock held in PostgreSQL while tables change."""
 
 UNRELEASED = "0015"
-"""The last schema before the first release. Its numbers and those before it name tables that this version lacks."""
+"""The last schema before the first release. It and earlier ones name tables that this version lacks."""
 
 
 class Schema(Connected):
-    """The tables of `monitor.store.schema` and the scripts that lead there."""
+    """The tables of `monitor.store.schema` and their migrations."""
 
     def migrate(self) -> tuple[str | None, str]:
-        """Bring the tables to this version's schema; (revision before, revision now). Two at once wait in line.
+        """(revision before, revision now) of migrating to this version's schema; concurrent calls queue.
 
         Raises:
             StoreError: out of reach, or written by a newer rankmon.
@@ -41,8 +41,8 @@ class Schema(Connected):
 
     @contextmanager
     def _alone(self, connection: sa.Connection) -> Iterator[None]:
-        """Nobody else changes the tables meanwhile, and for that, which may take long, it is waited."""
-        if self.dialect == "sqlite":  # whose writers are alone
+        """Waits, possibly long, until nobody else changes the tables."""
+        if self.dialect == "sqlite":  # allows only one writer
             yield
             return
         with at_leisure(connection):
@@ -61,7 +61,7 @@ class Schema(Connected):
         return "no rankmon tables yet; rankmon run makes them"
 
     def check(self) -> None:
-        """Raises StoreError unless the tables are just as this version needs them."""
+        """Raises StoreError unless the tables match this version."""
         with self.reading() as connection:
             current, needed = _revision(connection), _known()[-1]
         _refuse_others(current)
@@ -79,13 +79,13 @@ def _alembic(connection: sa.Connection) -> Any:
 
 
 def migrations_folder() -> Path:
-    """Where the migration scripts are: inside the installed package, or next to it in a checkout."""
+    """The folder of migration scripts: inside the installed package, or next to it in a checkout."""
     inside = PACKAGE / "_migrations"
     return inside if inside.is_dir() else PACKAGE.parent / "migrations"
 
 
 def _known() -> list[str]:
-    """All revisions, the newest last, by the names of their scripts: to import Alembic takes longer than the check."""
+    """All revisions, newest last, from file names: importing Alembic takes longer than the check."""
     return sorted(path.name.partition("_")[0] for path in (migrations_folder() / "versions").glob("[0-9]*.py"))
 
 

@@ -1,4 +1,4 @@
-"""By what buckets are stored: the rows of series, slices and their places, and the conditions that find them."""
+"""Rows and conditions that identify series, slices and their places."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ SINCE, UNTIL = (sa.bindparam(name, type_=sa.BigInteger) for name in ("since", "u
 
 _NAMED = (series.c.monitor == MONITOR, *(series.c[c] == sa.bindparam(c) for c in ("kernel", "definition")))
 OF_SERIES = (*_NAMED, buckets.c.series_id == series.c.id)
-"""Conditions on `buckets`: of the series that `identity` names. Refused ones are among them."""
+"""Conditions on `buckets`: of the series that `identity` names, refused ones included."""
 IS_FINE = buckets.c.seconds == 0
 FINE = (*OF_SERIES, IS_FINE, buckets.c.mark.is_distinct_from("refused"))
-"""The buckets of that series, of its own width, that are stored."""
+"""The stored buckets of that series at its own width."""
 COARSE = (*OF_SERIES, ~IS_FINE)
-"""Those that were rolled up."""
+"""Its rolled-up buckets."""
 
 
 def identity(definition: Definition) -> dict[str, str]:
-    """The parameters of a statement that asks for a series.
+    """Statement parameters that identify a series.
 
-    Statements that are run in every cycle are built once: to build one takes ten times as long as to run it.
+    Statements run in every cycle are built once: building one takes ten times as long as running it.
     """
     return {"monitor": definition.monitor, "kernel": definition.kernel, "definition": definition.id}
 
 
 def table_of(kernel: str) -> sa.Table:
-    """What the sums of a kernel, or of the traffic, stand in."""
+    """The table with the sums of a kernel, or of the traffic."""
     return traffic if kernel == TRAFFIC else partials
 
 
 def fields_of(kernel: str) -> tuple[str, ...]:
-    """Their names."""
+    """The field names of that table."""
     return TRAFFIC_FIELDS if kernel == TRAFFIC else FIELDS
 
 
 @cache
 def sums_of(kernel: str, most: int | None = None, overall_only: bool = False) -> sa.Select[Any]:
-    """Start, final, dimension, value, and all or `most` fields, by bucket and slice; the caller says of which."""
+    """A query of start, final, dimension, value, and all or `most` fields, by bucket and slice, for the caller to
+    filter."""
     table = table_of(kernel)
     query = sa.select(buckets.c.bucket_start, buckets.c.final, slices.c.dimension, slices.c.value)
     query = query.add_columns(*(table.c[f] for f in fields_of(kernel)[:most]))
@@ -65,14 +66,14 @@ _GAPS = (
 
 
 def series_number(connection: sa.Connection, monitor: Monitor, definition: Definition) -> int:
-    """The number of a series, which it is given now if it has none yet."""
+    """The id of a series, inserted if new."""
     found = connection.scalar(_NUMBER, identity(definition))
     more = {"bucket_seconds": monitor.bucket, "defined_as": definition.text}
     return int(found) if found is not None else _added(connection, series, **identity(definition), **more)
 
 
 def slice_numbers(connection: sa.Connection, monitor: str, read: Partials) -> dict[tuple[str, str], int]:
-    """(dimension, value) -> number; slices of a read that have none are given one now."""
+    """(dimension, value) -> id; new slices of a read are inserted."""
     found = {(d, v): i for d, v, i in connection.execute(_SLICES, {"monitor": monitor})}
     for dimension, value in dict.fromkeys([OVERALL, *read.admitted, *((d, v) for _, d, v in read.traffic)]):
         if (dimension, value) not in found:
@@ -89,7 +90,7 @@ def _added(connection: sa.Connection, table: sa.Table, **row: object) -> int:
 def note_places(
     connection: sa.Connection, monitor: str, read: Partials, numbers: Mapping[tuple[str, str], int]
 ) -> None:
-    """Note from which bucket on newly admitted values have a place that another one had before: not earlier."""
+    """Record the first bucket in which newly admitted values hold a place that another value had before."""
     gaps = connection.execute(_GAPS, {"monitor": monitor}).all()
     released, pending = {dimension for dimension, _, _ in gaps}, {number for _, number, until in gaps if until is None}
     for key in (key for key in read.admitted if key[0] in released):
@@ -102,7 +103,7 @@ def note_places(
 
 
 def current_numbers(connection: sa.Connection, monitor: Monitor) -> tuple[set[int], set[int]]:
-    """Numbers of the monitor's series that (are noted as, are) those of its present definitions."""
+    """Ids of the monitor's series that (are recorded as, are) current."""
     wanted, of_it = {(d.kernel, d.id) for d in monitor.definitions}, {"monitor": monitor.name}
     all_of_it = connection.execute(_SERIES, of_it)
     present = {number for number, kernel, definition in all_of_it if (kernel, definition) in wanted}
@@ -110,7 +111,7 @@ def current_numbers(connection: sa.Connection, monitor: Monitor) -> tuple[set[in
 
 
 def note_current(connection: sa.Connection, monitor: Monitor) -> None:
-    """Have `current_series` hold the series of the monitor's present definitions, and no others of it."""
+    """Make `current_series` hold exactly the monitor's current series."""
     noted, present = current_numbers(connection, monitor)
     if gone := noted - present:
         connection.execute(current_series.delete().where(current_series.c.series_id.in_(gone)))

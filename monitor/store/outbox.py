@@ -1,6 +1,6 @@
-"""Notifications on their way. A row leaves the queue when its receiver has said that it has it, or when it is given up.
+"""Notifications on their way. A row leaves the queue when its receiver has confirmed it, or when it is given up.
 
-Of one incident a target gets everything in order: what comes later waits for what came before.
+A target gets the notifications of one incident in order: later ones wait for earlier ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from monitor.store.schema import incidents, outbox
 
 LONGEST_ERROR = 500
 AT_ONCE = 100
-"""Most notifications that one look brings along."""
+"""Most notifications fetched at once."""
 
 FARTHEST = 600.0
-"""Seconds; nothing is put off for longer, so what seems to be was put off by a clock that was ahead, and is due."""
+"""Longest retry delay, seconds: anything later was set by a clock that ran ahead, and is due."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A notification that a target has not got yet; real seconds since 1970."""
+    """A notification that a target has not received yet; real seconds since 1970."""
 
     id: int
     target: str
@@ -42,17 +42,17 @@ class Waiting:
 
     @property
     def notification(self) -> Notification:
-        """What is to be told."""
+        """The notification as stored."""
         return Notification.of(json.loads(self.document))
 
 
 @dataclass(frozen=True)
 class TargetQueue:
-    """What of one monitor waits for a target.
+    """A target's queue of one monitor.
 
     Attributes:
-        since: when the oldest was put there, real seconds since 1970.
-        said: why the last try failed that did; empty if nothing was tried yet.
+        since: when the oldest entry was queued, real seconds since 1970.
+        said: the last error; empty before the first try.
     """
 
     target: str
@@ -66,17 +66,14 @@ _TRIED = sa.or_(outbox.c.sent_at.is_not(None), outbox.c.attempts > 0)
 _OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
 TELLING = ("firing", "updated")
 _STANDING = (outbox.c.kind.in_(TELLING), outbox.c.incident.in_(_OPEN))
-"""What an incident amounts to that still goes on: each says all that those before it said."""
+"""The state of an open incident: each such notification repeats all that those before it said."""
 ENDS = ("resolved", "withdrawn")
 NOBODYS = "no channel has this receiver any more"
 
 
 def _owed(target: str) -> sa.ColumnElement[bool]:
-    """What was given up though it still says something to a target.
-
-    That is of an open incident the newest, and a request to retrain; of one that is over its end, where the target may
-    have been told of it, for an answer can be lost.
-    """
+    """Given up, but still of use: the newest of open incidents, ends of incidents known to the target, requests to
+    retrain."""
     mine, is_open = outbox.c.target == target, outbox.c.incident.in_(_OPEN)
     newest = sa.select(sa.func.max(outbox.c.id)).group_by(outbox.c.incident)
     standing = outbox.c.id.in_(newest.where(mine, *_STANDING))
@@ -88,7 +85,7 @@ def _owed(target: str) -> sa.ColumnElement[bool]:
 
 
 def _anew(now: float) -> dict[str, Any]:
-    """As what was put there just now, and was not tried yet."""
+    """As if queued just now and not tried yet."""
     return {"created_at": now, "attempts": 0, "next_at": 0.0, "last_error": "", "dropped_at": None}
 
 
@@ -96,7 +93,7 @@ class Outbox(Connected):
     """The table of notifications."""
 
     def due(self, now: float, targets: Collection[str]) -> list[Waiting]:
-        """What is to be sent at `now`: of each target and incident the oldest that waits. Raises StoreError."""
+        """What is due at `now`: the oldest waiting of each target and incident. Raises StoreError."""
         first = (
             sa.select(sa.func.min(outbox.c.id))
             .where(*_WAITING, outbox.c.target.in_(list(targets)))
@@ -112,14 +109,14 @@ class Outbox(Connected):
         return [Waiting(*row) for row in self.rows(query)]
 
     def next_at(self, now: float, target: str) -> float | None:
-        """When something for a target will be due, `now` if it is; None if nothing waits. Raises StoreError."""
+        """When a target's next notification is due, `now` if already; None if nothing waits. Raises StoreError."""
         first = sa.select(sa.func.min(outbox.c.id)).where(*_WAITING, outbox.c.target == target)
         query = sa.select(outbox.c.next_at).where(outbox.c.id.in_(first.group_by(outbox.c.incident)))
         found = [at for (at,) in self.rows(query)]
         return min((now if at > now + FARTHEST else max(at, now) for at in found), default=None)
 
     def standing(self, target: str, sent_by: float | None = None) -> list[Notification]:
-        """The newest that a target got of each incident that is open; if it got that by then. Raises StoreError."""
+        """The newest notification a target got of each open incident, if sent by `sent_by`. Raises StoreError."""
         newest = (
             sa.select(sa.func.max(outbox.c.id))
             .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
@@ -129,13 +126,13 @@ class Outbox(Connected):
         return self._notifications(known if sent_by is None else known.where(outbox.c.sent_at <= sent_by))
 
     def is_waiting(self, id_: int) -> bool:
-        """Whether it has not been sent or given up yet. Raises StoreError."""
+        """Whether it is neither sent nor given up. Raises StoreError."""
         return self.scalar(sa.select(outbox.c.id).where(*_WAITING, outbox.c.id == id_)) is not None
 
     def ended(self, target: str, since: float, until: float, incident: str | None = None) -> list[Notification]:
-        """The ends that a target got in [since, until], or that of one incident; but where the like of it is open.
+        """The ends a target got in [since, until), or that of one incident, unless a similar incident is open.
 
-        An alert of an incident's successor looks the same, and must not end. Raises StoreError.
+        A successor's alert looks the same and must not end. Raises StoreError.
         """
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.kind.in_(ENDS))
         query = query.where(outbox.c.sent_at.between(since, until))
@@ -145,7 +142,7 @@ class Outbox(Connected):
         return [one for one in found if (one.monitor, one.matter) not in on]
 
     def severities(self, target: str, incident: str) -> set[Severity]:
-        """Those under which an incident was told to a target, or may have been, for an answer can be lost."""
+        """The severities a target was, or may have been, sent for an incident: a response can be lost."""
         query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)
         found = set[Severity]()
         for (document,) in self.rows(query.where(outbox.c.kind.in_(TELLING))):
@@ -159,11 +156,11 @@ class Outbox(Connected):
             return [Notification.of(json.loads(document)) for (document,) in found]
 
     def is_open(self, incident: str) -> bool:
-        """Whether an incident still goes on. Raises StoreError."""
+        """Whether an incident is open. Raises StoreError."""
         return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
 
     def is_outdated(self, waiting: Waiting) -> bool:
-        """Whether a newer one waits that says all that this one says. Raises StoreError."""
+        """Whether a newer waiting notification says all that this one says. Raises StoreError."""
         if waiting.kind not in TELLING:
             return False
         newer = sa.select(outbox.c.id).where(
@@ -176,26 +173,24 @@ class Outbox(Connected):
         return self.scalar(newer) is not None
 
     def sent(self, id_: int, now: float) -> None:
-        """The receiver has it. Raises StoreError."""
+        """Record delivery. Raises StoreError."""
         self._change(id_, sent_at=now, last_error="")
 
     def failed(self, id_: int, next_at: float, error: str) -> None:
-        """It is to be tried again. Raises StoreError."""
+        """Record a failure and schedule a retry. Raises StoreError."""
         self._change(id_, attempts=outbox.c.attempts + 1, next_at=next_at, last_error=storable(error)[:LONGEST_ERROR])
 
     def drop(self, id_: int, now: float, error: str) -> None:
-        """It is given up; the row stays as evidence. Raises StoreError."""
+        """Give up; the row stays as evidence. Raises StoreError."""
         self._change(id_, attempts=outbox.c.attempts + 1, dropped_at=now, last_error=storable(error)[:LONGEST_ERROR])
 
     def _change(self, id_: int, **values: object) -> None:
         self.change(outbox.update().where(outbox.c.id == id_).values(**values))
 
-    # ---- targets that come and go --------------------------------------------------------------------------------
-
     def strangers(self, targets: Collection[str]) -> dict[str, float]:
-        """Of other targets than these that something waits for: when there was, or is to be, a sign of them last.
+        """Other targets with waiting notifications -> the time of their last sign of life.
 
-        That is something put there, a delivery, or the next attempt: of a target that some daemon knows, none is old.
+        That is a new entry, a delivery or the next attempt: none is old for a target that some daemon serves.
         """
         waiting = sa.select(outbox.c.target).where(*_WAITING, outbox.c.target.not_in(list(targets)))
         signs = (outbox.c.created_at, outbox.c.next_at, sa.func.coalesce(outbox.c.sent_at, 0.0))
@@ -207,7 +202,7 @@ class Outbox(Connected):
         return {target: float(max(at)) for target, *at in self.rows(query)}
 
     def retire(self, gone: str, heirs: Collection[str], now: float) -> int:
-        """Give up what waits for a removed target, after `heirs` got what they lack of it; how many waited."""
+        """Give up what waits for a removed target once `heirs` have copies of it; returns how many waited."""
         waiting = sa.and_(*_WAITING, outbox.c.target == gone)
         said = "handed on to the channel's receivers" if heirs else NOBODYS
         with self.writing() as connection:
@@ -217,11 +212,7 @@ class Outbox(Connected):
             return connection.execute(given_up).rowcount
 
     def introduce(self, target: str, channel: str, now: float) -> None:
-        """Have a target told of the open incidents that others of its channel were told of, and what it is owed.
-
-        Raises:
-            StoreError: out of reach.
-        """
+        """Queue for a new target its channel's announced open incidents, and what it is owed. Raises StoreError."""
         others = sa.or_(outbox.c.target == channel, outbox.c.target.startswith(f"{channel} ", autoescape=True))
         known = sa.select(outbox.c.incident).where(outbox.c.target == target)
         newest = (
@@ -234,31 +225,25 @@ class Outbox(Connected):
             self._copy(connection, outbox.c.id.in_(newest), target, now)
 
     def take_back(self, target: str, now: float) -> int:
-        """Have a target wait again for what it is owed of what others gave up as ownerless; how much.
+        """Requeue what a target is owed that others gave up as ownerless; returns how many. Raises StoreError.
 
-        Whoever was away for long, or held up by its receiver, is not to lose it by that. Raises StoreError.
+        A target that was away for long, or whose receiver was down, must not lose it.
         """
         lost = sa.and_(_owed(target), outbox.c.last_error == NOBODYS)
         found = [id_ for (id_,) in self.rows(sa.select(outbox.c.id).where(lost))]
-        if not found:  # looked for often, and hardly ever there
+        if not found:  # checked often, rarely found
             return 0
         return self.change(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now)))
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
-        """Have a target wait for some notifications too; those that it got or waits for already aside."""
+        """Copy notifications to a target, except those it already got or waits for."""
         names = ("incident", "kind", "key", "document")
         for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
             copied = {**row._mapping, "target": target, **_anew(now)}
             connection.execute(upserted(self.dialect, outbox, copied))
 
-    # ---- the queue as a whole ------------------------------------------------------------------------------------
-
     def queues(self) -> dict[str, tuple[int, float]]:
-        """Target -> (how many wait for it, since when the oldest does); those without any are left out.
-
-        Raises:
-            StoreError: out of reach.
-        """
+        """Target -> (queue length, when its oldest entry was queued); empty queues are left out. Raises StoreError."""
         query = (
             sa.select(outbox.c.target, sa.func.count(), sa.func.min(outbox.c.created_at))
             .where(*_WAITING)
@@ -267,7 +252,7 @@ class Outbox(Connected):
         return {target: (int(n), float(oldest)) for target, n, oldest in self.rows(query)}
 
     def of_monitor(self, monitor: str) -> list[TargetQueue]:
-        """What of a monitor waits, by target. Raises StoreError."""
+        """The queues of a monitor, by target. Raises StoreError."""
         query = (
             sa.select(outbox.c.target, outbox.c.created_at, outbox.c.last_error)
             .join(incidents, incidents.c.id == outbox.c.incident)
@@ -277,7 +262,7 @@ class Outbox(Connected):
         return [_queue(target, list(some)) for target, some in groupby(self.rows(query), key=lambda row: row.target)]
 
     def purge(self, before: float) -> None:
-        """Forget what was sent or given up before then, unless its incident is open, or more of it waits."""
+        """Delete what was sent or given up before `before`, unless its incident is open or has more waiting."""
         done = sa.func.coalesce(outbox.c.sent_at, outbox.c.dropped_at)
         goes_on = outbox.c.incident.in_(_OPEN) | outbox.c.incident.in_(sa.select(outbox.c.incident).where(*_WAITING))
         self.change(outbox.delete().where(done < before, ~goes_on))

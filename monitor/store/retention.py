@@ -1,6 +1,6 @@
-"""Old buckets: rolled up into coarser ones, and forgotten. Each step is one short transaction, fenced by the lease.
+"""Rolls up old buckets and deletes expired ones, in short transactions fenced by the lease.
 
-A step that is cut short never was, and one that is repeated finds nothing left to do.
+An interrupted step has no effect; a repeated one finds nothing to do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DAY = 86_400
 EVER = 1 << 62
 
 WITNESSES = 7
-"""Days with requests that must be stored of a time before anything is old by it."""
+"""Days with requests that must be stored before anything counts as old."""
 
 _start, _end = buckets.c.bucket_start, buckets.c.bucket_start + buckets.c.seconds
 
@@ -39,9 +39,8 @@ class Holding:
     """How much is stored of a monitor, former definitions included.
 
     Attributes:
-        rows: of partials and traffic, one for each series, bucket and slice.
-        coarse_rows: how many of them are of coarser buckets.
-        oldest: start of the oldest bucket, seconds; None if there is none.
+        rows: of partials and traffic, one per series, bucket and slice.
+        oldest: start of the oldest bucket, seconds; None without any.
     """
 
     rows: int = 0
@@ -64,32 +63,28 @@ class _Series(NamedTuple):
         return buckets.c.series_id == self.id, buckets.c.seconds > 0
 
     def ending_by(self, until: int) -> tuple[sa.ColumnElement[bool], ...]:
-        """Its buckets, of coarser ones those that end by then."""
+        """Its buckets; of coarser ones those that end by then."""
         return buckets.c.series_id == self.id, sa.or_(buckets.c.seconds == 0, _end <= until)
 
 
 class BucketRetention(Connected):
-    """What becomes of the buckets of a monitor with time. Everything may raise StoreError."""
+    """Retention of a monitor's buckets. Every method may raise StoreError."""
 
     def __init__(self, engine: sa.Engine, url: URL, leases: Leases) -> None:
         super().__init__(engine, url)
         self._leases = leases
 
-    # ---- what time it is -------------------------------------------------------------------------------------
-
     def present(self, now: float, monitor: str | None = None) -> float:
-        """Seconds from which the age of what may be forgotten counts: `now`, as far as stored requests bear it out.
+        """The time, in seconds, that retention counts ages from: `now`, as far as stored requests confirm it. 0 if too
+        few days have requests.
 
-        A clock may be years ahead, for a moment or for days, and what was deleted by it would be gone for good. So no
-        time counts as passed after the newest requests of a monitor, nor later than so many days after the seventh
-        newest day that has any: the few requests that the same clock dated, or a wrong one elsewhere, prove nothing.
+        A clock may run years ahead, and deleted data is gone for good. So the time is at most that of a monitor's
+        newest requests, and at most so many days after the seventh newest day with any: a few requests dated by the
+        same wrong clock, or by another one, prove nothing.
 
         Args:
             now: seconds of the data's clock.
-            monitor: by whose requests; None: by those of the monitor that is furthest.
-
-        Returns:
-            0 where fewer days have requests.
+            monitor: whose requests count; None: those of the monitor that is furthest.
         """
         found = 0.0
         with self.at_once():
@@ -100,10 +95,10 @@ class BucketRetention(Connected):
         return found
 
     def behind(self, now: float, monitor: str) -> int | None:
-        """End of the newest requests stored of a monitor, seconds, if they show that it is later than `now`; else None.
+        """End of a monitor's newest stored requests, seconds, if they show that it is later than `now`; else None.
 
-        They do where most buckets since then have requests, or since the oldest bucket that has any, if that is later.
-        A clock that ran ahead would have found few requests, or none: they had not been made.
+        They do if most buckets since then (or since the oldest with requests, if later) have requests. A clock that ran
+        ahead would have found few or none.
         """
         with self.at_once():
             ends = [self._shown_later(one, now) for one in self._counted(monitor)]
@@ -115,7 +110,7 @@ class BucketRetention(Connected):
             return any(self._newest_busy(one, EVER) is not None for one in self._counted(monitor))
 
     def newest(self, now: float) -> int:
-        """End of the newest bucket with requests of any monitor, but for what is dated after the day of `now`; or 0."""
+        """End of any monitor's newest bucket with requests, without those dated after the day of `now`; or 0."""
         until = bucket_of(int(now), DAY) + DAY
         with self.at_once():
             counted = (one for name in self._monitors() for one in self._counted(name))
@@ -125,12 +120,12 @@ class BucketRetention(Connected):
         return [name for (name,) in self.rows(sa.select(series.c.monitor).distinct())]
 
     def _counted(self, monitor: str) -> list[_Series]:
-        """The series of its traffic."""
+        """Its traffic series."""
         with self.reading() as connection:
             return [one for one in _series(connection, monitor) if one.kernel == TRAFFIC]
 
     def _borne_out(self, monitor: str, now: float) -> int:
-        """Up to when the requests of a monitor bear out that time has passed, seconds; 0 if on too few days."""
+        """Until when a monitor's requests confirm that time has passed, seconds; 0 with too few days."""
         counted = self._counted(monitor)
         step = max((DAY, *(one.width for one in counted)))
         newest, until = 0, bucket_of(int(now), step) + step
@@ -142,7 +137,7 @@ class BucketRetention(Connected):
         return min(newest, until + WITNESSES * step)
 
     def _shown_later(self, one: _Series, now: float) -> int | None:
-        """End of the newest bucket with requests of a series of traffic, if they show that it is later than `now`."""
+        """End of a traffic series' newest bucket with requests, if they show that it is later than `now`."""
         since = bucket_of(int(now + CLOCK_TOLERANCE), one.width)
         newest = self.integer(_BUSY_SINCE, number=one.id, since=since)
         if newest is None:
@@ -155,13 +150,11 @@ class BucketRetention(Connected):
         return end if 2 * number * one.width >= end - since else None
 
     def _newest_busy(self, one: _Series, before: int) -> int | None:
-        """End of the newest bucket of a series of traffic before then that has requests; None without one."""
+        """End of a traffic series' newest bucket with requests before `before`; None without one."""
         return self.integer(_NEWEST_BUSY, number=one.id, width=one.width, before=before)
 
-    # ---- what there is ---------------------------------------------------------------------------------------
-
     def holding(self, monitor: str) -> Holding:
-        """How much is stored of a monitor; goes through all of it."""
+        """How much is stored of a monitor; scans all of it."""
         numbers, of_it = (sa.func.count(), sa.func.count().filter(~IS_FINE)), series.c.monitor == MONITOR
         with self.at_once():
             counts = [
@@ -175,17 +168,17 @@ class BucketRetention(Connected):
         return Holding(sum(row[0] for (row,) in counts), sum(row[1] for (row,) in counts), oldest)
 
     def rolled_up(self, definition: Definition, since: int, until: int) -> Span | None:
-        """[first, end) of the coarser buckets of a series that reach into [since, until); None if there are none."""
+        """[first, end) of the coarser buckets of a series that overlap [since, until); None without any."""
         ((first, end),) = self.rows(_ROLLED_UP, identity(definition), since=since, until=until)
         return None if first is None else (int(first), int(end))
 
     def whole_since(self, definition: Definition) -> int | None:
-        """Start of the oldest bucket of a series' own width that no coarser one lies after; None if there is none."""
+        """Start of the oldest bucket of a series' own width with no coarser one after it; None without any."""
         coarse = self.rolled_up(definition, 0, EVER)
         return self.integer(_OLDEST_FINE, identity(definition), since=0 if coarse is None else coarse[1])
 
     def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:
-        """Seconds -> coarser buckets of that length, of a series, that reach into [since, until)."""
+        """Length in seconds -> a series' coarser buckets of that length that overlap [since, until)."""
         query = sums_of(definition.kernel, None, overall_only).add_columns(buckets.c.seconds)
         query = query.where(*COARSE, _start < UNTIL, _end > SINCE)
         found = self.columns(query, identity(definition) | {"since": since, "until": until})
@@ -196,10 +189,8 @@ class BucketRetention(Connected):
             for length, some in at.items()
         }
 
-    # ---- forgetting ------------------------------------------------------------------------------------------
-
     def oldest_day(self, monitor: str, spans: Sequence[Span]) -> tuple[Span, int] | None:
-        """(Where the oldest buckets in `spans` lie, at most a day of them; end of that span); None without any."""
+        """(span of the oldest buckets in `spans`, at most a day; end of its span in `spans`); None without any."""
         with self.reading() as connection:
             every = _series(connection, monitor)
             for since, until in spans:
@@ -209,13 +200,13 @@ class BucketRetention(Connected):
         return None
 
     def forget(self, lease: Lease, stretch: Span, until: int, checkpoint: VerdictCheckpoint | None = None) -> None:
-        """Forget the buckets of a stretch; of coarser ones that begin there, those that end by `until`.
+        """Delete the buckets of a stretch; of coarser ones that begin there, those that end by `until`.
 
         Args:
-            checkpoint: where judging the past again begins from now on; None: where it did.
+            checkpoint: where evaluating the past again begins from now on; None: unchanged.
 
         Raises:
-            LeaseLost: another process writes this monitor now; nothing was forgotten.
+            LeaseLost: another process writes this monitor now; nothing was deleted.
         """
         with self._leases.fenced(lease) as connection:
             for one in _series(connection, lease.monitor):
@@ -224,15 +215,13 @@ class BucketRetention(Connected):
                 put_oldest(connection, self.dialect, lease.monitor, checkpoint)
 
     def abandoned(self, before: float) -> list[str]:
-        """Names of the monitors with buckets whose last run was before then, seconds; not those that never ran."""
+        """Names of monitors with buckets whose last run was before `before`, seconds; not those that never ran."""
         query = sa.select(series.c.monitor).join(monitors, monitors.c.monitor == series.c.monitor).distinct()
         has_any = sa.exists().where(buckets.c.series_id == series.c.id)
         return sorted(name for (name,) in self.rows(query.where(monitors.c.last_attempt_at < before, has_any)))
 
-    # ---- rolling up ------------------------------------------------------------------------------------------
-
     def oldest_fine(self, monitor: str, spans: Sequence[Span]) -> int | None:
-        """Start of the oldest bucket in `spans` that is of its series' own width; None if there is none."""
+        """Start of the oldest bucket in `spans` at its series' own width; None without any."""
         is_there = buckets.c.mark.is_distinct_from("refused")
         with self.reading() as connection:
             of_each = [(*one.fine, is_there) for one in _series(connection, monitor)]
@@ -240,10 +229,10 @@ class BucketRetention(Connected):
             return next((start for start in starts if start is not None), None)
 
     def lacking(self, monitor: str, start: int, seconds: int) -> dict[str, str]:
-        """Definition -> why its buckets in [start, start + seconds) cannot be one, empty if they can.
+        """Definition -> why its buckets in [start, start + seconds) cannot be rolled up; empty if they can.
 
-        Of each series that has buckets there. A series of which one is missing, open or marked, or of whose buckets
-        only some know a dimension, stays as it is: what is read of it could not be told of the whole any more.
+        For each series with buckets there. A missing, open or marked bucket, or a dimension that only some buckets
+        know, keeps a series as it is: the sum would not describe the whole span.
         """
         span, said = (start, start + seconds), {}
         with self.reading() as connection:
@@ -254,16 +243,12 @@ class BucketRetention(Connected):
         return said
 
     def roll_up(self, lease: Lease, start: int, seconds: int, checkpoint: VerdictCheckpoint | None = None) -> bool:
-        """Put one coarser bucket in place of those in [start, start + seconds), of each series that lacks nothing.
+        """Whether any series was rolled up: one coarser bucket replaces those in [start, start + seconds).
 
-        A coarser bucket of the same span that is there already is older than the buckets that were read since, and
-        goes.
+        An existing coarser bucket of the same span is older than the buckets read since, and is deleted.
 
         Args:
-            checkpoint: where judging again begins if a series that it rests on was rolled up; None: where it did.
-
-        Returns:
-            Whether any series was rolled up.
+            checkpoint: where evaluating again begins if a series it depends on is rolled up; None: unchanged.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was changed.
@@ -300,19 +285,18 @@ _SERIES = sa.select(series.c.id, series.c.bucket_seconds, series.c.kernel, serie
 
 
 def _series(connection: sa.Connection, monitor: str) -> list[_Series]:
-    """All series of a monitor, those of former definitions too."""
     return [_Series(*row) for row in connection.execute(_SERIES, {"monitor": monitor})]
 
 
 def _finer(connection: sa.Connection, monitor: str, seconds: int) -> list[_Series]:
-    """The series of a monitor of which several buckets make one of so many seconds."""
+    """The series of a monitor with several buckets in `seconds`."""
     return [one for one in _series(connection, monitor) if seconds % one.width == 0 and one.width < seconds]
 
 
 def _oldest(
     connection: sa.Connection, of_each: Sequence[tuple[sa.ColumnElement[bool], ...]], span: Span
 ) -> Iterator[int]:
-    """Start of the oldest bucket in a span that meets each of the conditions, where there is one."""
+    """For each set of conditions, the start of the oldest bucket in a span that meets it."""
     for conditions in of_each:
         query = sa.select(_start).where(*conditions, *_within(span)).order_by(_start).limit(1)
         if (start := connection.scalar(query)) is not None:
@@ -324,7 +308,6 @@ def _within(span: Span) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
-    """Whether it was done, of one series."""
     found, numbers = _found(connection, one, span)
     if not len(found.starts) or _lacking(connection, one, span, found):
         return False
@@ -342,7 +325,6 @@ def _roll_up(connection: sa.Connection, one: _Series, span: Span) -> bool:
 
 
 def _coarse_bucket(connection: sa.Connection, one: _Series, span: Span) -> int:
-    """The number of a new bucket of a span, in place of one that was there."""
     connection.execute(buckets.delete().where(*one.coarse, _start == span[0]))
     read_at = connection.scalar(sa.select(sa.func.max(buckets.c.read_at)).where(*one.fine, *_within(span)))
     row = {"series_id": one.id, "bucket_start": span[0], "seconds": span[1] - span[0], "read_at": read_at}
@@ -351,7 +333,7 @@ def _coarse_bucket(connection: sa.Connection, one: _Series, span: Span) -> int:
 
 
 def _found(connection: sa.Connection, one: _Series, span: Span) -> tuple[History, dict[SliceKey, int]]:
-    """The buckets of a series in a span, and the numbers of their slices."""
+    """The buckets of a series in a span, and the ids of their slices."""
     query = sums_of(one.kernel).add_columns(table_of(one.kernel).c.slice_id).where(*one.fine, *_within(span))
     rows = connection.execute(query).all()
     *columns, ids = zip(*rows, strict=True) if rows else [()] * (5 + len(fields_of(one.kernel)))
@@ -360,7 +342,6 @@ def _found(connection: sa.Connection, one: _Series, span: Span) -> tuple[History
 
 
 def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History) -> str:
-    """Why the buckets of a span cannot be one; empty if they can."""
     marked = sa.select(buckets.c.id).where(*one.fine, *_within(span), buckets.c.mark.is_not(None))
     same = sa.and_(_start == span[0], buckets.c.seconds == span[1] - span[0])
     other = sa.select(buckets.c.id).where(*one.coarse, _start < span[1], _end > span[0], ~same)
@@ -376,7 +357,7 @@ def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History
 
 
 def _is_even(found: History) -> bool:
-    """Whether every bucket with requests was read by the same dimensions."""
+    """Whether all buckets with requests were read by the same dimensions."""
     busy = found.kept[found.sums[:, 0, 0] > 0]
     return bool((busy == busy[:1]).all())
 

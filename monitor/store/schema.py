@@ -1,6 +1,6 @@
-"""rankmon's own tables. The scripts in `migrations/` lead to just this; a test compares the two.
+"""rankmon's tables. The scripts in `migrations/` lead to exactly these; a test compares the two.
 
-Instants are whole seconds since 1970 in UTC where they are bucket starts, and float seconds elsewhere.
+Bucket starts are whole seconds since 1970 in UTC, other instants float seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ metadata = sa.MetaData()
 
 
 def _table(name: str, *items: Any, **options: Any) -> sa.Table:
-    """A table of columns, lists of columns, and constraints."""
     flat = [part for item in items for part in (item if isinstance(item, list) else [item])]
     return sa.Table(name, metadata, *flat, **options)
 
@@ -34,7 +33,6 @@ def _key(kind: Any, names: str) -> list[sa.Column[Any]]:
 
 
 def _part_of(column: str, cascades: bool = False, **options: Any) -> sa.Column[int]:
-    """A reference to a row of another table, which may go together with that."""
     table = {"series_id": "series.id", "slice_id": "slices.id", "bucket_id": "buckets.id"}[column]
     key = sa.ForeignKey(table, ondelete="CASCADE" if cascades else None)
     return sa.Column(column, sa.Integer, key, **{"nullable": False, **options})
@@ -63,7 +61,7 @@ slice_gaps = _table(
     _key(sa.BigInteger, "since"),
     _each(sa.BigInteger, "until?"),
 )
-"""When a value that was admitted had no place, [since, until): see `series.slices`."""
+"""When an admitted value had no place, [since, until): see `series.slices`."""
 
 buckets = _table(
     "buckets",
@@ -77,7 +75,7 @@ buckets = _table(
     _each(sa.BigInteger, "rows?"),
     _each(sa.String(16), "fingerprint?"),
     sa.UniqueConstraint("series_id", "bucket_start", "seconds", name="uq_buckets_span"),
-    # The few buckets that are open or marked are looked for in every cycle, however long the history is.
+    # Every cycle looks for the few open or marked buckets, however long the history is.
     sa.Index(
         "ix_buckets_open",
         "series_id",
@@ -93,16 +91,15 @@ buckets = _table(
         postgresql_where=sa.text("mark IS NOT NULL"),
     ),
 )
-"""What was read of a bucket; of `seconds` from its start on if that is not 0: such a one was rolled up from final
-buckets, which are gone.
+"""One read bucket; `seconds` is its length if it was rolled up from final buckets, which are gone, else 0.
 
-`read_at`: when the last read of it began. `mark`: see `finality.Mark`; a refused bucket has no rows elsewhere.
-`rows`: of the rankings, by their own time, that the source held of a recent bucket when it was read as final.
-`fingerprint`: of the judgments that were used."""
+`read_at`: when its last read began. `mark`: see `finality.Mark`; a refused bucket has no rows elsewhere. `rows`: the
+source's rankings rows, by their own time, when a recent bucket was read as final. `fingerprint`: of the judgments used.
+"""
 
 
 def _per_slice(name: str, *columns: sa.Column[Any]) -> sa.Table:
-    """A table of rows of a bucket and slice. Those of one bucket lie together on disk, and go with it."""
+    """A table of rows per bucket and slice. Those of one bucket lie together on disk and are deleted with it."""
     keys = (
         _part_of("bucket_id", cascades=True, primary_key=True, autoincrement=False),
         _part_of("slice_id", primary_key=True, autoincrement=False),
@@ -115,7 +112,7 @@ traffic = _per_slice("traffic", *_each(sa.BigInteger, " ".join(TRAFFIC_FIELDS)))
 refusals = _per_slice("refusals", *_key(sa.String(32), "reason"), *_each(sa.BigInteger, "rows"))
 
 current_series = _table("current_series", _part_of("series_id", primary_key=True, autoincrement=False))
-"""The series of what is configured now, as the process that writes a monitor last saw it."""
+"""The configured series, as last seen by the process that writes the monitor."""
 
 leases = _table(
     "leases",
@@ -136,9 +133,9 @@ monitors = _table(
     _each(sa.BigInteger, "judged_run?"),
     _each(sa.Double, "audited_at?"),
 )
-"""What is known of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease,
-of the number `judged_run`, when it was judged last; `judged_as` is `Monitor.judged_as` of what it was judged by.
-`audited_at`: when its last self-audit began."""
+"""State of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease with number
+`judged_run` at the last evaluation; `judged_as` is the `Monitor.judged_as` it used. `audited_at`: when the last
+self-audit began."""
 
 restatements = _table(
     "restatements",
@@ -159,10 +156,10 @@ conditions = _table(
     _each(sa.Integer, "streak"),
     _each(sa.BigInteger, "known?"),
 )
-"""Where each alert rule stands on each slice; `identity` is of the rule and the series that it judges."""
+"""State of each alert rule on each slice; `identity` is of the rule and its series."""
 
 judged = _table("judged", _key(sa.Text, "monitor"), _each(sa.BigInteger, "until"), _each(sa.Boolean, "restated"))
-"""Until where the rules of a monitor were applied; `restated` if older buckets were stored since."""
+"""End of the last window evaluated by a monitor's rules; `restated` if older buckets were stored since."""
 
 incidents = _table(
     "incidents",
@@ -199,7 +196,7 @@ drift_states = _table(
     _each(sa.BigInteger, "until"),
     _each(sa.Text, "state"),
 )
-"""State of the verdicts on a monitor at `until`; `identity` is of what is judged, and how."""
+"""State of a monitor's verdicts at `until`; `identity` is of what is judged, and how."""
 
 drift_borders = _table(
     "drift_borders",
@@ -209,8 +206,8 @@ drift_borders = _table(
     _each(sa.BigInteger, "until"),
     _each(sa.Text, "state conditions"),
 )
-"""The same at the end of what was rolled up or forgotten, before which no verdict can be found again; `series` are the
-definitions that were judged, `conditions` those of the verdicts, as JSON."""
+"""The same at the end of what was rolled up or deleted, before which verdicts cannot be recomputed; `series` are the
+judged definitions, `conditions` those of the verdicts, as JSON."""
 
 verdicts = _table(
     "verdicts",
@@ -222,9 +219,10 @@ verdicts = _table(
     _each(sa.Text, "document"),
     _each(sa.Double, "mix_effect?"),
 )
-"""One verdict for each step that was judged, by the end of the step; `document` is the whole of it, as JSON.
+"""One verdict per judged step, by the end of the step; `document` is the full verdict as JSON.
 
-`mix_effect`: by how much the mix moved the mean, relative; NULL where the verdict does not say that it did."""
+`mix_effect`: relative change of the mean caused by the mix; NULL where the verdict reports none.
+"""
 
 baselines = _table(
     "baselines",
@@ -234,7 +232,7 @@ baselines = _table(
     _each(sa.Double, "set_at"),
     _each(sa.BigInteger, "judged_until?"),
 )
-"""The moments at which somebody reset the baseline, and how far the verdicts were when it was said."""
+"""Baseline resets, and how far the verdicts were when each was made."""
 
 diagnoses = _table(
     "diagnoses",
@@ -244,8 +242,8 @@ diagnoses = _table(
     _each(sa.Double, "taken_at"),
     _each(sa.Text, "document error"),
 )
-"""What a condition of an incident came from, as JSON, taken when it began to fire: its requests may be purged from the
-source later. Where that failed, why: then there is no document."""
+"""Where the fall of a condition came from, as JSON, found when it began to fire: the source may purge its requests
+later. If that failed, the reason, and no document."""
 
 silences = _table(
     "silences",
@@ -279,7 +277,7 @@ outbox = _table(
     sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),
 )
-"""Notifications, written together with what they tell of; `target` is one receiver of a channel."""
+"""Notifications, written with what they report; `target` is one receiver of a channel."""
 
 _VIEW = """
 SELECT
@@ -309,9 +307,9 @@ JOIN series ON series.id = buckets.series_id
 JOIN slices ON slices.id = partials.slice_id
 LEFT JOIN current_series ON current_series.series_id = series.id
 """
-"""One row per bucket and slice, coarser ones among them, for people and for Grafana's SQL data sources. Values of
-different definitions must not be mixed: those of the present one have `is_current`. Sum `total`, `requests` and
-`empty` over buckets before dividing to get a longer window; the means of buckets must not be averaged."""
+"""One row per bucket and slice, coarser ones included, for people and Grafana's SQL data sources. Do not mix values of
+different definitions: `is_current` marks the current ones. For a longer window, sum `total`, `requests` and `empty`
+over buckets before dividing; never average the means of buckets."""
 
 _VIEW_TIME = {
     "sqlite": "strftime('%Y-%m-%dT%H:%M:%SZ', buckets.bucket_start, 'unixepoch')",
@@ -320,5 +318,5 @@ _VIEW_TIME = {
 
 
 def buckets_view(dialect: str) -> str:
-    """The statement that makes the view `rankmon_buckets` in a dialect of the store."""
+    """The statement that creates the view `rankmon_buckets` in a dialect of the store."""
     return f"CREATE VIEW rankmon_buckets AS{_VIEW.format(time=_VIEW_TIME[dialect])}"

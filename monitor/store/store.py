@@ -1,7 +1,7 @@
-"""What was computed and until when.
+"""Buckets, progress and slices in the store.
 
-Every write is one transaction, fenced by the writer's lease, and replaces whole buckets; so a write that is repeated
-changes nothing, and one that is cut short never was.
+Every write is one transaction, fenced by the writer's lease, and replaces whole buckets: repeating it changes nothing,
+interrupting it has no effect.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ from monitor.types import FARTHEST, OVERALL, TRAFFIC, Definition, Monitor
 DAY = 86_400
 
 HARMLESS = ("early_event", "late_event", "mixed_slice")
-"""Reasons for which no row of the rankings is lost."""
+"""Reasons that lose no row of the rankings."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs.
+    """State of a monitor's runs, by any process; instants in seconds, `refresh` real ones between two runs.
 
-    Who judged it last, by what and in which run: see `schema.monitors`.
+    For the `judged_*` fields see `schema.monitors`.
     """
 
     newest_source_at: float | None = None
@@ -86,12 +86,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write did.
+    """Result of a write.
 
     Attributes:
-        buckets: stored by series.
-        kept: starts of those that stay as they were because the read held less.
-        held: how many stay as they were read before, for the source has no request of them any more.
+        buckets: stored, over all series.
+        kept: starts of buckets left unchanged because the read held less.
+        held: number of buckets left as read before because the source no longer has their requests.
     """
 
     buckets: int
@@ -101,11 +101,11 @@ class Written:
 
 @dataclass(frozen=True)
 class Usage:
-    """What slices had in the last time that is stored.
+    """Slice traffic in the last stretch of stored time.
 
     Attributes:
-        until: end of what is stored, seconds; 0 where nothing is.
-        requests: (dimension, value) -> start of a UTC day -> requests; without the days that had none.
+        until: end of what is stored, seconds; 0 if nothing is.
+        requests: (dimension, value) -> start of a UTC day -> requests; days without any are left out.
     """
 
     until: int
@@ -116,7 +116,7 @@ class Store(Connected):
     """The tables of `monitor.store.schema`. Safe to share between threads."""
 
     def __init__(self, url: URL, lease_seconds: float = 30) -> None:
-        """`lease_seconds`: how long a writer that has died keeps others out, at most. Raises StoreError."""
+        """`lease_seconds`: longest time a dead writer keeps others out. Raises StoreError."""
         super().__init__(create(url, lease_seconds), url)
         self.leases = Leases(self.engine, url, lease_seconds)
         self.schema = Schema(self.engine, url)
@@ -126,36 +126,34 @@ class Store(Connected):
         self.retention = BucketRetention(self.engine, url, self.leases)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self.engine.dispose()
 
     def blaming_damage(self) -> AbstractContextManager[None]:
-        """For a block that works with stored values: if the file is damaged, a fault in it is reported as that."""
+        """Reports a fault within the block as damage if the store's file is damaged."""
         return blaming_damage(self.url)
 
     def hold(self, monitor: str) -> AbstractContextManager[Lease]:
-        """The right to write `monitor` for as long as the block runs. Raises LeaseLost while another has it."""
+        """The right to write `monitor` while the block runs. Raises LeaseLost while another has it."""
         return self.leases.hold(monitor)
 
-    # ---- what is stored --------------------------------------------------------------------------------------
-
     def states(self, definition: Definition, since: int) -> dict[int, BucketState]:
-        """Start -> state of the buckets of a series from `since` on, and of all older ones that are not settled."""
+        """Start -> state of a series' buckets from `since` on, and of all older unsettled ones."""
         found = self.rows(_STATES, identity(definition), since=since)
         return {start: BucketState(at, bool(final), mark or "") for start, at, final, mark in found}
 
     def newest_bucket(self, definition: Definition) -> int | None:
-        """Start of the newest bucket that is stored of a series."""
+        """Start of a series' newest stored bucket."""
         return self.integer(_NEWEST, identity(definition))
 
     def oldest_bucket(self, definition: Definition) -> int | None:
-        """Start of the oldest bucket that is stored of a series."""
+        """Start of a series' oldest stored bucket."""
         return self.integer(_OLDEST, identity(definition))
 
     def settled_end(self, definition: Definition, width: int, since: int = 0, now: float | None = None) -> int | None:
-        """End of the newest final bucket of a series that no open one lies before, of those from `since` on.
+        """End of a series' newest final bucket from `since` on with no open one before it.
 
-        With `now`, seconds, what a clock that ran ahead stored counts as open; see `finality.believed`.
+        With `now`, seconds, buckets stored by a clock that ran ahead count as open; see `finality.believed`.
         """
         with self.at_once():
             named = identity(definition) | {"since": since}
@@ -167,7 +165,7 @@ class Store(Connected):
         return None if found is None else int(found) + width
 
     def first_bucket_of(self, definition: Definition, dimension: str, value: str) -> int | None:
-        """Start of the oldest stored bucket with a request of a slice, seconds; None if there is none."""
+        """Start of the oldest stored bucket with a request of a slice, seconds; None without one."""
         table = table_of(definition.kernel)
         of_slice = (slices.c.monitor == MONITOR, slices.c.dimension == dimension, slices.c.value == value)
         query = sa.select(sa.func.min(buckets.c.bucket_start)).where(*FINE, table.c.bucket_id == buckets.c.id)
@@ -175,7 +173,7 @@ class Store(Connected):
         return self.integer(query, identity(definition))
 
     def known_slices(self, monitor: str) -> dict[str, set[str]]:
-        """Dimension -> values that were admitted."""
+        """Dimension -> admitted values."""
         known: dict[str, set[str]] = {}
         for dimension, value in self.rows(_VALUES, monitor=monitor):
             known.setdefault(dimension, set()).add(value)
@@ -189,9 +187,9 @@ class Store(Connected):
         return SliceRegistry(self.known_slices(monitor), gaps)
 
     def usage(self, monitor: str, seconds: int) -> Usage:
-        """What the slices of a monitor had in so many seconds up to the end of what is stored, by any definition.
+        """Slice traffic of a monitor in the last `seconds` of what is stored, under any definition.
 
-        A day of a slice that is stored by several definitions counts once, by that which has most of it.
+        A day stored under several definitions counts once, by the one with most requests.
         """
         is_there = buckets.c.mark.is_distinct_from("refused")
         of_it = (series.c.monitor == MONITOR, series.c.kernel == TRAFFIC, IS_FINE, is_there)
@@ -226,12 +224,12 @@ class Store(Connected):
         return found or [[] for _ in range(4 + len(fields_of(definition.kernel)[:most]))]
 
     def row_counts(self, definition: Definition, since: int) -> dict[int, int]:
-        """Start -> rows that the source had of the buckets from `since` on when they were read as final, if known."""
+        """Start -> the source's row count when a bucket from `since` on was read as final, if known."""
         found = self.rows(_ROW_COUNTS, identity(definition), since=since)
         return {start: int(rows) for start, rows in found}
 
     def refused_by_bucket(self, definition: Definition, since: int, until: int) -> dict[int, int]:
-        """Start -> refused rows (overall) of the buckets that start in [since, until); events are no rows."""
+        """Start -> refused rows (overall) of the buckets that start in [since, until); events are not rows."""
         query = _refused(buckets.c.bucket_start).where(refusals.c.reason.not_in(HARMLESS))
         found = self.rows(query, identity(definition), since=since, until=until)
         return {start: int(rows) for start, rows in found}
@@ -242,13 +240,11 @@ class Store(Connected):
         return {reason: int(rows) for reason, rows in found}
 
     def restated(self, monitor: str, since: float) -> int:
-        """How many final buckets were read again from `since` on, in seconds. Raises StoreError."""
+        """Number of final buckets read again from `since` on, in seconds. Raises StoreError."""
         c = restatements.c
         return int(
             self.scalar(sa.select(sa.func.sum(c.buckets)).where(c.monitor == monitor, c.restated_at >= since)) or 0
         )
-
-    # ---- writing ---------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -265,14 +261,14 @@ class Store(Connected):
     ) -> Written:
         """Store buckets of partials, for each series those that `targets` names, in one transaction.
 
-        A bucket whose traffic is stored as final is replaced, and one of another series added to it, only by a read
-        that holds at least as much, or by `force`: see `shrinking`. That it was refused is noted. One that is open and
-        had requests, of which the read has none, stays as it is too: see `gone`.
+        A bucket stored as final is replaced, or one of another series added to it, only by a read that holds at least
+        as much, or by `force`: see `shrinking`; a refusal is recorded. An open bucket whose requests are all missing
+        from the read stays too: see `gone`.
 
         Args:
-            restating: starts of final buckets that are read again, which is noted.
-            awaited: those of `finals` of which that is to be noted; see `finality.Mark`.
-            counted: how many rows the source has of some of `finals`; see `schema.buckets`.
+            restating: starts of final buckets read again, which is recorded.
+            awaited: those of `finals` to mark so; see `finality.Mark`.
+            counted: the source's row counts of some of `finals`; see `schema.buckets`.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was stored.
@@ -303,10 +299,10 @@ class Store(Connected):
         return Written(stored, tuple(sorted(kept)), len(held))
 
     def release(self, lease: Lease, values: Collection[tuple[str, str]], since: int) -> None:
-        """Have values of a monitor, (dimension, value), give back their places as of an instant, seconds.
+        """Release the places of a monitor's values, (dimension, value), from `since` on, seconds.
 
         Args:
-            since: the end of all that is stored, so that what was read stays as it is whenever it is read again.
+            since: the end of all that is stored, so that reading a stored bucket again gives the same.
 
         Raises:
             LeaseLost: another process writes this monitor now; nothing was changed.
@@ -319,25 +315,23 @@ class Store(Connected):
                 connection.execute(slice_gaps.insert(), rows)
 
     def adopt(self, lease: Lease, monitor: Monitor) -> None:
-        """Have the view know which series are of the monitor's present definitions. Raises LeaseLost, StoreError."""
+        """Make the view show the monitor's current series. Raises LeaseLost, StoreError."""
         with self.reading() as connection:
             known = current_numbers(connection, monitor)
         if known[0] != known[1]:
             with self.leases.fenced(lease) as connection:
                 note_current(connection, monitor)
 
-    # ---- progress --------------------------------------------------------------------------------------------
-
     def progress(self, monitor: str) -> Progress:
-        """What is known of a monitor's runs."""
+        """State of a monitor's runs."""
         return next((Progress(*row) for row in self.rows(_PROGRESS, monitor=monitor)), Progress())
 
     def leave(self) -> None:
-        """Let others judge at once what this process was the last to judge. Raises StoreError."""
+        """Let others evaluate at once what this process evaluated last. Raises StoreError."""
         self.change(monitors.update().where(monitors.c.judged_by == self.leases.holder).values(judged_by=""))
 
     def record(self, monitor: str, lease: Lease | None = None, **changes: float | str | None) -> None:
-        """Note some fields of `Progress`; the others stay. With a lease that is no longer held nothing is noted."""
+        """Set some fields of `Progress`. With a lease that is no longer held, nothing is set."""
         parameters = {"monitor": monitor} | changes | ({} if lease is None else named_in(lease))
         self.change(_recording(self.dialect, tuple(changes), lease is not None), parameters)
 
@@ -355,14 +349,14 @@ _OLDEST = _START.where(*FINE).order_by(buckets.c.bucket_start).limit(1)
 
 
 def _by_index(query: sa.Select[Any], name: str) -> sa.Select[Any]:
-    """The query by an index of the few buckets of a kind; SQLite would go through the whole series."""
+    """Forces the index of the few buckets of a kind; SQLite would scan the whole series."""
     return query.with_hint(buckets, f"INDEXED BY ix_buckets_{name}", "sqlite")
 
 
 _STATE = sa.select(buckets.c.bucket_start, buckets.c.read_at, buckets.c.final, buckets.c.mark).where(
     *OF_SERIES, IS_FINE
 )
-_STATES: sa.CompoundSelect[Any] = sa.union(  # three questions, for each of which there is an index
+_STATES: sa.CompoundSelect[Any] = sa.union(  # three queries, each with an index
     _STATE.where(buckets.c.bucket_start >= SINCE),
     _by_index(_STATE, "open").where(~buckets.c.final, buckets.c.mark.is_(None)),
     _by_index(_STATE, "marked").where(buckets.c.mark == "awaited"),
@@ -381,7 +375,7 @@ def _fine(kernel: str, most: int | None, overall_only: bool) -> sa.Select[Any]:
 
 
 def _refused(by: sa.Column[Any]) -> sa.Select[Any]:
-    """Refused rows, overall, of the buckets of a series that start in [since, until), fine or coarse."""
+    """Refused rows, overall, of a series' buckets that start in [since, until), fine or coarse."""
     query = sa.select(by, sa.func.sum(refusals.c.rows)).where(*OF_SERIES, refusals.c.bucket_id == buckets.c.id)
     query = query.where(refusals.c.slice_id == slices.c.id, slices.c.dimension == OVERALL[0])
     return query.where(buckets.c.bucket_start >= SINCE, buckets.c.bucket_start < UNTIL).group_by(by)
@@ -394,7 +388,7 @@ def _recording(dialect: str, fields: tuple[str, ...], is_fenced: bool) -> Any:
 
 
 def _judge_again(connection: sa.Connection, monitor: str, stored: set[int]) -> None:
-    """Have the alert rules look again at a past that was other than it is now."""
+    """Have the alert rules evaluate a changed past again."""
     if stored:
         past = judged.update().where(judged.c.monitor == monitor, judged.c.until > min(stored))
         connection.execute(past.values(restated=True))

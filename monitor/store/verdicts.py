@@ -1,4 +1,4 @@
-"""Verdicts, one for each step, their checkpoints, resets of baselines, and diagnoses of incidents."""
+"""Verdicts per step, their checkpoints, baseline resets, and diagnoses of incidents."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from monitor.store.schema import baselines, diagnoses, drift_borders, drift_stat
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found out of a condition of an incident; without a document, why nothing was.
+    """The diagnosis of a condition of an incident, or why there is none.
 
     Attributes:
-        taken_at: when, or when it was tried last, real seconds since 1970.
+        taken_at: when it was last tried, real seconds since 1970.
     """
 
     condition: ConditionName
@@ -44,7 +44,7 @@ class Verdicts(Connected):
         self._states: dict[str, tuple[bytes, DriftState]] = {}
 
     def newest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
-        """Where the verdicts on a monitor stand; None if there are none, or of another version. Raises StoreError."""
+        """A monitor's newest checkpoint; None without one, or if another version wrote it. Raises StoreError."""
         row = next(iter(self.rows(_STATE, monitor=monitor)), None)
         if row is None:
             return None
@@ -56,9 +56,9 @@ class Verdicts(Connected):
         return VerdictCheckpoint(row.identity, row.until, state)
 
     def oldest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
-        """Where evaluating again begins; None if none of a monitor's buckets were rolled up or forgotten.
+        """Where evaluating again begins; None if none of a monitor's buckets were rolled up or deleted.
 
-        Of another version only its place is known. Raises StoreError.
+        If another version wrote it, only its place is known. Raises StoreError.
         """
         query = sa.select(drift_borders).where(drift_borders.c.monitor == monitor)
         row = next(iter(self.rows(query)), None)
@@ -74,11 +74,7 @@ class Verdicts(Connected):
         return VerdictCheckpoint(row.identity, row.until, state, series, found)
 
     def _state(self, monitor: str, text: str) -> DriftState:
-        """A state from its text, which is only read again if it is another one than the last time.
-
-        Raises:
-            ValueError: another version wrote it.
-        """
+        """A parsed state, cached by its text. Raises ValueError if another version wrote it."""
         known, digest = self._states.get(monitor), blake2b(text.encode(), digest_size=16).digest()
         if known is None or known[0] != digest:
             known = self._states[monitor] = digest, DriftState.from_json(json.loads(text))
@@ -96,14 +92,14 @@ class Verdicts(Connected):
             return [_reader().validate_json(document) for (document,) in found]
 
     def newest(self, monitor: str, kind: str | None = None) -> Verdict | None:
-        """The newest verdict on a monitor, or the newest of a kind; None if there is none."""
+        """A monitor's newest verdict, or the newest of a kind; None without one."""
         query = _NEWEST if kind is None else _NEWEST.where(verdicts.c.kind == kind)
         document = self.scalar(query, monitor=monitor)
         with self.documents():
             return None if document is None else _reader().validate_json(document)
 
     def drawn(self, monitor: str, since: int, until: int) -> list[VerdictPoint]:
-        """What there is to draw of the verdicts on steps that ended in (since, until], oldest first."""
+        """The chart points of verdicts on steps that ended in (since, until], oldest first."""
         c = verdicts.c
         query = (
             sa.select(c.at, c.kind, c.observed, c.expected, c.mix_effect)
@@ -113,15 +109,14 @@ class Verdicts(Connected):
         return [VerdictPoint(*row) for row in self.rows(query)]
 
     def baselines(self, monitor: str) -> list[BaselineReset]:
-        """Resets of the baseline of a monitor, oldest first."""
+        """A monitor's baseline resets, oldest first."""
         found = self.rows(_BASELINES, monitor=monitor)
         return [BaselineReset(row.since, row.author, row.note, row.judged_until) for row in found]
 
     def begin_baseline(self, monitor: str, baseline: BaselineReset, now: float) -> None:
-        """Reset the baseline of a monitor; the verdicts follow with the next step. Raises StoreError.
+        """Reset a monitor's baseline; verdicts use it from the next step on. Raises StoreError.
 
-        How far they are now is kept with it. Of two that begin at the same moment the later word counts, but it is
-        known since the earlier.
+        Records how far the verdicts are now; for a second reset at the same moment only author, note and time change.
         """
         news = {"author": baseline.author, "note": baseline.note, "set_at": now}
         judged = sa.select(drift_states.c.until).where(drift_states.c.monitor == monitor)
@@ -130,23 +125,23 @@ class Verdicts(Connected):
             connection.execute(upserted(self.dialect, baselines, row, news))
 
     def forget_baseline(self, monitor: str, since: int) -> bool:
-        """Undo the reset of a baseline at a moment, seconds; whether there was one. Raises StoreError."""
+        """Undo a baseline reset at `since`, seconds; False if there was none. Raises StoreError."""
         gone = baselines.delete().where(baselines.c.monitor == monitor, baselines.c.since == since)
         return self.change(gone) == 1
 
     def same_since(self, monitor: str, kind: str) -> int | None:
-        """End of the first of the newest verdicts on a monitor that all are of a kind, seconds; None if none is."""
+        """End of the first of the newest consecutive verdicts of a kind, seconds; None without any."""
         of_it = verdicts.c.monitor == monitor
         other = sa.select(sa.func.max(verdicts.c.at)).where(of_it, verdicts.c.kind != kind).scalar_subquery()
         first = sa.select(sa.func.min(verdicts.c.at)).where(of_it, verdicts.c.at > sa.func.coalesce(other, 0))
         return self.integer(first)
 
     def diagnosis(self, incident: str) -> Mapping[str, Any] | None:
-        """The first that `diagnoses` has; None if nothing was found out."""
+        """The first document of `diagnoses`; None without one."""
         return next((one.document for one in self.diagnoses(incident) if one.document is not None), None)
 
     def diagnoses(self, incident: str) -> list[Diagnosis]:
-        """What was found out of each condition of an incident: overall before slices, then as they were taken."""
+        """The diagnoses of an incident's conditions: overall before slices, then in order of time."""
         c = diagnoses.c
         query = sa.select(diagnoses).where(c.incident == incident)
         found = self.rows(query.order_by(c.dimension != "", c.taken_at, c.rule, c.value))
@@ -158,13 +153,13 @@ class Verdicts(Connected):
         ]
 
     def diagnosed(self, incident: str) -> set[ConditionName]:
-        """The conditions of an incident of which something was found out."""
+        """The conditions of an incident that have a diagnosis."""
         c = diagnoses.c
         query = sa.select(c.rule, c.dimension, c.value).where(c.incident == incident, c.document != "")
         return {(row.rule, row.dimension, row.value) for row in self.rows(query)}
 
     def put_diagnosis(self, incident: str, monitor: str, found: Diagnosis) -> None:
-        """Keep what was found out of a condition, or why nothing was: the first document stays. Raises StoreError."""
+        """Store a condition's diagnosis, or why there is none; an existing document stays. Raises StoreError."""
         document = "" if found.document is None else json.dumps(found.document)
         names = dict(zip(("rule", "dimension", "value"), found.condition, strict=True))
         news = {"taken_at": found.taken_at, "document": document, "error": found.error}
@@ -178,7 +173,7 @@ _BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by
 
 
 def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpdate) -> None:
-    """Store verdicts as part of a transaction."""
+    """Store verdicts within a transaction."""
     of_it = verdicts.c.monitor == monitor
     starts = [verdict.end for verdict in found.verdicts]
     if found.restated:
@@ -190,7 +185,7 @@ def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpd
 
 
 def put_oldest(connection: sa.Connection, dialect: str, monitor: str, checkpoint: VerdictCheckpoint) -> None:
-    """Store where evaluating again begins as part of a transaction."""
+    """Store where evaluating again begins, within a transaction."""
     conditions = [[name, astuple(condition)] for name, condition in checkpoint.conditions.items()]
     more = {"series": " ".join(checkpoint.series), "conditions": json.dumps(conditions)}
     _put_checkpoint(connection, dialect, drift_borders, monitor, checkpoint, **more)
@@ -205,7 +200,7 @@ def _put_checkpoint(
 
 
 def forget(connection: sa.Connection, monitor: str) -> None:
-    """Undo the verdicts on a monitor, as part of a transaction."""
+    """Delete a monitor's verdicts, within a transaction."""
     for table in (verdicts, drift_states, drift_borders):
         connection.execute(table.delete().where(table.c.monitor == monitor))
 

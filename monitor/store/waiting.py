@@ -1,7 +1,6 @@
-"""How long the store's PostgreSQL is waited for: one that hangs would hold a run, and its monitor, for ever.
+"""Limits how long PostgreSQL is waited for: a hung server would block a run, and its monitor, for ever.
 
-Of a machine that is gone the line tells (`tcp_user_timeout`). Where it still answers for a server that is stopped, or
-that waits for a disk, nothing does.
+`tcp_user_timeout` detects a vanished machine, but not a stopped server or one that waits for a disk.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 
 LONGEST_WAIT = 300.0
-"""Seconds for each answer. Those to a statement that waits for another's lock are among them."""
+"""Seconds per response, including waits for another session's lock."""
 
 
 def limit_waits(engine: sa.Engine) -> None:
-    """Have the engine's connections, which are psycopg's, give up an answer after LONGEST_WAIT, and themselves."""
+    """Make the engine's psycopg connections give up, and close, after LONGEST_WAIT."""
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(_: object, __: object, arguments: Any, options: Any) -> Any:
@@ -29,7 +28,7 @@ def limit_waits(engine: sa.Engine) -> None:
 
 @contextmanager
 def at_leisure(connection: sa.Connection) -> Iterator[None]:
-    """Wait for as long as it takes: the tables of a large store are changed."""
+    """Waits without a limit: changing the tables of a large store takes long."""
     driver: Any = connection.connection.driver_connection
     if not hasattr(driver, "longest_wait"):  # another driver's, which waits anyway
         yield
@@ -44,7 +43,7 @@ def at_leisure(connection: sa.Connection) -> Iterator[None]:
 
 @cache
 def _impatient() -> type[Any]:
-    """A connection of psycopg's, which is not there without its extra, with a limit on all that it waits for."""
+    """A psycopg connection with a limit on every wait; psycopg is missing without its extra."""
     import psycopg
 
     class Impatient(psycopg.Connection[Any]):
@@ -55,7 +54,7 @@ def _impatient() -> type[Any]:
             return super().wait(self._within(gen, limit), *arguments, **options)
 
         def _within(self, steps: Any, limit: float) -> Generator[Any, Any, Any]:
-            """The same steps of a talk with the server; given up, as the line is, when it says nothing for so long."""
+            """Runs the same protocol steps, and closes the connection when the server stays silent too long."""
             due, ready = time.monotonic() + limit, None
             while True:
                 try:
