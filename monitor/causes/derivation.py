@@ -1,4 +1,4 @@
-"""How a measure of one request comes about, so that a person can work it out by hand: gains, discounts, the ideal."""
+"""A measure of one request, step by step: gains, discounts and the ideal, for checking by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Term:
-    """What one item adds: gain x weight, which is the discount of its rank, or what the measure has instead.
+    """What one item adds: gain x weight, where the weight is its rank's discount or the measure's counterpart.
 
     `position` is the source's; None in the ideal for an item that was not shown.
     """
@@ -34,16 +34,16 @@ class Term:
 
     @property
     def product(self) -> float:
-        """What is added up."""
+        """The item's contribution to the sum."""
         return self.gain * self.weight
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """A measure of one request, step by step: `value` = sum of `terms` / `denominator`, where there is one.
+    """A measure of one request: `value` = sum of `terms` / `denominator`, if there is one.
 
-    The terms are of shown items down to the cut-off that add something; `below` it are so many more. For ndcg the
-    `ideal` is the best list there could be, whose sum is the denominator.
+    Terms are the shown items up to the cut-off that add something; `below` is the number of those after it. For ndcg,
+    `ideal` is the best possible list, whose sum is the denominator.
     """
 
     measure: Measure
@@ -56,7 +56,7 @@ class Derivation:
 
 
 def derive(measure: Measure, seen: Inspection) -> Derivation:
-    """How the measure's value comes about; raises ValueError if the measure cannot take the grades."""
+    """The derivation of a measure's value. Raises ValueError if the measure cannot take the grades."""
     seen = seen.taken_by(measure)
     scores = score(measure, seen.graded)
     gain, weight = measure.spec.terms(measure, seen.graded.rank, seen.graded.grade)
@@ -86,7 +86,6 @@ def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float
 
 
 def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:
-    """The items of the ideal list, best first."""
     pool = _pool(m, seen)
     gain = gains(m, np.array([grade for *_, grade in pool], float))
     best = [i for i in np.argsort(-gain, kind="stable").tolist() if gain[i] > 0][: m.k]
@@ -99,7 +98,7 @@ def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:
 
 
 def _pool(m: Measure, seen: Inspection) -> list[tuple[Any, Any, float]]:
-    """(item, position where it was shown, grade) of all that the ideal of a measure can be made of."""
+    """(item, position if shown, grade) of every item that may enter the measure's ideal."""
     if m.ideal == "max":
         return [(None, None, m.highest_grade)] * (m.k or 1)
     if m.ideal == "global":
@@ -110,6 +109,6 @@ def _pool(m: Measure, seen: Inspection) -> list[tuple[Any, Any, float]]:
 
 
 def _found_at_best(m: Measure, seen: Inspection, terms: Sequence[Term]) -> float | None:
-    """How many relevant items average precision is divided by."""
+    """Number of relevant items by which average precision is divided."""
     grades = np.array([grade for *_, grade in _pool(m, seen)], float)
     return float(is_relevant(m, grades).sum()) or None

@@ -1,8 +1,8 @@
-"""Where a fall comes from, by stored partials: the fallen window against the same hours of the weeks or days before.
+"""Where a fall comes from, by stored partials: the fallen window against the same hours of earlier weeks or days.
 
-The drop is split into worse-within-slices and another mix of them; slices, model versions and labels are compared.
-Where a verdict found the fall, its split stands instead: it is against what was expected of the same hours. What single
-requests say, which only the source has, is in `losses`.
+The drop is split into worse slices and another mix of them; slices, model versions and labels are compared. If a
+verdict found the fall, its split is used, which compares with the expectation for the same hours. Single requests,
+which only the source has, are in `losses`.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ Span = tuple[int, int]
 """[since, until) seconds."""
 
 VERSION = 4
-"""Of the document's form, raised when a field changes its meaning."""
+"""Version of the document; raise it when a field changes its meaning."""
 
 MOST_REQUESTS = 20_000
-"""Requests of one period that are looked at one by one."""
+"""Requests per period that are examined one by one."""
 
 MOST_WEEKS = 4
 LONGEST_WINDOW = WEEK
-"""Seconds of a fallen window that are looked at: its last ones."""
+"""Seconds of a fallen window that are examined: its last ones."""
 
 MOST_SLICES = 20
 MODEL_VERSION = "model_version"
 
 BASELINE, BEFORE = "baseline", "before"
-"""What a slice is compared with: the verdict's baseline of the same hours, or the same hours of the weeks before."""
+"""What a slice is compared with: the verdict's baseline, or the same hours of earlier weeks."""
 
 SURELY = -2.0
-"""Standard errors by which a slice must have changed to count as fallen."""
+"""A slice surely fell if it changed by at most this many standard errors."""
 
 SAME = 1e-9
-"""Figures that differ by less are the same."""
+"""Figures that differ by less are equal."""
 
 
 # ---- what is compared with what ------------------------------------------------------------------------------------
@@ -58,13 +58,13 @@ SAME = 1e-9
 
 @dataclass(frozen=True)
 class Subject:
-    """What is diagnosed.
+    """The subject of a diagnosis.
 
     Attributes:
-        finding: what opened the incident; None where that is not known any more.
+        finding: what opened the incident; None if unknown.
         key: the slice that fell; overall is ("", "").
-        window, before: the fallen window, and what it is compared with, the latest first.
-        left_out: what it would be compared with, had all been well then.
+        window, before: the fallen window, and the spans to compare with, latest first.
+        left_out: spans not compared with because something was wrong then.
     """
 
     measure: Measure
@@ -75,9 +75,9 @@ class Subject:
     left_out: tuple[Span, ...] = ()
 
     def without(self, unsound: Collection[int], step: int) -> Subject:
-        """Compared with times alone in which all was well; if there are none, with the one in which most was.
+        """The subject compared only with sound spans; if there are none, with the soundest.
 
-        `unsound` are the ends of the steps in which the data were bad or an alarm was open, seconds.
+        `unsound` are the ends (seconds) of steps with bad data or an open alarm.
         """
         spoilt = {span: sum(span[0] < end < span[1] + step for end in unsound) for span in self.before}
         least = min(spoilt.values(), default=0)
@@ -86,12 +86,9 @@ class Subject:
 
 
 def subject(monitor: Monitor, findings: Iterable[Evidence], opened_at: int, first: int = 0) -> Subject:
-    """What to look at, from what is known of an incident's opening: the gravest, all traffic before its slices.
+    """The subject of an incident, from its opening findings: the gravest, all traffic before its slices.
 
-    Where all that fell was the label coverage, the monitor's first measure is looked at.
-
-    Args:
-        first: from when on anything is stored, seconds.
+    If only label coverage fell, the measure is the monitor's first. `first` is when storage begins, seconds.
     """
     ordered = sorted(findings, key=lambda f: (f.judged == COVERAGE, *_weight(f)))
     finding = ordered[0] if ordered else None
@@ -110,7 +107,7 @@ def _weight(finding: Evidence) -> tuple[object, ...]:
 
 
 def _measure(monitor: Monitor, finding: Evidence | None) -> Measure:
-    """The reading that a finding is on; verdicts have one of their own, whatever the measure is called."""
+    """The measure of a finding; verdicts have their own, whatever its name."""
     if finding is not None and finding.verdict and monitor.drift is not None:
         return judged(monitor.drift.measure)
     readings = [*monitor.measures, *(r.measure for r in monitor.alerts if r.measure is not None)]
@@ -120,14 +117,14 @@ def _measure(monitor: Monitor, finding: Evidence | None) -> Measure:
 
 @dataclass(frozen=True)
 class VerdictSplit:
-    """The split that a verdict rests on, over the last day at most of what fell then."""
+    """A verdict's split, over at most the last day of the fall."""
 
     split: Split
     window: Span
 
     @classmethod
     def of(cls, verdict: Verdict, step: int) -> VerdictSplit | None:
-        """That of a verdict by which alarms opened, if there is one by several slices. `step` in seconds."""
+        """The split of a verdict at which alarms opened, None without one by several slices. `step` in seconds."""
         if verdict.split is None or len(verdict.split.parts) < 2:
             return None
         since = min((a.fell_at for a in verdict.alarms if a.opened_at == verdict.end), default=verdict.end - step)
@@ -136,9 +133,9 @@ class VerdictSplit:
 
 
 def moved(then: Mapping[str, Any], now: Evidence | None) -> dict[str, Any] | None:
-    """What has become of a condition's figures since it was diagnosed, as JSON data; None if they are the same.
+    """How a condition's figures have changed since its diagnosis, as JSON data; None if they are the same.
 
-    `now` is None if, as the data were read again, it did not fire.
+    `now` is None if the condition did not fire when the data were read again.
     """
     was, fields = evidence_of(dict(then)), ("value", "before", "requests", "window", "end")
     pairs = [(getattr(was, name), None if now is None else getattr(now, name)) for name in fields]
@@ -150,11 +147,11 @@ def moved(then: Mapping[str, Any], now: Evidence | None) -> dict[str, Any] | Non
 
 
 def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
-    """The same hours of the weeks before, the latest first; where none is known, of the days before.
+    """The same hours of the weeks before, latest first; of the days before if no week is known.
 
     Args:
-        fell_at: seconds; what reaches into the fall is left out.
-        first: from when on anything is known, seconds.
+        fell_at: seconds; spans that reach into the fall are left out.
+        first: when storage begins, seconds.
 
     >>> week = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK)[0]
     >>> day = same_hours((10 * WEEK, 10 * WEEK + 3600), 10 * WEEK, 9 * WEEK + DAY)[0]
@@ -175,7 +172,7 @@ def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
 
 @dataclass(frozen=True)
 class StoredPartials:
-    """The partials of the measure and the traffic; what fell is not of `unlabelled` slices, whose labels were lost."""
+    """Partials of the measure and traffic; `unlabelled` slices lost their labels and are not part of the fall."""
 
     subject: Subject
     history: History
@@ -184,17 +181,17 @@ class StoredPartials:
     unlabelled: tuple[SliceKey, ...] = ()
 
     def window(self) -> History:
-        """Of the window."""
+        """The part in the fallen window."""
         return self.history.between(*self.subject.window)
 
     def before(self) -> list[History]:
-        """Of the weeks before, those of which anything is stored."""
+        """The parts in the spans before, if anything is stored."""
         found = [self.history.between(*span) for span in self.subject.before]
         return [part for part in found if len(part.starts)]
 
 
 def dimensions(monitor: Monitor) -> list[Slice]:
-    """Those that a drop is split by: no query, whose values are personal, and no model version, which are new."""
+    """The dimensions to split a drop by: not the query (personal), nor the model version (its values are new)."""
     hidden = {monitor.rankings.query, monitor.rankings.model_version} - {None}
     mix_by = None if monitor.drift is None else monitor.drift.mix_by
     found = [s for s in monitor.slices if s.column not in hidden and s.dimension != MODEL_VERSION]
@@ -202,7 +199,7 @@ def dimensions(monitor: Monitor) -> list[Slice]:
 
 
 def version_slice(monitor: Monitor) -> Slice | None:
-    """The dimension of the model's version; None if the rankings have none."""
+    """The dimension of the model version; None without one."""
     for one in monitor.slices:
         if one.column == monitor.rankings.model_version or one.dimension == MODEL_VERSION:
             return one
@@ -210,7 +207,7 @@ def version_slice(monitor: Monitor) -> Slice | None:
 
 
 def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) -> dict[str, Span]:
-    """Version -> [start of its first stored bucket, as `first` has it; end of its last one in `traffic`), seconds."""
+    """Version -> [start of its first stored bucket, from `first`; end of its last one in `traffic`), seconds."""
     dimension, found = version_slice(monitor), {}
     for version, since in first.items():
         key = ("" if dimension is None else dimension.dimension, version)
@@ -221,9 +218,9 @@ def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) ->
 
 
 def split_by(stored: StoredPartials, dimension: str) -> Split | None:
-    """The drop of the whole, split by a dimension; None where one of the two has no data, or no such slices.
+    """The drop split by a dimension; None without data before or now, or without such slices.
 
-    A slice without requests in one of the two is taken to be there as it was in the other.
+    A slice without requests on one side takes its mean from the other.
     """
     keys = [key for key in stored.history.slices if key[0] == dimension]
     past = stored.before()
@@ -253,9 +250,9 @@ def _ratio(over: Floats, under: Floats) -> Floats:
 
 
 def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> float:
-    """Standard error of the change of a slice's mean: that of sampling, or from hour to hour if that is larger.
+    """Standard error of the change of a slice's mean: the larger of sampling's and that from hour to hour.
 
-    0 where it is not known: a single request has no spread.
+    0 if unknown: a single request has no spread.
     """
     measure = stored.subject.measure
     window = [(stored.window(), stored.subject.window[0])]
@@ -279,7 +276,7 @@ def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> fl
 
 
 def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[dict[str, Any]]:
-    """Every slice of every split, largest loss first; the split of dimension `by_verdict` is the verdict's."""
+    """All slices of all splits as JSON data, largest loss first; the split by `by_verdict` is the verdict's."""
     found = [
         {"dimension": dimension, "against": BASELINE if dimension == by_verdict else BEFORE, **asdict(part)}
         for dimension, one in splits.items()
@@ -289,7 +286,7 @@ def slices(splits: Mapping[str, Split], by_verdict: str | None = None) -> list[d
 
 
 def _with_new(found: Iterable[Mapping[str, Any]], stored: StoredPartials) -> list[dict[str, Any]]:
-    """The same with `new_since`, the start of a new slice's first bucket, and the value of all `others`; else None."""
+    """Adds `new_since` (start of a new slice's first bucket) and the value of all `others`; None for known slices."""
     return [
         {**part, **(_as_new(part, stored) if _is_new(part) else {"new_since": None, "others": None})} for part in found
     ]
@@ -309,21 +306,21 @@ def _as_new(part: Mapping[str, Any], stored: StoredPartials) -> dict[str, Any]:
 
 
 def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The same with the surest fall first."""
+    """The slices, surest fall first."""
     return sorted(found, key=lambda part: (part["z"], part["dimension"], part["slice"]))
 
 
 def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]:
-    """The slices of a dimension that surely fell, at least half as surely as the one that leads."""
+    """The slices of a dimension that surely fell, at least half as surely as the first."""
     here = [p for p in found if p["dimension"] == dimension and p["within"] < 0 and p["z"] <= SURELY]
     lead = min((p["z"] for p in here), default=0.0)
     return frozenset(p["slice"] for p in here if p["z"] <= lead / 2)
 
 
 def coverage(stored: StoredPartials) -> dict[str, float | None]:
-    """Labels, events and requests with nothing relevant, in the window and before: shares, and events per request.
+    """Shares of labels and of empty requests, and events per request, in the window and before.
 
-    Of a slice, and where slices are left out, the events are those that match an impression.
+    For a slice, and if slices are left out, only events that match an impression count.
     """
     now = [stored.traffic.between(*stored.subject.window)]
     before = [stored.traffic.between(*span) for span in stored.subject.before]
@@ -332,7 +329,7 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         requests, labelled, impressions, judged, _, _, _ = sums.tolist()
-        if stored.unlabelled:  # those of the slices that are left out are among them
+        if stored.unlabelled:  # unmatched events of the left-out slices are among them
             sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
         found[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
         found[f"judged{suffix}"] = _share(judged, impressions)
@@ -355,7 +352,7 @@ def _share(some: float, every: float) -> float | None:
 
 
 def versions(stored: StoredPartials, dimension: str) -> list[dict[str, Any]]:
-    """The model versions by the partials of their slices, those with the most requests in the window first."""
+    """The model versions by their slices' partials as JSON data, busiest in the window first."""
     since, until = stored.subject.window
     keys = [key for key in stored.history.slices if key[0] == dimension]
     measure, before = stored.subject.measure, stored.before()
@@ -389,7 +386,7 @@ def _known(value: float) -> float | None:
 
 
 def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSplit | None) -> dict[str, Any]:
-    """All that the store knows of a fall, as JSON data; `of_verdict` is the split of the verdict that found it."""
+    """What the store knows of a fall, as JSON data; `of_verdict` is the split of the verdict that found it."""
     fell, finding = stored.subject, stored.subject.finding
     splits = {s.dimension: found for s in dimensions(monitor) if (found := split_by(stored, s.dimension)) is not None}
     mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
@@ -415,7 +412,7 @@ def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSpl
         "split": whole,
         "slices": every[:MOST_SLICES],
         "slices_by_z": by_z(every)[:MOST_SLICES],
-        # A version's partials are of all slices.
+        # A version's partials cover all slices.
         "versions": [] if version is None or stored.unlabelled else versions(stored, version.dimension),
         "unlabelled": [value for _, value in stored.unlabelled],
         "coverage": {**coverage(stored), **dict.fromkeys(_uncounted(monitor))},

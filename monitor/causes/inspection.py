@@ -1,7 +1,6 @@
-"""One request taken apart: which of its rows and events went where, and why.
+"""One request taken apart: which of its rows and events count, and why not.
 
-What decides is asked of the same functions that the pull asks: `event_grades`, `attribute`, `combine` and `accept`.
-Here it is only kept what became of each row.
+The decisions are those of the pull (`event_grades`, `attribute`, `combine`, `accept`); this module only records them.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ EVENT_REASONS = {
     "no_rule": "no rule gives it a grade",
     "unmatched": "its item was not shown to this request",
 }
-"""Why an event does not count; refusals that are counted have further reasons (`relevance.REASONS`)."""
+"""Why an event does not count; counted refusals have further reasons (`relevance.REASONS`)."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a person did, at microseconds since 1970 (None: unreadable), with its grade by the rules, if any.
+    """A user's event, at microseconds since 1970 (None: unreadable), with its grade by the rules, if any.
 
     `reason`: why it does not count, a key of `EVENT_REASONS` or `relevance.REASONS`; empty if it does.
     """
@@ -56,11 +55,11 @@ class Row:
     """A row of the rankings.
 
     Attributes:
-        position, rank: as the source has it, and counted from 1 on; nan where the position is no number.
-        grade: from its label, if any; nan and inf are labels that are no number.
-        events: those on its item by time, whether they count or not, at the item's first place alone.
+        position, rank: as in the source, and from 1 on; nan if the position is no number.
+        grade: from its label, if any; nan and inf if the label is no number.
+        events: on its item, by time, counted or not; only at the item's last place.
         reasons: why it is left out, keys of `relevance.REASONS`.
-        is_copy: the same item and position stood in an earlier row.
+        is_copy: an earlier row has the same item and position.
     """
 
     item: Any
@@ -74,15 +73,15 @@ class Row:
 
     @property
     def is_placed(self) -> bool:
-        """Whether the position is one."""
+        """Whether the position is valid."""
         return 1 <= self.rank <= 2**53 and self.rank % 1 == 0
 
 
 @dataclass(frozen=True)
 class Judgment:
-    """What is judged of the request's query: the highest grade of an item, and at which positions it was shown.
+    """A judgment of the request's query: an item's highest grade, and the positions at which it was shown.
 
-    `is_usable`: the grade is one that can be taken; others are as if not judged.
+    `is_usable`: the grade is valid; otherwise the item counts as not judged.
     """
 
     item: Any
@@ -96,15 +95,15 @@ class Inspection:
     """A request as a read of its bucket sees it.
 
     Attributes:
-        served: microseconds, time of its earliest row; the `bucket` starts at so many seconds.
+        served: microseconds, time of its earliest row; `bucket` is the start in seconds.
         rows: by position; those without one last.
-        strays: events of the request on items that were not shown to it.
+        strays: events on items that were not shown to the request.
         judgments: of its query, best first.
-        mixed: `mixed_query` once, `mixed_slice` for each slice whose rows differ.
-        graded, used: what the measures are computed from, and which of `rows` its rows are.
+        mixed: `mixed_query` once, `mixed_slice` for each slice that differs between rows.
+        graded, used: the input of the measures, and the indices in `rows` that it comes from.
         no_sample: why the request counts for no measure; empty if it does.
-        elsewhere: rows of this id too far from the bucket to be read with it, or without a time.
-        again: microseconds of other servings of this id so near that an event can count for both.
+        elsewhere: number of rows of this id too far from the bucket to be read with it, or without a time.
+        again: microseconds of other servings of this id, so near that an event can count for both.
     """
 
     monitor: Monitor
@@ -125,12 +124,12 @@ class Inspection:
 
     @property
     def is_unlabelled(self) -> bool:
-        """Whether it counts for no measure and has nothing either that a measure could be computed from."""
+        """Whether the request counts for no measure and has no label from which one could be computed."""
         has_judgments = any(j.is_usable for j in self.judgments)
         return bool(self.no_sample) and not has_judgments and not any(has_label(self.monitor, r) for r in self.rows)
 
     def taken_by(self, measure: Measure) -> Inspection:
-        """The same with what one measure can take of its grades as `graded`, `used` and `judgments`."""
+        """The inspection with `graded`, `used` and `judgments` limited to the grades that a measure can take."""
         limits = GradeLimits.of((measure,), self.monitor.recipe.bound)
         used = used_rows(self.monitor, self.rows, limits)
         judgments = tuple(replace(j, is_usable=_allows(limits, j.grade)) for j in self.judgments)
@@ -140,7 +139,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """The grade of each row, in order, and what it comes from; `rows` where something was added to them.
+    """Each row's grade, in order, and its sources; `rows` is set if they were extended.
 
     `no_sample`: why the labels make the request no sample; empty if they do not.
     """
@@ -156,14 +155,14 @@ class RowLabels:
 
 
 def by_column(grades: Iterable[Any]) -> RowLabels:
-    """Labels from what the rows' own grade column holds."""
+    """Labels from the rows' own grade column."""
     return RowLabels([None if v is None else as_number(v, inf) for v in grades])
 
 
 def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> RowLabels:
-    """Labels from (item that it falls on, event), as `weigh` gives them; None is on nothing that was shown.
+    """Labels from (item, event) pairs as of `weigh`; the item is None if it was not shown.
 
-    Every row of an item has the grade; its last one, by place, counts and has the events.
+    All rows of an item get the grade, but only the last one by rank gets the events.
     """
     grades = _combined(recipe, events)
     mine: dict[Any, list[Event]] = {}
@@ -185,7 +184,7 @@ def by_judgments(
 ) -> RowLabels:
     """Labels from the judgments of the request's query, by the query of each row.
 
-    `columns`: item, grade, and item, position and query of the row it falls on, if any, of each judgment.
+    `columns`: item and grade of each judgment, and item, position and query of its row, if any.
     """
     judged: dict[Any, float] = {}
     shown: dict[Any, dict[Any, None]] = {}
@@ -207,7 +206,7 @@ def by_judgments(
 
 
 def as_number(value: Any, unreadable: float) -> float:
-    """A value as a float: None is nan, what is no number is `unreadable`."""
+    """The value as a float: None becomes nan, anything else that is no number becomes `unreadable`."""
     try:
         return nan if value is None else float(value)
     except (TypeError, ValueError):
@@ -228,12 +227,13 @@ def weigh(
     unreadable: Bools,
     doubtful: Bools,
 ) -> list[tuple[Any, Event]]:
-    """(item that it falls on, event with what it is worth and whether it counts) of each.
+    """(item of the row or None, event with its worth and its reason not to count) for each event.
 
     Args:
-        span: seconds before the serving (microseconds) and after the attribution in which an event is a refused one.
-        columns: item, time, item that it falls on (None if it was not shown), type, value.
-        at, unreadable, doubtful: (n,) of their times, as `Instants` in monitor.source.times has them.
+        span: seconds before the serving and after the attribution within which an event counts as refused.
+        served: microseconds.
+        columns: item, time, item of the row (None if it was not shown), type, value.
+        at, unreadable, doubtful: (n,) times as of `Instants` in monitor.source.times.
     """
     item, time, shown, kind, raw = columns
     value = np.array([as_number(v, inf) for v in raw], np.float64)
@@ -258,7 +258,7 @@ def weigh(
 def _attributed(
     recipe: Events, span: int, served: int, at: Ints, worth: Floats, unreadable: Bools, doubtful: Bools
 ) -> list[str]:
-    """Why each event does not count by its time or worth. Each is asked after as if it had a request to itself."""
+    """Why each event does not count by its time or worth, each treated as if it had its own request."""
     each, none = np.arange(len(at)), np.zeros(len(at))
     refusals, rows = Refusals(len(at)), GradedRows(each, each, none, worth)
     requests = np.full(len(at), served)
@@ -284,7 +284,7 @@ def _combined(recipe: Events, events: Sequence[tuple[Any, Event]]) -> dict[Any, 
 
 
 def is_candidate(monitor: Monitor, row: Row) -> bool:
-    """Whether the row, with its grade, goes into the measures if nothing speaks against it."""
+    """Whether the row, with its grade, may enter the measures."""
     if row.item is None or not row.is_placed:
         return False
     is_sparse = all(m.is_sparse for m in monitor.measures)
@@ -294,7 +294,7 @@ def is_candidate(monitor: Monitor, row: Row) -> bool:
 
 
 def has_label(monitor: Monitor, row: Row) -> bool:
-    """Whether the row, once refused or not, shows an item with a grade that the recipe allows."""
+    """Whether the row, refused or not, shows an item with a grade that the recipe allows."""
     is_shown = row.item is not None and row.is_placed
     return is_shown and row.grade is not None and _allows(GradeLimits.of((), monitor.recipe.bound), row.grade)
 
@@ -304,7 +304,7 @@ def _allows(limits: GradeLimits, grade: float) -> bool:
 
 
 def refuse(monitor: Monitor, rows: Sequence[Row]) -> list[Row]:
-    """One request's rows, each with the reason added why it is left out, by some measure at least, if it is."""
+    """One request's rows, with the reason added to those that at least one measure leaves out."""
     found = list(rows)
     for i, reason in _judged(monitor, rows, GradeLimits.of(monitor.measures, monitor.recipe.bound)):
         found[i] = replace(rows[i], reasons=(*rows[i].reasons, reason)) if reason else rows[i]
@@ -312,7 +312,7 @@ def refuse(monitor: Monitor, rows: Sequence[Row]) -> list[Row]:
 
 
 def used_rows(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> tuple[int, ...]:
-    """Which of one request's rows go into a measure that can take grades within `limits`."""
+    """Indices of the rows that enter a measure taking grades within `limits`."""
     return tuple(i for i, reason in _judged(monitor, rows, limits) if not reason)
 
 
@@ -326,9 +326,9 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
 
 
 def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
-    """Why `accept` leaves out each of one request's rows; empty for those that it takes."""
+    """Why `accept` leaves out each of one request's rows; empty if it does not."""
     size = len(rows.request)
-    # By itself a row can only be refused for what it holds; within its item, for being there twice.
+    # Alone, a row can only be refused for its content; within its item, for being a duplicate.
     alone = Refusals(size)
     accept(replace(rows, request=np.arange(size)), limits, alone)
     reasons = np.full(size, "", object)
@@ -346,7 +346,7 @@ def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
 
 
 def _taken(rows: GradedRows, kept: GradedRows) -> Bools:
-    """Which of `rows` are the `kept` ones, which name an item once each; of equal rows it is the first."""
+    """Which of `rows` are in `kept`, which has each item once; of equal rows the first."""
     wanted, taken = set(zip(kept.item, kept.position, kept.grade, strict=True)), []
     for row in zip(rows.item, rows.position, rows.grade, strict=True):
         taken.append(row in wanted)
@@ -357,7 +357,7 @@ def _taken(rows: GradedRows, kept: GradedRows) -> Bools:
 def graded(
     monitor: Monitor, rows: Sequence[Row], used: Sequence[int], judgments: Sequence[Judgment], is_sample: bool
 ) -> Graded:
-    """What the measures are computed from: the rows that `used` names, by rising rank."""
+    """The input of the measures: the rows in `used`, by rising rank."""
     shown = {
         k: np.array([len({r.item for r in rows if r.item is not None and r.is_placed and r.rank <= (k or np.inf)})])
         for k in {None, *(m.k for m in monitor.measures)}

@@ -1,4 +1,4 @@
-"""Who lost in a fall: the requests and the queries that lost most, of the fallen window and of the time before."""
+"""Who lost in a fall: the requests and queries that lost most against the time before."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from monitor.causes.sample import RequestSample, by_query
 from monitor.causes.versions import SAME, VersionComparison, compare, in_order, mean, names
 
 MOST = 20
-"""Requests and queries that are named."""
+"""Number of requests and queries listed."""
 
 
 def query_id(query: str) -> str:
-    """Short name of a query, twelve hexadecimal digits. Whoever guesses the text can check the guess by it."""
+    """Short hash of a query, twelve hexadecimal digits. Not secret: a guessed text can be checked against it."""
     return hashlib.sha256(query.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
 def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, Any]]:
-    """The requests that lost most against what is expected of them: their query's mean before.
+    """The requests that lost most against their expectation, their query's mean before, as JSON data.
 
-    Where a query was not seen before, its slice's mean is expected; of a new slice the whole's. Those with nothing
-    relevant are `bare`: where few have anything, these lost most, by no fault of their lists.
+    For a new query the slice's mean is expected, for a new slice the overall mean. `bare` requests have nothing
+    relevant: if few have anything, they lose most without their lists being at fault.
     """
     if not len(now) or before.mean is None:
         return []
@@ -54,10 +54,10 @@ def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, A
 
 
 def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[str] | None) -> dict[str, Any]:
-    """The same where requests have no query, as JSON data: `requests`, `why` there are none, and the share `left_out`.
+    """The same without queries, as JSON data: `requests`, `why` there are none, and the share `left_out`.
 
-    One request is harder than another, and nothing tells which. So only those of the slices that fell (None: all are of
-    one) can have lost, and of one with nothing relevant it is not known whether it ever was otherwise.
+    Requests differ in difficulty, and without queries that cannot be separated. So only requests of slices that fell
+    (None: there is one slice) can have lost, and those with nothing relevant are left out.
     """
     if fallen is not None:
         now, before = now.in_places(fallen), before.in_places(fallen)
@@ -74,7 +74,7 @@ def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[
 
 
 def by_version(now: RequestSample, before: RequestSample, width: int) -> list[dict[str, Any]]:
-    """Each version's requests, in the window and before, as JSON data, the busiest first."""
+    """Each version's requests in the window and before, as JSON data, busiest first."""
     found = []
     for version in names(now + before)[:MOST]:
         one, past = mean(now, version, width), mean(before, version, width)
@@ -102,7 +102,7 @@ def _means(sample: RequestSample, rows: Mapping[str, NDArray[np.int64]]) -> dict
 
 
 def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> dict[str, Any] | None:
-    """The queries that lost most, by what their own change adds to the change of the whole; None without queries."""
+    """The queries that contributed most to the drop, as JSON data; None without queries."""
     if all(query is None for query in now.queries):
         return None
     rows, past = by_query(now), by_query(before)
@@ -110,7 +110,7 @@ def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> 
     total, total0 = float(now.under.sum()), float(before.under.sum())
     here = {query: _part(now, rows[query]) for query in common}
     there = {query: _part(before, past[query]) for query in common}
-    # A query alone has too few requests to tell how much they differ; all together tell it.
+    # One query has too few requests to estimate its spread, so all are pooled.
     parts = [*here.values(), *there.values()]
     freedom = sum(part.requests - 1 for part in parts)
     spread = sum(part.squares for part in parts) / freedom if freedom else 0.0
@@ -137,7 +137,7 @@ def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> 
 
 @dataclass(frozen=True)
 class _QueryMean:
-    """Some requests: how many, their weight and mean, and the squares of what they are off it."""
+    """A group of requests: their number, weight and mean, and the sum of squares around it."""
 
     requests: int
     weight: float
@@ -161,16 +161,17 @@ def losses(
     fallen: Collection[str] | None = None,
     dimension: str | None = None,
 ) -> dict[str, Any]:
-    """What single requests say of a fall, as JSON data.
+    """What single requests show of a fall, as JSON data.
 
-    The two busiest versions of the window are compared, the newer against the older. If there was just one, it is held
-    against the one before it; so are two that served no slice in common.
+    Compares the window's two busiest versions, the newer against the older. A single version is compared with the one
+    before it; two without a common slice are compared over both periods.
 
     Args:
         width: of a bucket, seconds.
-        with_text: give the texts of queries too, not only their ids.
-        served: version -> [since, until) seconds by stored buckets: the samples are of some hours only.
-        fallen, dimension: as for `lost_by_slice`, and that of the samples' places.
+        with_text: include the texts of queries, not only their ids.
+        served: version -> [since, until) seconds by stored buckets; samples cover only some hours.
+        fallen: as for `lost_by_slice`.
+        dimension: of the samples' places.
     """
     sample = now if len(names(now)) > 1 else now + before
     first = {version: since for version, (since, _) in served.items()}
@@ -192,7 +193,7 @@ def losses(
 def _versions(
     sample: RequestSample, every: RequestSample, both: Sequence[str], width: int, dimension: str | None
 ) -> VersionComparison:
-    """Two versions of a sample; by all requests where they have no slice in common there, but had before."""
+    """Compares two versions of a sample; over both periods if they have a common slice only there."""
     found = compare(sample, both[0], both[1], width, dimension)
     if found.difference is not None:
         return found

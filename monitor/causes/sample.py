@@ -1,7 +1,7 @@
-"""Single requests of a period, a bounded number of them: what each adds to a measure, with its query and version.
+"""A bounded sample of a period's requests: what each adds to a measure, with its query and version.
 
-Which are kept where there are more than fit is decided by a hash of their ids, so every look at the same period keeps
-the same ones, and samples of parts of a period come to the sample of the whole.
+A hash of the ids decides which are kept, so each look at a period keeps the same ones, and samples of parts of a period
+add up to the sample of the whole.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ K = TypeVar("K")
 
 MOST_PIECES = 48
 PIECE = 5_000
-"""Requests that are read at once where it is known how many there are."""
+"""Requests read at once if their number is known."""
 
 MOST_READ = 10
-"""Times as many requests as are wanted that are read at most, where only those of one slice are."""
+"""At most this many times the wanted requests are read if only one slice's are wanted."""
 
 BLIND_PIECES = 24
-"""In how many pieces a period is read of which that is not known."""
+"""Number of pieces in which a period is read if its number of requests is unknown."""
 
 LONGEST_ID = 200
 """Characters of an id or a query that are kept."""
@@ -45,15 +45,13 @@ class RequestSample:
     """n requests of one period.
 
     Attributes:
-        ids: of each request, as text.
         served: (n,) seconds since 1970, of the earliest row.
-        over, under: (n,) its value is over / under; `under` is above 0.
-        queries: the query's text of each; None where it has none.
-        places: value of a dimension of each, as in the partials.
-        versions: of the model that ranked each.
-        read: requests with a value that were read, kept or not.
-        empty: version -> (requests that were read, kept or not; those of them with nothing relevant).
-        bare: (n,) whether a request has nothing relevant; None: not known.
+        over, under: (n,) a request's value is over / under; `under` is above 0.
+        queries: texts; None for a request without one.
+        places: each request's value of one dimension, as in the partials.
+        read: number of requests with a value that were read, kept or not.
+        empty: version -> (requests read, kept or not; those of them with nothing relevant).
+        bare: (n,) whether a request has nothing relevant; None: unknown.
     """
 
     ids: tuple[str, ...]
@@ -72,7 +70,7 @@ class RequestSample:
 
     @property
     def values(self) -> Floats:
-        """(n,)"""
+        """(n,) values of the measure."""
         return self.over / self.under
 
     @property
@@ -82,11 +80,11 @@ class RequestSample:
 
     @property
     def mean(self) -> float | None:
-        """The measure over all of them; None without any."""
+        """The measure over all requests; None without any."""
         return float(self.over.sum() / self.under.sum()) if len(self) else None
 
     def where(self, wanted: Bools) -> RequestSample:
-        """Some of the requests."""
+        """The requests at which (n,) `wanted` is true."""
         at = np.flatnonzero(wanted)
         rows = at.tolist()
         some: dict[str, Any] = {name: tuple(map(getattr(self, name).__getitem__, rows)) for name in _TEXTS}
@@ -94,33 +92,33 @@ class RequestSample:
         return replace(self, **some, bare=None if self.bare is None else self.bare[at])
 
     def of_version(self, version: str) -> RequestSample:
-        """Those that one version ranked."""
+        """The requests that a version ranked."""
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
     def in_places(self, places: Collection[str]) -> RequestSample:
-        """Those of some slices."""
+        """The requests of these slices."""
         return self.where(np.fromiter((p in places for p in self.places), bool, len(self)))
 
     def of_place(self, place: str) -> RequestSample:
-        """Those of one slice, which count as all that were read; it is not known how many of them were empty."""
+        """The requests of one slice, taken as all that were read; the number of empty ones is unknown."""
         found = self.in_places({place})
         return replace(found, read=len(found), empty={})
 
     def without_places(self, places: Collection[str]) -> RequestSample:
-        """Those of other slices, which count as all that were read; it is not known how many of them were empty."""
+        """The requests of other slices, taken as all that were read; the number of empty ones is unknown."""
         if not places:
             return self
         found = self.in_places(set(self.places) - set(places))
         return replace(found, read=len(found), empty={})
 
     def __add__(self, other: RequestSample) -> RequestSample:
-        """Both together; their requests must be disjoint."""
+        """Both samples together; their requests must be disjoint."""
         both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in (*_TEXTS, "read")}
         both |= {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in (*_ARRAYS, "is_bare")}
         return RequestSample(bare=both.pop("is_bare"), empty=_both(self.empty, other.empty), **both)
 
     def at_most(self, most: int) -> RequestSample:
-        """So many of them, the same ones however they are asked for."""
+        """At most this many requests, always the same ones."""
         if len(self) <= most:
             return self
         lowest = sorted(range(len(self)), key=lambda i: (_lot(self.ids[i]), self.ids[i]))[:most]
@@ -150,11 +148,11 @@ class SampleQuery:
     """What is taken of each request.
 
     Attributes:
-        query, version: names under which a reading holds the two; None: there are none.
-        by: the dimension that `places` are of; None: of none.
-        known: values of `by` that were admitted; others count as `other` there.
-        only: the value of `by` whose requests are taken; None: all are.
-        left_out: starts of the steps, of `step` seconds each, whose requests are not taken.
+        query, version: names of these columns in a reading; None without one.
+        by: the dimension of `places`; None: no dimension.
+        known: admitted values of `by`; others become `other`.
+        only: the value of `by` to take; None: all.
+        left_out: starts of the steps, `step` seconds each, to skip.
     """
 
     measure: Measure
@@ -169,13 +167,13 @@ class SampleQuery:
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """How many requests a period has: all of them, and those among them that are wanted."""
+    """A period's number of requests: all, and the wanted ones."""
 
     every: int
     wanted: int
 
     def to_read(self, most: int) -> int:
-        """How many of all to read, so that `most` of those that are wanted come, or all of them if they are fewer.
+        """How many requests to read to get `most` wanted ones, or all of them if there are fewer.
 
         >>> [RequestCounts(100_000, wanted).to_read(1_000) for wanted in (100_000, 50_000, 10)]
         [1000, 2000, 10000]
@@ -185,11 +183,7 @@ class RequestCounts:
 
 
 def sampled(reading: Reading, wanted: SampleQuery) -> RequestSample:
-    """The requests of a reading that have a value.
-
-    Raises:
-        ValueError: the measure cannot take the grades.
-    """
+    """The requests of a reading that have a value. Raises ValueError if the measure cannot take the grades."""
     rankings = reading.taken_by(wanted.measure.kernel)
     scores = score(wanted.measure.kernel, rankings)
     over, under = weights(wanted.measure, scores)
@@ -225,9 +219,9 @@ def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, 
 
 
 def weights(measure: Measure, scores: Scores) -> tuple[Floats, Floats]:
-    """(over, under) of each request, (n,) each: the measure of some of them is sum of over / sum of under.
+    """(over, under), (n,) each: the measure of any requests is their sum of over / sum of under.
 
-    The same reading as `buckets.parts` has of their partials.
+    As `partials.parts` reads their partials.
     """
     if measure.aggregate == "pooled":
         return scores.numerator, scores.denominator
@@ -249,15 +243,15 @@ def _column(reading: Reading, name: str | None) -> Sequence[object]:
 
 
 def text(value: object) -> str:
-    """An id, version or query as text that any store and terminal takes, cut where it is very long."""
+    """An id, version or query as text that every store and terminal accepts, cut if very long."""
     found = str(value).encode("utf-8", "backslashreplace").decode()
     return found[:LONGEST_ID].replace("\x00", "")
 
 
 def pieces(since: int, until: int, width: int, requests: int | None, most: int) -> Iterator[tuple[int, int]]:
-    """[since, until) of what is read of a period, one after the other: all of it, or a like share of every part of it.
+    """[since, until) of each piece of a period to read: all of it, or an equal share of each part.
 
-    Of the period's `requests` (None: unknown) `most` are wanted; times are seconds, of whole buckets.
+    `most` of the period's `requests` (None: unknown) are wanted; times are seconds, of whole buckets.
 
     >>> list(pieces(0, 7200, 3600, 20, 20)), [b - a for a, b in pieces(0, 7200, 3600, 40_000, 20_000)]
     ([(0, 7200)], [1800, 1800])
@@ -269,19 +263,19 @@ def pieces(since: int, until: int, width: int, requests: int | None, most: int) 
     for start in range(since, until, step):
         length = min(step, until - start)
         taken = max(1, round(length * share))
-        # Not always the first seconds: what comes by the clock comes then.
+        # Not always the first seconds, which scheduled requests would dominate.
         spare = length - taken
         first = start + (int.from_bytes(_lot(str(start)), "big") % (spare + 1))
         yield first, first + taken
 
 
 def by_query(sample: RequestSample) -> Mapping[str, Ints]:
-    """Query -> numbers of its requests; those without one are left out."""
+    """Query -> indices of its requests, without those that have none."""
     return _rows_of((i, q) for i, q in enumerate(sample.queries) if q is not None)
 
 
 def by_query_and_place(sample: RequestSample) -> Mapping[tuple[str, str], Ints]:
-    """(query, slice) -> numbers of its requests; those without a query are left out."""
+    """(query, slice) -> indices of its requests, without those that have no query."""
     both = enumerate(zip(sample.queries, sample.places, strict=True))
     return _rows_of((i, (query, place)) for i, (query, place) in both if query is not None)
 

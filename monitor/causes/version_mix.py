@@ -1,14 +1,13 @@
-"""How much worse a version is than what else people got, by what is stored: sums by slice, and sums by version.
+"""How much worse a version is than the others, from stored sums by slice and by version.
 
-No sum is stored of a slice and a version together. But the hours tell it: a version that serves one slice alone has as
-many requests as that in every hour, and one that serves a share of each has that share of all. So the share of each
-slice's requests that was the version's is fitted to the hours, and taken where it foretells them clearly better than
-one share of all does.
+No sums are stored by slice and version together, but the hours reveal them: a version that serves one slice alone has
+that slice's requests in every hour; one that serves a share of each slice has that share of all. So the version's share
+of each slice is fitted to the hours, and used if it predicts them clearly better than one overall share.
 
 With the share p of each slice, and the sums T and numbers n of slice and version, `(T_v - sum p T) / (sum p n (1 - p))`
-is then what a request of the version is worth against one that the others served in the same slice: the difference that
-Mantel and Haenszel (1959) weight by n_v n_o / (n_v + n_o). With one share of all it is the difference of the means.
-Where the version is all that serves its slices there is no such, and they are held against the weeks before it.
+is the version's difference from the others in the same slices, which Mantel and Haenszel (1959) weight by
+n_v n_o / (n_v + n_o). With one overall share it is the difference of the means. If the version alone serves its slices,
+they are compared with the weeks before it.
 """
 
 from __future__ import annotations
@@ -23,30 +22,29 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
 
 CLEARLY = 6.0
-"""Times the variance that one share of all leaves unexplained and shares by slice do not, for each of these, is of what
-both do not."""
+"""Least F statistic of shares by slice against one overall share (explained variance per share over residual)."""
 LEAST_HOURS = 6
-"""More than slices, from which on shares can be fitted to them."""
+"""Hours needed beyond the number of slices to fit their shares."""
 ROUNDS = 500
 EDGE = 1e-3
-"""A share this near to none or to all is that."""
+"""A share this near to 0 or 1 is exactly that."""
 
 ALONE = 0.1
-"""Share of a version's requests that must have been in doubt between it and others: with fewer it serves alone."""
+"""Least share of a version's requests in doubt between it and others; below it, the version serves alone."""
 LEAST_REQUESTS = 100
 MOST_WEEKS = 4
 LEAST_KNOWN = 0.5
-"""Of a version's requests, those in slices that had requests in the weeks before."""
+"""Least share of a version's requests in slices that had requests in the weeks before."""
 IN_WAVES = 2.0
-"""Times the variance that independent requests would have: people and queries come in waves."""
+"""Factor on the variance of independent requests: people and queries come in waves."""
 
 
 @dataclass(frozen=True)
 class VersionEffect:
-    """What a version's requests are worth: their mean, its difference from that of others, and its standard error.
+    """A version's mean, its difference from the others' and the standard error.
 
-    By the slices of a dimension, empty where all requests are taken for alike; `is_before`: against the weeks before,
-    for it alone serves its slices.
+    `dimension`: whose slices were compared; empty if all requests are treated alike. `is_before`: compared with the
+    weeks before, since the version alone serves its slices.
     """
 
     value: float
@@ -57,9 +55,10 @@ class VersionEffect:
 
 
 def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
-    """What a version's requests in [since, until) are worth against others; None where there are too few to tell.
+    """The effect of a version in [since, until); None if there are too few requests.
 
-    By the slices of a dimension, if any; when it `began`, neither the version served nor anything had fallen, seconds.
+    Compares within the slices of dimension `by`, if any. `began`: seconds, when neither the version served nor
+    anything had fallen.
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)
@@ -80,9 +79,9 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
 
 
 def shares_of(theirs: b.Floats, slices: b.Floats) -> tuple[b.Floats, b.Floats]:
-    """(S,) the share of each slice's requests that a version served, and (S, S) the covariance of their errors.
+    """(S,) share of each slice's requests that a version served, and (S, S) covariance of the errors.
 
-    By (H,) its requests and (H, S) those of each slice in each hour.
+    By (H,) requests of the version and (H, S) requests of each slice, per hour.
 
     >>> mobile, desktop = np.array([9, 4, 7, 8, 3, 9, 5, 6.0]), np.array([5, 5, 6, 4, 7, 5, 6, 5.0])
     >>> both = np.stack([mobile, desktop], axis=1)
@@ -109,7 +108,7 @@ def shares_of(theirs: b.Floats, slices: b.Floats) -> tuple[b.Floats, b.Floats]:
 
 
 def _fitted(x: b.Floats, y: b.Floats, start: b.Floats) -> b.Floats:
-    """(S,) shares in [0, 1] of least squares, by going through them one by one."""
+    """(S,) least-squares shares in [0, 1], by coordinate descent."""
     square, product, found = x.T @ x, x.T @ y, start.copy()
     for _ in range(ROUNDS):
         was = found.copy()
@@ -121,7 +120,7 @@ def _fitted(x: b.Floats, y: b.Floats, start: b.Floats) -> b.Floats:
 
 
 def _while_it_served(window: History, key: SliceKey) -> History:
-    """From a version's first bucket to its last; without these where it may have served a part of their time only."""
+    """The buckets in which a version served, without the first and last if it may have served only a part of them."""
     busy = np.flatnonzero(window.slice(key)[:, b.REQUESTS] > 0)
     if not len(busy):
         return window.between(0, 0)
@@ -132,7 +131,7 @@ def _while_it_served(window: History, key: SliceKey) -> History:
 
 
 def _against_others(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> VersionEffect:
-    """A version against the others in the slices that both serve, by (F,) and (S, F) sums, and a fit of the shares."""
+    """A version against the others in shared slices, by (F,) and (S, F) sums and a fit of the shares."""
     shares, unsure = fit
     every, value = sums[:, b.REQUESTS], _mean(of_it)
     theirs, others = shares * every, (1 - shares) * every
@@ -140,7 +139,7 @@ def _against_others(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floa
     difference = float(of_it[b.TOTAL] - (shares * sums[:, b.TOTAL]).sum()) / doubtful
     spreads = _variance(of_it), _variance(sums.sum(axis=0) - of_it)
     noise = float(spreads[0] * ((1 - shares) ** 2 * theirs).sum() + spreads[1] * (shares**2 * others).sum())
-    # By how much the difference moves with each share, where the version's requests stay as many.
+    # Change of the difference with each share, for a fixed number of the version's requests.
     moves = sums[:, b.TOTAL] - every * (value - difference) + difference * every * (1 - 2 * shares)
     error = np.sqrt(IN_WAVES * noise + float(moves @ unsure @ moves)) / doubtful
     return VersionEffect(value, difference, float(error), by, False)

@@ -1,19 +1,17 @@
-"""Two model versions that served in one period, compared: by the queries that both got, else all against all.
+"""Two model versions of one period compared: by the queries that both got, otherwise all against all.
 
-The queries that people bring differ in how hard they are, far more than versions differ in how good they are. So where
-both versions got a query, they are compared on that query, and the difference is averaged over the queries: n1 n2 /
-(n1 + n2) is the weight of a query with n1 and n2 requests, by which the average is the least uncertain one if all
-requests are equally so (Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the
-queries' differences. Without common queries, the difference of the means is taken, with the spread from hour to hour,
-in which both versions share what the hour brings, and at least that of single requests (see `spread`).
+Queries differ in difficulty far more than versions in quality. So the difference is averaged over the queries that both
+got, weighted by n1 n2 / (n1 + n2) for n1 and n2 requests: the most precise average if requests are equally uncertain
+(Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the queries' differences. Without
+common queries, it is the difference of the means, with the larger of the spreads from hour to hour, which both versions
+share, and of single requests (see `half_width`).
 
-Slices differ as queries do: a version that serves one device alone would be held against what people do on another. So
-versions are compared within the slices that both served: a query counts for each slice on its own, and differences of
-means are averaged over the slices by the second version's own requests there (direct standardisation). Where they have
-no slice in common, nothing is said of which is better.
+Slices differ as queries do, so versions are compared within the slices that both served: a query counts for each slice
+on its own, and differences of means are weighted by the second version's requests there (direct standardisation).
+Without a common slice there is no comparison.
 
-Of two versions of which each served when the other did not (a rollout, one after the other), nothing tells what is the
-version's and what is the time's. Where they served together for some of the time, only that time is compared.
+If one version served after the other (a rollout), its effect cannot be told from the time's. If they served together
+for a while, only that while is compared.
 """
 
 from __future__ import annotations
@@ -36,35 +34,34 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST_PAIRS = 5
-"""Common queries from which on two versions are compared by them."""
+"""Least number of common queries for comparing two versions by them."""
 
 SAME = 1e-12
 """Differences up to here are none."""
 
 
 TOGETHER = 0.5
-"""Share of the requests of either version while the other served, for them to be compared as of one time."""
+"""Least share of one version's requests while the other served, for both to count as simultaneous."""
 
 ALL_THE_TIME = 0.9
-"""The same share of both, from which on all of their requests are compared: now and then one is alone by chance."""
+"""The same share for both, above which all requests are compared: a version is alone now and then by chance."""
 
 MOST_PLACES = 20
-"""Slices in which two versions are compared."""
+"""Number of slices in which two versions are compared."""
 
 FEWEST_OF_PLACE = 5
-"""Requests of each version in a slice from which on both served it: one that was misrouted makes no common slice."""
+"""Least requests of each version for a common slice: one misrouted request makes none."""
 
 NEAR = 600
 SPACINGS = 3
-"""A version serves at a time that is no further from one of its requests than so many seconds, or so many times what
-lies between two of its requests, whichever is longer."""
+"""A version serves within NEAR seconds, or SPACINGS median gaps if that is longer, of each of its requests."""
 
 
 @dataclass(frozen=True)
 class VersionMean:
     """One version's requests; `value` over all of them, with its 95 % interval from hour to hour.
 
-    It served from `since` to `until`, seconds; `empty` of the `read` requests had nothing relevant. None: not known.
+    It served from `since` to `until`, seconds; `empty` of the `read` requests had nothing relevant. None: unknown.
     """
 
     version: str
@@ -80,7 +77,7 @@ class VersionMean:
 
 @dataclass(frozen=True)
 class SignCounts:
-    """How many queries, or requests, are better with the second version than with the first."""
+    """How many queries or requests are better, worse or the same with the second version."""
 
     better: int
     worse: int
@@ -92,14 +89,14 @@ class VersionComparison:
     """The second version against the first.
 
     Attributes:
-        by: what is better or worse: a query that both got in one slice, by its means; or a request of the second
-            version, against the median request of the first in its slice.
+        by: what is better or worse: the mean of a query that both got in one slice; or a request of the second version,
+            against the first's median request in its slice.
         difference, lower, upper: second minus first within common slices, with 95 % interval; None: too little data.
-        shared, queries: queries that both got in one slice, for each of the slices, and how many of them are better.
-        at_one_time: they served together; else what the time brought is in the difference too.
-        together, common: share of the requests of each that came while the other served, and in common slices.
-        resolution: seconds to which it is known when each served.
-        dimension: whose slices they are compared within; None where requests have none, or all are of one.
+        shared, queries: queries that both got, counted per slice, and how many of them are better.
+        at_one_time: they served together; otherwise the difference includes the effect of time.
+        together, common: share of each one's requests while the other served, and in common slices.
+        resolution: seconds to which serving times are known.
+        dimension: whose slices are compared within; None without one, or with a single slice.
     """
 
     first: VersionMean
@@ -120,11 +117,11 @@ class VersionComparison:
     common: tuple[float, float] = (1.0, 1.0)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data."""
+        """The comparison as JSON data."""
         return asdict(self)
 
     def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> VersionComparison:
-        """The same with when the versions served, [since, until) seconds, by what else is known of that."""
+        """The comparison with serving times, [since, until) seconds, from another source."""
         known = (times.get(m.version, (None, None)) for m in (self.first, self.second))
         (since, until), (since2, until2) = known
         first, second = replace(self.first, since=since, until=until), replace(self.second, since=since2, until=until2)
@@ -132,15 +129,15 @@ class VersionComparison:
 
 
 def names(sample: RequestSample) -> list[str]:
-    """The versions in a sample, the one with the most requests first."""
+    """The versions in a sample, busiest first."""
     found = Counter(sample.versions)
     return sorted(found, key=lambda version: (-found[version], version))
 
 
 def in_order(sample: RequestSample, versions: Sequence[str], width: int, first: Mapping[str, int]) -> list[str]:
-    """The versions, the older first, by the bucket in which they first served, and by name, v9 before v10.
+    """The versions, oldest first, by the bucket in which they first served, then by name (v9 before v10).
 
-    `first` has the start of the first stored bucket of versions, seconds; of others the sample's first is taken.
+    `first` has the start of a version's first stored bucket, seconds; otherwise the sample's first is used.
     """
 
     def began(version: str) -> int:
@@ -155,12 +152,12 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def mean(sample: RequestSample, version: str, width: int) -> VersionMean:
-    """One version's own figures. `width` is that of a bucket, seconds; what falls into one moves together."""
+    """One version's figures. `width` of a bucket, seconds: requests in one move together."""
     part = sample.of_version(version)
     if not len(part):
         return VersionMean(version, 0, math.nan, None, None)
     level = float(part.over.sum() / part.under.sum())
-    # What each request adds to the error of the mean, linearised as for any ratio (Cochran 1977, 6.4).
+    # Each request's part in the mean's error, linearised as for any ratio (Cochran 1977, 6.4).
     half = half_width(WeightedMean(part.under / part.under.sum(), part.values - level, _hours(part, width)))
     lower, upper = (None, None) if half is None else (level - half, level + half)
     read, empty = sample.empty.get(version, (None, None))
@@ -174,7 +171,7 @@ def compare(
 ) -> VersionComparison:
     """The second version against the first, within the sample's places, which are of `dimension`.
 
-    Raises ValueError if one of them has no request. `width` is that of a bucket, seconds.
+    Raises ValueError if one has no request. `width` of a bucket, seconds.
     """
     one, other = sample.of_version(first), sample.of_version(second)
     for version, part in ((first, one), (second, other)):
@@ -199,7 +196,7 @@ def compare(
 
 
 def _of_both(one: RequestSample, other: RequestSample) -> set[str]:
-    """The slices that two versions served; where all requests are of one slice, however few, it is that."""
+    """The slices that both versions served; the only slice, if there is just one, however few its requests."""
     counts = Counter(one.places), Counter(other.places)
     if len(counts[0] | counts[1]) == 1:
         return set(counts[0])
@@ -207,13 +204,13 @@ def _of_both(one: RequestSample, other: RequestSample) -> set[str]:
 
 
 def _at_one_time(one: RequestSample, other: RequestSample) -> tuple[RequestSample, RequestSample] | None:
-    """The requests of two versions that came while both served, of the slices that both have some of; None: no such."""
+    """The requests of both versions while both served, in slices they still share; None without such a slice."""
     both = set(one.places) & set(other.places)
     return (one.in_places(both), other.in_places(both)) if both else None
 
 
 def by_place(sample: RequestSample, first: str, second: str, width: int) -> list[dict[str, Any]]:
-    """The comparison, as JSON data, in each of the busiest slices that both served, the largest fall first."""
+    """The comparison in each of the busiest common slices, as JSON data, largest fall first."""
     found = []
     for place, _ in Counter(sample.places).most_common(MOST_PLACES):
         part = sample.of_place(place)
@@ -241,7 +238,7 @@ def _of_part(whole: VersionMean, part: RequestSample, width: int) -> VersionMean
 
 
 def _near(one: RequestSample, other: RequestSample) -> NDArray[np.bool_]:
-    """(n,) whether the other version served when each request of the first came."""
+    """(n,) whether the other version served at the time of each request of the first."""
     times: Ints = np.sort(other.served)
     reach = max(NEAR, SPACINGS * float(np.median(np.diff(times)))) if len(times) > 1 else NEAR
     after = np.searchsorted(times, one.served)
@@ -253,7 +250,7 @@ def _near(one: RequestSample, other: RequestSample) -> NDArray[np.bool_]:
 
 
 def _pairs(one: RequestSample, other: RequestSample) -> list[tuple[float, float]]:
-    """(difference, weight) of each query that both got, of each slice on its own."""
+    """(difference, weight) of each query that both got, per slice."""
     rows, others = by_query_and_place(one), by_query_and_place(other)
     found = []
     for key in sorted(rows.keys() & others.keys()):
@@ -274,10 +271,10 @@ def _paired(first: VersionMean, second: VersionMean, pairs: Sequence[tuple[float
 
 
 def _between(off: Floats, share: Floats) -> float:
-    """Half the 95 % interval of a weighted mean, from how far each query is off it.
+    """Half the 95 % interval of a weighted mean, from each query's deviation.
 
-    A query with most of the requests is hardly off the mean; its square is divided by what it left to the others
-    (HC2, MacKinnon and White 1985), with fewer degrees of freedom than queries (Bell and McCaffrey 2002).
+    A query with most of the requests hardly deviates from the mean; its square is divided by the weight left to the
+    others (HC2, MacKinnon and White 1985), with fewer degrees of freedom than queries (Bell and McCaffrey 2002).
 
     >>> even, head = np.full(5, 0.2), np.array([0.8, 0.05, 0.05, 0.05, 0.05])
     >>> [round(_between(np.array([0.01, 0.05, -0.05, 0.05, -0.05]), share), 3) for share in (even, head)]
