@@ -1,1 +1,1 @@
-"""The demo: a simulated web shop whose ranking model gets worse, for rankmon to find out."""
+"""The demo: a simulated web shop whose ranking model degrades, for rankmon to detect."""

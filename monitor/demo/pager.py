@@ -1,4 +1,4 @@
-"""A telephone for the demo: a local web server that shows every notification as on-call would get it."""
+"""The demo's telephone: a local web server that shows each notification as on-call would see it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Show = Callable[[dict[str, Any]], None]
 
 
 class Pager:
-    """Takes the webhook's notifications on a free port of this machine."""
+    """Receives webhook notifications on a free local port."""
 
     def __init__(self, show: Show) -> None:
-        """`show` gets each notification, once however often it is sent."""
+        """`show` gets each notification once, however often it is sent."""
         self._seen: set[str] = set()
         self._lock = threading.Lock()
 
@@ -27,7 +27,7 @@ class Pager:
                 handler.end_headers()
 
             def log_message(handler, *_: object) -> None:  # noqa: N805
-                """Say nothing: what came is shown."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="pager", daemon=True)
@@ -35,7 +35,7 @@ class Pager:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its URL."""
         return f"http://127.0.0.1:{self._server.server_port}/"
 
     def _take(self, notification: dict[str, Any], show: Show) -> None:

@@ -1,10 +1,10 @@
-"""A simulated web shop: its search rankings, and what shoppers did with them, written to SQLite.
+"""A simulated web shop that writes search rankings and shoppers' events to SQLite.
 
-Every hour of traffic is a pure function of the shop's parameters and the hour's number, so any interval can
-be written at any time, in any pieces and more than once, and always holds the same rows. No clock is read.
+Each hour of traffic is a pure function of the shop's parameters and the hour's number: any interval can be written
+at any time, in any pieces and repeatedly, with the same rows. No clock is read.
 
-Who clicks what follows the position-based model (Craswell et al. 2008, "An experimental comparison of click
-position-bias models"): P(click) = P(examined | position) * P(attractive | relevance).
+Clicks follow the position-based model (Craswell et al. 2008, "An experimental comparison of click position-bias
+models"): P(click) = P(examined | position) * P(attractive | relevance).
 """
 
 import itertools
@@ -37,8 +37,8 @@ CANDIDATES = 40  # items that match a query
 PRODUCTS_PER_KIND = 100
 POPULARITY_EXPONENT = 0.9  # of the queries, as in Zipf's law
 
-# The standard deviation of the ranker's error, in units of the relevance's, by version and device.
-# Tablets were never ranked well. v2 reads a feature that is broken in the mobile app; elsewhere it is like v1.
+# Standard deviation of the ranker's error, in units of the relevance's, by version and device.
+# Tablets were never ranked well. v2 reads a feature that is broken in the mobile app.
 RANKER_NOISE = np.array([[0.45, 0.45, 1.40], [0.50, 3.20, 1.50]])
 
 EXAMINATION = np.arange(1, SHOWN + 1) ** -0.8  # P(a shopper looks at the position)
@@ -50,7 +50,7 @@ PURCHASE_MEDIAN_S, PURCHASE_SIGMA = 12 * 60.0, 0.9
 EVENT_MAX_S = 3 * 3600.0  # no event comes later than this after its request was served
 
 HOUR_S = 3600
-# Relative traffic by hour of the day (UTC) and by day of the week (from Monday).
+# Relative traffic by hour (UTC) and weekday (from Monday).
 DAILY = (
     *(0.28, 0.18, 0.12, 0.10, 0.10, 0.14, 0.25, 0.42, 0.56, 0.66, 0.71, 0.73),
     *(0.75, 0.73, 0.70, 0.70, 0.73, 0.79, 0.88, 0.97, 1.00, 0.95, 0.75, 0.48),
@@ -94,7 +94,7 @@ EVENTS = Table(
 
 
 def create_schema(bind: Engine | Connection) -> None:
-    """Create the tables `rankings` and `events` and their indexes where they are missing."""
+    """Create the missing ones of the tables `rankings` and `events` and their indexes."""
     _METADATA.create_all(bind)
 
 
@@ -102,9 +102,11 @@ def create_schema(bind: Engine | Connection) -> None:
 class Story:
     """What happens to the shop's ranking model, and when.
 
-    v1 ranks from `start` (aware); v2 replaces it `degraded_days` before the history's end and stays until
-    `rollback_after` past that end, in live traffic, when v1 comes back for good. Later all events of `outage_lasts`
-    are lost, and later still a campaign brings other devices than usual: two troubles that are not the model's.
+    v1 ranks from `start` (aware). v2 replaces it `degraded_days` before the history's end, until `rollback_after`
+    into
+    live traffic. Later all events of `outage_lasts` are lost, and then a campaign changes the mix of devices:
+    neither
+    is the model's fault.
     """
 
     start: datetime
@@ -117,14 +119,14 @@ class Story:
     campaign_lasts: timedelta = timedelta(hours=36)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a naive start, or a history too short to hold its degraded days."""
+        """Raises ValueError for a naive start, or a history shorter than its degraded days."""
         _utc(self.start)
         if not 0 <= self.degraded_days <= self.history_days:
             raise ValueError("degraded_days must lie between 0 and history_days")
 
     @property
     def history_end(self) -> datetime:
-        """Where history ends and live traffic begins."""
+        """End of the history and start of live traffic."""
         return _utc(self.start) + timedelta(days=self.history_days)
 
     @property
@@ -139,28 +141,28 @@ class Story:
 
     @property
     def outage(self) -> "Interval":
-        """When what people do is lost."""
+        """When all events are lost."""
         begins = self.history_end + self.outage_after
         return _between(begins, begins + self.outage_lasts)
 
     @property
     def campaign(self) -> "Interval":
-        """When people come by other devices."""
+        """When the mix of devices changes."""
         begins = self.history_end + self.campaign_after
         return _between(begins, begins + self.campaign_lasts)
 
     def device_shares(self, hour: int) -> tuple[float, ...]:
-        """Of the requests of an hour, by its number since the epoch."""
+        """Share of requests by device in an hour, numbered since the epoch."""
         in_campaign = self.campaign.since <= hour * HOUR_S < self.campaign.until
         return CAMPAIGN_SHARES if in_campaign else DEVICE_SHARES
 
     def versions(self, served: Ints) -> Ints:
-        """Index into VERSIONS of the model that ranked at each time (epoch seconds)."""
+        """Index into VERSIONS of the model at each time (epoch seconds)."""
         return _between(self.rolled_out, self.rolled_back).holds(served).astype(np.int64)
 
 
 class Interval(NamedTuple):
-    """A half-open interval [since, until) in epoch seconds."""
+    """Half-open [since, until) in epoch seconds."""
 
     since: float
     until: float
@@ -170,12 +172,12 @@ class Interval(NamedTuple):
         return (times >= self.since) & (times < self.until)
 
     def hours(self) -> range:
-        """Numbers since the epoch of the hours that the interval touches."""
+        """Numbers since the epoch of the hours that it touches."""
         return range(math.floor(self.since / HOUR_S), math.ceil(self.until / HOUR_S))
 
 
 class Selection(NamedTuple):
-    """Which rows to write: requests by time of serving; events by their request's and by their own time."""
+    """Rows to write: requests by time of serving; events by their request's and their own time."""
 
     requests: Interval
     requests_of_events: Interval
@@ -184,7 +186,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What the shop sells. Relevances are standard normal before the country and the device shift them."""
+    """The shop's items. Relevances are standard normal before shifts by country and device."""
 
     queries: npt.NDArray[np.object_]  # (Q,) text
     popularity: Floats  # (Q,) sums to 1
@@ -194,7 +196,7 @@ class Catalogue:
     device_taste: Floats  # (devices, Q, CANDIDATES)
 
     def latent(self, visits: "Visits") -> Floats:
-        """(n, CANDIDATES) relevance of each candidate to each visit's shopper."""
+        """(n, CANDIDATES) relevance of each candidate to each shopper."""
         query = visits.query
         taste = self.country_taste[visits.country, query] + self.device_taste[visits.device, query]
         return self.relevance[query] + taste
@@ -202,7 +204,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Visits:
-    """Who searched in one hour, in order of time; all arrays are (n,)."""
+    """Searches of one hour in order of time; all arrays are (n,)."""
 
     hour: int  # since the epoch
     served: Ints  # epoch seconds
@@ -218,18 +220,18 @@ class Visits:
 
 @dataclass(frozen=True)
 class ShopEvents:
-    """What the visitors of one hour did; all arrays are (m,). `place` is 0-based, and past SHOWN in dirt."""
+    """Events of one hour; all arrays are (m,). `place` is 0-based, and past SHOWN in dirt."""
 
     visit: Ints
     place: Ints
     kind: Ints  # index into EVENT_TYPES
     occurred: Ints  # epoch seconds
-    unlogged: Mask  # the event's request id stands in no ranking
+    unlogged: Mask  # the event's request id is in no ranking
 
 
 @dataclass(frozen=True)
 class Hour:
-    """One hour of traffic: visits, each visit's candidates best first (n, CANDIDATES), the events, which are logged."""
+    """One hour of traffic: visits, candidates best first (n, CANDIDATES), and the logged events."""
 
     visits: Visits
     order: Ints
@@ -239,10 +241,10 @@ class Hour:
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """The shop. `peak` is the number of requests expected in the busiest hour of the week.
+    """The shop. `peak`: expected requests in the busiest hour of the week.
 
-    A shop of the same parameters has the same traffic in every process, so a killed demo goes on where it
-    stopped. Nothing is served before `story.start`.
+    Equal parameters give equal traffic in every process, so a killed demo resumes. Nothing is served before
+    `story.start`.
     """
 
     story: Story
@@ -257,11 +259,11 @@ class Shop:
         progress: Callable[[datetime], None] | None = None,
         events_until: datetime | None = None,
     ) -> int:
-        """Write the requests served in [since, until) with all their events, day by day.
+        """Write the requests served in [since, until) with their events; how many requests the interval holds.
 
-        ShopEvents at or after `events_until` are left out, for `advance` to write later. Every day is one
-        transaction, and `progress` gets its end. Raises ValueError for naive times. Returns how many
-        requests there are in the interval, whether or not they had been written before.
+        One transaction a day, whose end is passed to `progress`. Events at or after `events_until` are left to
+        `advance`.
+        Raises ValueError for naive times.
         """
         events = Interval(-math.inf, math.inf if events_until is None else _epoch(events_until))
         written = 0
@@ -273,7 +275,7 @@ class Shop:
         return written
 
     def advance(self, engine: Engine, since: datetime, until: datetime) -> int:
-        """Write the requests served, and the events that occur, in [since, until); how many requests there are."""
+        """Write the requests and events of [since, until); how many requests there are."""
         written = 0
         for start, end in itertools.pairwise(_cuts(since, until)):
             now = _between(start, end)
@@ -334,13 +336,11 @@ def _build_catalogue(rng: np.random.Generator) -> Catalogue:
 
 
 def _items(rng: np.random.Generator, query: str) -> list[str]:
-    """Ids of the products that match a query: some of all the products of its kind."""
     kind = query.split()[-1]
     return [f"{kind}-{number:03d}" for number in rng.permutation(PRODUCTS_PER_KIND)[:CANDIDATES]]
 
 
 def _traffic(hour: int) -> float:
-    """Traffic of an hour as a share of the busiest hour's."""
     return DAILY[hour % 24] * WEEKLY[(hour // 24 + EPOCH_WEEKDAY) % 7]
 
 
@@ -351,7 +351,7 @@ def _rank(rng: np.random.Generator, visits: Visits, latent: Floats) -> Ints:
 
 
 def _clicks(rng: np.random.Generator, latent: Floats) -> Mask:
-    """(n, SHOWN) what was clicked, of the relevances shown."""
+    """(n, SHOWN) clicks, given the relevances shown."""
     attraction = 1 / (1 + np.exp(-ATTRACTION_SLOPE * (latent - ATTRACTION_MIDPOINT)))
     return rng.random(latent.shape) < EXAMINATION * attraction
 
@@ -374,9 +374,9 @@ def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> ShopEven
 
 
 def _soil(rng: np.random.Generator, events: ShopEvents) -> ShopEvents:
-    """The events as the shop's log has them: a few go astray, as in every real log.
+    """The events as logged: as in real logs, a few go astray.
 
-    Half of those name a search that was never logged, half an item that the search did not show.
+    Half of those name a search that was never logged, half an item that was not shown.
     """
     chance = rng.random(len(events.visit))
     unlogged = chance < DIRT_RATE / 2
@@ -411,7 +411,7 @@ def _event_rows(catalogue: Catalogue, traffic: Hour, wanted: Selection) -> Itera
     wanted_ones = wanted.requests_of_events.holds(served) & wanted.events.holds(events.occurred)
     kept = np.flatnonzero(wanted_ones & traffic.logged)
     visit = events.visit[kept]
-    # Searches on the staging site are not logged, but what is clicked there is.
+    # Searches on the staging site are not logged, but clicks there are.
     prefix = np.where(events.unlogged[kept], "staging-", "").astype(object)
     return zip(
         _ids("e", visits.hour, len(events.visit))[kept].tolist(),
@@ -424,7 +424,7 @@ def _event_rows(catalogue: Catalogue, traffic: Hour, wanted: Selection) -> Itera
 
 
 def _insert(connection: Connection, table: Table, rows: list[Row]) -> None:
-    """Insert what is not there yet. Plain tuples, because dictionaries take three times as long."""
+    """Inserts missing rows. Plain tuples: dictionaries take three times as long."""
     if rows:
         marks = ", ".join("?" * len(table.columns))
         connection.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks}) ON CONFLICT DO NOTHING", rows)
@@ -441,7 +441,7 @@ def _texts(seconds: Ints) -> npt.NDArray[np.object_]:
 
 
 def _cuts(since: datetime, until: datetime) -> list[datetime]:
-    """`since`, the UTC midnights after it, and `until`; fewer than two times if the interval is empty."""
+    """`since`, the UTC midnights after it, and `until`; fewer than two if the interval is empty."""
     cuts, end = [_utc(since)], _utc(until)
     while cuts[-1] < end:
         midnight = cuts[-1].replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
@@ -454,12 +454,12 @@ def _between(since: datetime, until: datetime) -> Interval:
 
 
 def _epoch(moment: datetime) -> float:
-    """Seconds since 1970. Raises ValueError for a naive time."""
+    """Raises ValueError for a naive time."""
     return _utc(moment).timestamp()
 
 
 def _utc(moment: datetime) -> datetime:
-    """The same moment in UTC. Raises ValueError for a naive time."""
+    """Raises ValueError for a naive time."""
     if moment.utcoffset() is None:
         raise ValueError(f"{moment.isoformat()} has no time zone")
     return moment.astimezone(UTC)

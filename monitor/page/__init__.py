@@ -1,7 +1,7 @@
-"""The page: what the board holds, as HTML with its charts. No request touches a database, and nothing runs in it.
+"""The page: the board as HTML with charts. No request touches a database.
 
-It does not reload by itself: that would close what a reader has opened and move the focus. It says how old it is
-instead, with a link to refresh it.
+It does not reload by itself, which would close what a reader has opened and move the focus; it shows its age and a
+link to refresh.
 """
 
 from monitor.page.pages import PageSource, render, render_monitor

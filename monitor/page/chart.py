@@ -1,4 +1,4 @@
-"""Series as plain SVG: a picture that stands alone, and plots that take width, colours and fonts from a page."""
+"""Series as plain SVG: standalone pictures, and plots that take width, colours and fonts from a page."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LANE = 15
 """Height of a row below the picture."""
 
 PLOT_WIDTH, PLOT_HEIGHT = 1000, 300
-"""Units of a plot. A page stretches them to the room there is; text and the width of lines stay as they are."""
+"""Units of a plot. A page stretches it; text and line widths stay as they are."""
 
 STRIP = 10
-"""Height of a strip along the bottom of a plot, in the same units."""
+"""Height of a strip along the bottom of a plot, in plot units."""
 
 _HOUR, _DAY = 3600, 86_400
 _TICKS = (_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY)
@@ -33,7 +33,7 @@ _MAX_TICKS = 6
 
 @dataclass(frozen=True)
 class Line:
-    """One line: `at` in seconds since 1970 rising, `value` (None leaves a gap), and bounds where there are any."""
+    """One line: `at` rising seconds since 1970, `value` (None leaves a gap), and bounds if any."""
 
     name: str
     at: Sequence[int]
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Shade:
-    """A span of time to be coloured, [since, until] in seconds since 1970."""
+    """A coloured time span, [since, until] in seconds since 1970."""
 
     since: int
     until: int
@@ -59,7 +59,7 @@ class Shade:
 
 @dataclass(frozen=True)
 class Lane:
-    """A row below the picture with bars in it."""
+    """A row of bars below the picture."""
 
     name: str
     bars: Sequence[Shade]
@@ -67,7 +67,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class ShadedPeriod:
-    """A shaded span of time of a plot, with the words over it; `kind` is its class, a `mix` a strip at the bottom."""
+    """A shaded time span of a plot, with words over it; `kind` is its class, a `mix` a strip at the bottom."""
 
     since: int
     until: int
@@ -77,7 +77,7 @@ class ShadedPeriod:
 
 @dataclass(frozen=True)
 class Frame:
-    """Where instants and values stand; `step` is between the horizontal lines."""
+    """Maps instants and values to coordinates; `step` is between the horizontal lines."""
 
     width: int
     height: int
@@ -89,12 +89,12 @@ class Frame:
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def x(self, at: float) -> float:
-        """Of an instant."""
+        """Coordinate of an instant."""
         left, right, _, _ = self.margins
         return left + (at - self.since) / max(self.until - self.since, 1) * (self.width - left - right)
 
     def y(self, value: float) -> float:
-        """Of a value."""
+        """Coordinate of a value."""
         _, _, top, bottom = self.margins
         return self.height - bottom - (value - self.low) / (self.high - self.low) * (self.height - top - bottom)
 
@@ -104,12 +104,12 @@ class Frame:
         return [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
 
     def edges(self, period: Shade | ShadedPeriod) -> tuple[float, float]:
-        """Where a period begins and ends within the frame."""
+        """Start and end of a period within the frame."""
         since, until = (self.x(min(max(t, self.since), self.until)) for t in (period.since, period.until))
         return since, until
 
     def paths(self, at: Sequence[int], values: Values, step: float) -> list[str]:
-        """One path for each run of instants at most `step` apart that have a value; a dot where it is one."""
+        """A path for each run of instants at most `step` apart that have values; a dot for a run of one."""
         known = [(t, v) for t, v in zip(at, values, strict=True) if v is not None]
         runs = (
             ["L".join(f"{self.x(t):.0f} {self.y(v):.1f}" for t, v in run), len(run)] for run in _joined(known, step)
@@ -117,7 +117,7 @@ class Frame:
         return [f"M{points}h0" if count == 1 else f"M{points}" for points, count in runs]
 
     def bands(self, line: Line, step: float) -> list[str]:
-        """One path for each run of bounds."""
+        """A path for each run of bounds."""
         found = []
         for run in _joined(line.bounds, step):
             edge = [f"{self.x(t):.0f} {self.y(hi):.1f}" for t, (_, hi) in run]
@@ -134,11 +134,7 @@ def draw(
     shades: Sequence[Shade] = (),
     lanes: Sequence[Lane] = (),
 ) -> str:
-    """The picture as an SVG document, higher by its lanes. All text in it is escaped.
-
-    Raises:
-        ValueError: no line has a value.
-    """
+    """The picture as an SVG document, taller by its lanes; text is escaped. Raises ValueError: no line has a value."""
     values = [v for line in lines for column in (line.value, line.lower, line.upper) for v in column if v is not None]
     if not values:
         raise ValueError("there is no value to draw")
@@ -162,7 +158,6 @@ def draw(
 
 
 def _unbroken(line: Line) -> list[list[tuple[int, float]]]:
-    """Runs of points without a gap."""
     runs: list[list[tuple[int, float]]] = [[]]
     for at, value in zip(line.at, line.value, strict=True):
         if value is None:
@@ -173,7 +168,7 @@ def _unbroken(line: Line) -> list[list[tuple[int, float]]]:
 
 
 def _names(frame: Frame, lines: Sequence[Line]) -> list[tuple[float, str, str]]:
-    """(height, name, colour) of each line at its end, pushed apart where they would overlap."""
+    """(height, name, colour) of each line's end, pushed apart where they would overlap."""
     ends = []
     for i, line in enumerate(lines):
         last = next((v for v in reversed(line.value) if v is not None), None)
@@ -203,7 +198,7 @@ def _scale(low: float, high: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a plot shows; `ident` is unique on the page, `title` and `summary` are for those who do not see it.
+    """A plot's content; `ident` is unique on the page, `title` and `summary` are for screen readers.
 
     Attributes:
         step: seconds between neighbours; values further apart are not joined.
@@ -222,25 +217,21 @@ class Plot:
 
     @property
     def values(self) -> list[float]:
-        """All that has to fit in."""
+        """All values that must fit in."""
         columns = [self.line.value, self.line.lower, self.line.upper, *(values for _, values in self.limits)]
         extra = [] if self.provisional is None else [self.provisional[1]]
         return [v for column in columns for v in column if v is not None] + extra
 
     @property
     def scale(self) -> tuple[float, float, float]:
-        """(lower end, upper end, step) of the vertical axis. What hardly moves is not blown up to fill it."""
+        """(lower end, upper end, step) of the vertical axis; tiny movements are not magnified to fill it."""
         low, high = min(self.values), max(self.values)
         room = max(0.0, max(0.02 * abs(high), 0.001) - (high - low)) / 2
         return _scale(low - room, high + room)
 
 
 def plot(shown: Plot) -> str:
-    """An `svg` element for a page. All text in it is escaped; colours come by the classes of its parts.
-
-    Raises:
-        ValueError: there is no value to draw.
-    """
+    """An `svg` element for a page; text is escaped, colours come from classes. Raises ValueError without values."""
     if not shown.values:
         raise ValueError("there is no value to draw")
     at, line = shown.line.at, shown.line
@@ -270,7 +261,7 @@ def _date(at: int, step: int) -> str:
 
 
 def spark(values: Values, low: float, high: float, words: str) -> str:
-    """A line without axes, from `low` to `high`; `words` are what it says to those who do not see it."""
+    """A line without axes, from `low` to `high`; `words` are for screen readers."""
     frame = Frame(100, 24, 0, max(len(values) - 1, 1), low, high if high > low else low + 1)
     frame = replace(frame, margins=(1, 1, 2, 2))
     known = [(i, v) for i, v in enumerate(values) if v is not None]
@@ -285,8 +276,7 @@ def _ticks(since: int, until: int) -> range:
 
 
 def _joined(known: Sequence[tuple[int, T]], step: float) -> list[list[tuple[int, T]]]:
-    """Runs of instants that are at most `step` apart.
-
+    """
     >>> _joined([(0, "a"), (10, "b"), (30, "c")], 10)
     [[(0, 'a'), (10, 'b')], [(30, 'c')]]
     """
@@ -299,13 +289,13 @@ def _joined(known: Sequence[tuple[int, T]], step: float) -> list[list[tuple[int,
 
 
 def _anchor(left: float, right: float) -> tuple[float, str]:
-    """Where the words over a period stand, as shares of the width: at its middle, or its outer edge."""
+    """Where a period's words stand, as shares of the width: its middle, or its outer edge."""
     middle = (left + right) / 2
     return (left, "start") if middle < 0.25 else (right, "end") if middle > 0.75 else (middle, "middle")
 
 
 def room_for_words(left: float, right: float, width: float) -> tuple[float, float]:
-    """From where to where the words over a period stand that are so wide, as shares of a plot's width.
+    """(left, right) of words `width` wide over a period; all are shares of the plot's width.
 
     >>> [room_for_words(*ends, 0.25) for ends in ((0, 0.125), (0.375, 0.625), (0.75, 1))]
     [(0.0, 0.25), (0.375, 0.625), (0.75, 1.0)]

@@ -1,4 +1,4 @@
-"""A history as a figure: its plot, its numbers, its slices."""
+"""A history as a figure: plot, numbers and slices."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from monitor.types import OVERALL, format_duration
 
 FEWEST_POINTS = 60
 MOST_SLICES = 20
-"""Of one figure."""
+"""Slices per figure."""
 
 LEAST_HEIGHT = 0.1
-"""Of a small line, as a share of its highest value: what hardly moves is not blown up."""
+"""Height of a small line, as a share of its highest value: tiny movements are not magnified."""
 
 
 @dataclass(frozen=True)
 class DrawingBudget:
-    """How much of each figure is drawn, so that a page stays small: points of a plot, and slices."""
+    """Points per plot and slices per figure, to keep a page small."""
 
     points: int
     slices: int
 
     @classmethod
     def of(cls, figures: int) -> DrawingBudget:
-        """For a page with so many figures."""
+        """The budget for a page with so many figures."""
         return cls(max(FEWEST_POINTS, 2000 // max(figures, 1)), max(3, min(MOST_SLICES, 150 // max(figures, 1))))
 
 
 def figures(snapshot: MonitorSnapshot, budget: DrawingBudget) -> list[dict[str, Any]]:
-    """One for each history that has something to show; those that a rule judges first."""
+    """A figure for each history with data; those that a rule judges first."""
     series: dict[tuple[Measure | None, int], Series] = {(s.measure, s.length): s for s in snapshot.series}
     drawable = [t for t in snapshot.histories if any(p.value is not None for p in thinned(t, budget.points))]
     ordered = sorted(drawable, key=lambda t: not t.rules)
@@ -98,7 +98,7 @@ def _plot(ident: str, history: SeriesHistory, provisional: Point | None, snapsho
 def _recent(
     ident: str, history: SeriesHistory | None, provisional: Point | None, snapshot: MonitorSnapshot, most: int
 ) -> dict[str, Any] | None:
-    """The last of a history finely; None where the history is fine enough itself, or nothing is known of that time."""
+    """The fine part of a history; None if the history is fine enough, or has no data there."""
     if history is None or all(p.value is None for p in thinned(history, most)):
         return None
     shown, span = _plot(f"{ident}:recent", history, provisional, snapshot, most), format_duration(history.span)
@@ -117,7 +117,7 @@ def _thinning(history: SeriesHistory, most: int) -> int:
 
 
 def thinned(history: SeriesHistory, most: int) -> list[HistoryPoint]:
-    """At most so many points, still on an even grid, and the newest."""
+    """At most `most` points on an even grid, and the newest."""
     every = history.step * _thinning(history, most)
     kept = [p for p in history.points if p.end % every == 0]
     last = history.drawn[-1:]
@@ -141,11 +141,11 @@ def _limits(history: SeriesHistory, points: Sequence[HistoryPoint]) -> list[tupl
 
 
 CAPTION = 0.35
-"""Of a plot's width, what the words over an incident take."""
+"""Width of an incident's caption, as a share of a plot's."""
 
 
 def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> list[ShadedPeriod]:
-    """The incidents in the time of a history, oldest first. Words stand over those that leave room for them."""
+    """The incidents within a history, oldest first, captioned where there is room."""
     drawn = history.drawn
     first, last = drawn[0].end, drawn[-1].end
     found: list[ShadedPeriod] = []
@@ -171,7 +171,7 @@ def summary(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:
 
 
 def overview_spark(history: SeriesHistory) -> Markup:
-    """The history as a small line, whose height is a tenth of its level at least."""
+    """The history as a small line, at least a tenth of its level high."""
     values = [p.value for p in thinned(history, FEWEST_POINTS)]
     known = [v for v in values if v is not None]
     if not known:
@@ -201,7 +201,7 @@ def _known(history: SeriesHistory, key: SliceKey) -> list[float]:
 
 
 def _slice_spark(history: SeriesHistory, key: SliceKey, spread: float) -> Markup:
-    """Around its own middle, but with the same height for the same change as its neighbours."""
+    """Centred on its own middle, but on the same scale as its neighbours."""
     known = _known(history, key)
     if not known:
         return Markup("")

@@ -1,4 +1,4 @@
-"""The verdicts of the recent past as a figure: what was observed and what was expected of the same hours."""
+"""Recent verdicts as a figure: observed against expected, for the same hours."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from monitor.types import format_duration
 DAY = 86_400
 MAX_PERIODS = 10
 LASTING = frozenset({"positions_missing", "labels_suspect", "labels_collapsed", "rows_refused"})
-"""Verdicts on hours that go on to blur the mean of the day that ends later."""
+"""Verdicts on hours that keep distorting the daily mean that ends later."""
 
 
 def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None:
-    """What the verdicts rest on, with at most so many points; None where there is nothing to draw yet."""
+    """The basis of the verdicts, with at most `most` points; None if there is nothing to draw."""
     history, drift = snapshot.verdict_history, snapshot.monitor.drift
     points = [] if history is None else _thinned(history, most)
     known = [p for p in points if p.observed is not None]
@@ -69,7 +69,7 @@ def _thinned(history: VerdictHistory, most: int) -> list[VerdictPoint]:
 
 
 def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[ShadedPeriod]:
-    """Those on the quality, oldest first; what is open goes on until `now`, seconds."""
+    """Those on quality, oldest first; open ones last until `now`, seconds."""
     for incident in (s.incident for s in reversed(snapshot.incidents) if s.incident.matter == "quality"):
         until = now if incident.closed_at is None else incident.closed_at
         words = caption(incident) if incident.is_open and incident.began_at < now else ""
@@ -85,7 +85,7 @@ def _periods(history: VerdictHistory) -> Iterator[ShadedPeriod]:
 
 
 def _told(history: VerdictHistory) -> Iterator[dict[str, Any]]:
-    """The newest troubles and shifts, the newest first."""
+    """Newest troubles and shifts, newest first."""
     newest = history.newest
     for period in sorted((*history.troubles, *history.mixes), key=lambda s: s.since, reverse=True)[:MAX_PERIODS]:
         goes_on = newest is not None and period.until == newest.end

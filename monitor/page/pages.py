@@ -1,4 +1,4 @@
-"""The landing page, and a page for each monitor where all of them would be too much for one."""
+"""The landing page, and a page per monitor where all of them would be too much for one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncid
 from monitor.types import OVERALL, format_duration
 
 MOST_FIGURES = 12
-"""With more, the landing page is an overview, and each monitor has a page of its own."""
+"""With more figures, the landing page is an overview and each monitor has its own page."""
 
 MOST_INCIDENTS = 10
 
 
 class PageSource(Protocol):
-    """What the page shows."""
+    """What the page needs to know."""
 
     clock: Clock
     board: Board
@@ -49,11 +49,11 @@ class PageSource(Protocol):
         """Empty, or that the last reload of the configuration was refused."""
 
     def next_run_at(self, name: str) -> float | None:
-        """When a monitor runs next, in real seconds."""
+        """A monitor's next run, real seconds."""
 
 
 def render(served: PageSource) -> str:
-    """The landing page: every monitor, the worst first, in full if there are few."""
+    """The landing page: all monitors, worst first, in full if there are few."""
     now, snapshots = served.clock.now(), served.board.snapshots
     count = sum(_plots(s) for s in snapshots.values())
     is_short = len(snapshots) > 1 and count > MOST_FIGURES
@@ -74,7 +74,7 @@ def render(served: PageSource) -> str:
 
 
 def render_monitor(served: PageSource, name: str) -> str | None:
-    """One monitor in full; None if there is none of that name."""
+    """One monitor in full; None if the name is unknown."""
     now, snapshot = served.clock.now(), served.board.snapshots.get(name)
     if snapshot is None:
         return None
@@ -84,7 +84,6 @@ def render_monitor(served: PageSource, name: str) -> str | None:
 
 
 def _plots(snapshot: MonitorSnapshot) -> int:
-    """How many of them a monitor's series take."""
     return sum(1 if t.recent is None else 2 for t in snapshot.histories)
 
 
@@ -100,7 +99,6 @@ def _page(served: PageSource, now: float, **parts: Any) -> str:
 
 
 def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float, link: str) -> dict[str, Any]:
-    """One line of the overview."""
     history, newest_at = main_history(snapshot), snapshot.progress.newest_source_at
     newest = None if history is None else history.newest
     return {
@@ -118,7 +116,6 @@ def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float,
 def _article(
     snapshot: MonitorSnapshot, states: Sequence[MonitorState], served: PageSource, now: float, budget: DrawingBudget
 ) -> dict[str, Any]:
-    """All of one monitor."""
     next_run = served.next_run_at(snapshot.monitor.name)
     past = [s for s in snapshot.incidents if not s.incident.is_open]
     return {
@@ -139,7 +136,7 @@ def _article(
 
 
 def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
-    """The open incident: five lines, and everything else that its notifications say."""
+    """Five lines, and whatever else the notifications say."""
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
     fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
@@ -169,7 +166,6 @@ def _fall(finding: Evidence, fall: SliceFall) -> str:
 
 
 def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
-    """A line in the list of past incidents."""
     incident = stored.incident
     closed_at = incident.opened_at if incident.closed_at is None else incident.closed_at
     about = dict.fromkeys(_about(f) for f in stored.findings)
@@ -184,7 +180,7 @@ def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
 
 
 def _refused(snapshot: MonitorSnapshot, incident: Incident) -> str:
-    """What was refused in an incident about that, by reason, most first; empty where that is not what it is about."""
+    """Refused rows by reason, most first; empty if the incident is not about them."""
     rows = snapshot.refused_then.get(incident.id, {})
     return ", ".join(counted(n, reason) for reason, n in sorted(rows.items(), key=lambda one: (-one[1], one[0])))
 
@@ -197,7 +193,7 @@ def _about(finding: Evidence) -> str:
 
 
 def _unjudged(snapshot: MonitorSnapshot) -> list[tuple[str, str, list[str]]]:
-    """(rule, why, slices) of the rules that cannot be judged on slices now, such as under `min_requests`."""
+    """(rule, why, slices) of rules that cannot be judged on slices now, such as under `min_requests`."""
     found: dict[tuple[str, str], list[str]] = {}
     for reading in snapshot.readings:
         if reading.evaluation.unknown and reading.key != OVERALL:
@@ -206,7 +202,6 @@ def _unjudged(snapshot: MonitorSnapshot) -> list[tuple[str, str, list[str]]]:
 
 
 def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
-    """The newest verdict in a line; None where there is none."""
     verdict, drift = snapshot.verdict, snapshot.monitor.drift
     if verdict is None or drift is None:
         return None
@@ -228,7 +223,7 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
 
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
-    """How far the main series fell in that time; empty where it is not known any more."""
+    """How far the main series fell meanwhile; empty if unknown by now."""
     history = main_history(snapshot)
     known = [p for t in (history, history and history.recent) if t is not None for p in t.points]
     inside = (p for p in known if incident.began_at <= p.end <= closed_at)
@@ -239,6 +234,5 @@ def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> st
 
 
 def _row(series: Series, least: float) -> dict[str, Any]:
-    """A line in the table of all figures."""
     latest = next((p for p in series.provisional if (p.dimension, p.slice) == OVERALL), None)
     return {"series": series, "point": overall_point(series, least), "provisional": latest}

@@ -1,4 +1,4 @@
-"""A monitor's state in words, for somebody who was woken by it."""
+"""A monitor's state in words, for whoever it woke."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LABELS_FELL = 0.7
 """Share of the usual label coverage below which labels count as missing, as in notifications."""
 
 LEAST_REAL_SILENCE = 60
-"""Real seconds before which nothing counts as stale: many hours of a replay pass in a moment."""
+"""Real seconds before anything counts as stale: a replay passes many hours in a moment."""
 
 KINDS = ("critical", "warning", "info", "failing", "stale", "empty", "labels", "pending", "note", "unwatched", "ok")
-"""From the worst to the best."""
+"""Worst to best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class MonitorState:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of the traffic that has labels: in the newest final window, and its median over the history before it.
+    """Share of traffic with labels: in the newest final window, and its median over the history before.
 
     By judgments it is a share of the items shown, else of the requests.
     """
@@ -50,12 +50,12 @@ class Coverage:
 
     @property
     def has_fallen(self) -> bool:
-        """Whether labels are missing that are usual, or all of them."""
+        """Whether usual labels, or all labels, are missing."""
         return self.now is not None and (self.now == 0 or self.now < LABELS_FELL * (self.usual or 0))
 
 
 def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list[MonitorState]:
-    """All badges, the worst first; never empty. `now` in seconds of the data's clock, which has this `speed`."""
+    """All badges, worst first; never empty. `now` in seconds of the data's clock, which runs at `speed`."""
     found = [
         *_incident(snapshot),
         *_freshness(snapshot, now, speed),
@@ -125,12 +125,12 @@ def _suspicion(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
 
 
 def overall_point(series: Series, least: float) -> Point | None:
-    """The newest final window of overall, if it may be shown."""
+    """The newest final window of overall, if fit to show."""
     return next((p for p in shown(series, least) if (p.dimension, p.slice) == OVERALL), None)
 
 
 def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
-    """The one to look at first: what a rule judges, else the first measure over the window nearest to a day."""
+    """The history to look at first: one that a rule judges, else the first measure over the window nearest to a day."""
     judged = [t for t in snapshot.histories if t.rules and t.measure is not None]
     first = [t for t in snapshot.histories if t.measure == snapshot.monitor.measures[0]]
     return next(iter(judged), None) or min(first, key=lambda t: abs(t.window - 86_400), default=None)

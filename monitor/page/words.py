@@ -18,7 +18,7 @@ def utc(instant: float | None, seconds: bool = False) -> str:
 
 
 def caption(incident: Incident) -> str:
-    """Which incident it is: since when, and how long it lasted if it is over.
+    """An incident's start, and its duration if it is over.
 
     >>> caption(Incident("search", 0, 7200)), caption(Incident("search", 0, 7200, state="resolved", closed_at=86_400))
     ('incident since 1 Jan 00:00', 'incident of 1 Jan 00:00, lasted 1 d')
@@ -48,7 +48,7 @@ def percent(share: float | None) -> str:
 
 
 def change(share: float | None) -> str:
-    """With its sign.
+    """A signed percentage.
 
     >>> change(-0.0712), change(0.01)
     ('−7.1 %', '+1.0 %')

@@ -1,4 +1,4 @@
-"""The HTTP side: the site, and the server with TLS, passwords and bounds that it is served by."""
+"""HTTP: the site, and its server with TLS, passwords and limits."""
 
 from monitor.web.access import Access
 from monitor.web.connection import Limits

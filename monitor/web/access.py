@@ -1,4 +1,4 @@
-"""Who may see the site, and over what; replaced as a whole when the configuration is reloaded."""
+"""Who may access the site, and how; replaced as a whole when the configuration is reloaded."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from monitor.web.passwords import Passwords, TooManyChecks
 log = logging.getLogger(__name__)
 
 OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""Paths that need no password, for supervisors."""
+"""Paths without a password, for supervisors."""
 
 CHECKS_AT_ONCE = 2
-"""Threads that check passwords; other requests do not wait for them."""
+"""Threads that check passwords, so that other requests need not wait."""
 
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="rankmon", charset="UTF-8"', "Cache-Control": "no-store"}
 
 
 class Access:
-    """TLS, passwords and the site's own names as the configuration has them now."""
+    """TLS, passwords and the site's own names, as configured now."""
 
     def __init__(self, web: WebConfig) -> None:
         """Raises TlsFault if the certificate's files are wrong."""
@@ -40,11 +40,7 @@ class Access:
         self.adopt(web)
 
     def adopt(self, web: WebConfig) -> None:
-        """Use another configuration from the next connection and request on.
-
-        Raises:
-            TlsFault: the certificate's files are wrong; then nothing changes.
-        """
+        """Use another configuration from the next connection and request on. On a TlsFault nothing changes."""
         config = web.access
         if config.tls != self._config.tls:
             self._certificates = None if config.tls is None else Certificates(config.tls)
@@ -55,10 +51,10 @@ class Access:
         self._names = {web.host, urlsplit(web.external_url).hostname, socket.gethostname().lower()}
 
     def foreign(self, scope: Scope) -> Response | None:
-        """The answer to a browser that another site's page sent here; None to all others.
+        """A refusal for browsers sent here by another site's page; None for all other requests.
 
-        Such a page can send what changes something, and read what only this machine may read by DNS rebinding; but not
-        by an address or a name without a dot.
+        Such a page can trigger changes, and by DNS rebinding read what only this machine may; but not under an IP
+        address or a name without a dot.
         """
         headers, is_reading = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -81,19 +77,19 @@ class Access:
         return name in self._names or "." not in name or name.endswith(".localhost") or is_address(name)
 
     def context(self) -> ssl.SSLContext | None:
-        """The TLS context for a new connection; None for plain HTTP."""
+        """TLS context for a new connection; None for plain HTTP."""
         certificates = self._certificates
         return None if certificates is None else certificates.context()
 
     @property
     def is_restricted(self) -> bool:
-        """Whether a client must prove who it is, by a password or a certificate."""
+        """Whether clients must authenticate, by password or certificate."""
         tls = self._config.tls
         return self.passwords is not None or (tls is not None and tls.client_auth == "RequireAndVerifyClientCert")
 
 
 class Gate:
-    """Lets requests with the password through to the application, and all while there are no users."""
+    """Passes authenticated requests to the application, or all while there are no users."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -108,7 +104,7 @@ class Gate:
 
 
 async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
-    """The answer to a request without the password; None if it has it."""
+    """None if the request has the password."""
     client, _ = scope["client"] or ("", 0)
     given = Headers(scope=scope).get("authorization", "")
     try:
@@ -123,7 +119,7 @@ async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an IP address, and no name."""
+    """Whether it is an IP address and not a name."""
     try:
         return bool(ipaddress.ip_address(host))
     except ValueError:
@@ -131,5 +127,5 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is an address that this machine alone can reach."""
+    """Whether only this machine can reach the address."""
     return is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-"""The server's certificate, and the new one when its files have changed."""
+"""The server's certificate, reloaded when its files change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from monitor.tls import TlsConfig, TlsFault, server_context
 log = logging.getLogger(__name__)
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Time of change, inode and size of each file; None of one that is away."""
+"""Mtime, inode and size of each file; None if missing."""
 
 
 class Certificates:
-    """Renews the TLS context when one of its files has changed: a renewed certificate needs no restart."""
+    """Reloads the TLS context when a file changes, so a renewed certificate needs no restart."""
 
     def __init__(self, config: TlsConfig) -> None:
         """Raises TlsFault if the files are wrong."""
@@ -24,7 +24,7 @@ class Certificates:
         self._context = server_context(config)
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection. Wrong files are warned of once, and the former ones stay."""
+        """Context for a new connection. Wrong files are warned of once, and the former ones stay."""
         stamp = _stamp(self.config)
         if stamp != self._stamp:
             self._stamp = stamp

@@ -1,4 +1,4 @@
-"""Connections, bounded in number and time, so that one that sends nothing, or half of something, holds up no other."""
+"""Connections limited in number and time, so that a stalled client holds up no other."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from uvicorn.server import ServerState
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a server: open connections, and seconds.
+    """A server's limits: open connections, and seconds.
 
-    `waiting` are those that may wait to be accepted, which happens one by one.
-    `request_time` is for a TLS handshake and the head of a request together, and for the head of each further request;
-    `answer_time` is for the rest of a request and its answer.
+    `waiting`: connections queued to be accepted, one by one. `request_time`: for TLS handshake and request head
+    together, and for each further head. `answer_time`: for the rest of a request and its answer.
     """
 
     connections: int = 256
@@ -30,7 +29,7 @@ class Limits:
 
 
 class Door:
-    """What the connections of a server share: their bounds, and the TLS context for new ones."""
+    """Shared by a server's connections: the limits, and the TLS context for new ones."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext | None], limits: Limits) -> None:
         self.context = context
@@ -38,7 +37,7 @@ class Door:
         self._open: dict[HttpConnection, None] = {}
 
     def let_in(self, connection: HttpConnection) -> None:
-        """Count a connection. Where there is no room, the oldest silent one makes some; else the oldest."""
+        """Count a connection; if there is no room, drop the oldest silent one, else the oldest."""
         if len(self._open) >= self.limits.connections:
             next((c for c in self._open if c.is_silent), next(iter(self._open))).drop()
         self._open[connection] = None
@@ -49,7 +48,7 @@ class Door:
 
 
 class HttpConnection(H11Protocol):
-    """One HTTP connection. It does TLS by itself, so that a handshake counts and is timed as the requests are."""
+    """One HTTP connection. It does TLS itself, so that handshakes are counted and timed like requests."""
 
     def __init__(
         self,
@@ -74,13 +73,13 @@ class HttpConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def drop(self) -> None:
-        """End at once, whatever is under way."""
+        """Close at once, whatever is in progress."""
         self._leave()
         if self._socket is not None:
             self._socket.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin with the handshake, or with the request where there is no TLS."""
+        """Start the handshake, or the request without TLS."""
         self._socket = transport
         self._door.let_in(self)
         self._allow(self._door.limits.request_time)
@@ -89,7 +88,7 @@ class HttpConnection(H11Protocol):
             self._is_made = True
             super().connection_made(transport)
         else:
-            transport.pause_reading()  # until TLS takes what comes
+            transport.pause_reading()  # until TLS takes over
             self._handshake = self.loop.create_task(self._secure(transport, self._context))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
@@ -103,7 +102,7 @@ class HttpConnection(H11Protocol):
                 ssl_handshake_timeout=limits.request_time,
                 ssl_shutdown_timeout=limits.tls_shutdown_time,
             )
-        except OSError:  # the client's fault, or its absence; every scanner makes some
+        except OSError:  # the client's fault or absence; every scanner causes some
             secured = None
         if secured is None or secured.is_closing():
             self.drop()
@@ -115,28 +114,28 @@ class HttpConnection(H11Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came. A request may come with the end of the handshake, before its end is known here."""
+        """Handle incoming bytes; a request may arrive with the handshake's end, before its end is known here."""
         if self._is_made:
             super().data_received(data)
         else:
             self._early += data
 
     def handle_events(self) -> None:
-        """Read on; a request whose head is whole gets the time for its answer."""
+        """Read on; a request with a complete head gets the time for its answer."""
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
             self._allow(self._door.limits.answer_time)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless the certificate has changed since this connection was made."""
+        """Wait for the next request, unless the certificate has changed since this connection began."""
         self._allow(self._door.limits.request_time)
         if self._door.context() is not self._context:
             self.transport.close()
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Make room."""
+        """Free the place."""
         self._leave()
         if self._is_made:
             super().connection_lost(exc)

@@ -1,4 +1,4 @@
-"""`/metrics`: one collector over the board of snapshots. It queries no database; what vanished there vanishes here."""
+"""`/metrics`: a collector over the board of snapshots. It queries no database; what leaves the board leaves here."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ QUEUES = (
     ("receivers", "notification_receivers", "Receivers of the channel."),
     ("stuck", "notification_receivers_stuck", "Receivers that do not accept what waits for them."),
 )
-"""(field of a QueueStatus, name, help) of the gauges of each channel."""
+"""(field of a QueueStatus, name, help) of each channel's gauges."""
 
 REAL = ("rankmon_notification_oldest_timestamp_seconds", "rankmon_silenced_until_timestamp_seconds")
-"""Instants that are never of a replay's clock."""
+"""Instants that are real even in a replay."""
 
 MAX_FORMATS = 4
-"""Formats of which texts are kept at the same time; one Prometheus asks for one."""
+"""Formats whose texts are cached; one Prometheus asks for one."""
 
 Encoder = Callable[[Collector], bytes]
 _FAMILY = re.compile(rb"(^# HELP .*\n(?:^# (?:TYPE|UNIT) .*\n)*)((?:^[^#].*\n)*)", re.MULTILINE)
@@ -38,7 +38,7 @@ _END = b"# EOF\n"
 
 
 class RankmonCollector(Collector):
-    """Builds every family afresh from the board and the process's own counts."""
+    """Builds every family from the board and the process's own counters."""
 
     def __init__(self, board: Board, telemetry: Telemetry, clock: Clock) -> None:
         self._board = board
@@ -46,7 +46,7 @@ class RankmonCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """All families, in a fixed order; a replay's instants as old as they are to whoever watches it live."""
+        """All families in a fixed order; a replay's instants are shifted to look live."""
         snapshots = [snapshot for _, snapshot in sorted(self._board.snapshots.items())]
         for family in (*of_monitors(snapshots), *_of_process(self._telemetry)):
             if isinstance(self._clock, ReplayClock) and _is_replayed(family):
@@ -85,7 +85,7 @@ def _of_process(telemetry: Telemetry) -> Iterator[Metric]:
 
 
 def registry(board: Board, telemetry: Telemetry, clock: Clock | None = None) -> CollectorRegistry:
-    """A fresh registry with the collector and the process's memory, CPU time and open files."""
+    """A new registry with the collector and the process's memory, CPU time and open files."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     made = CollectorRegistry(auto_describe=False)
     made.register(RankmonCollector(board, telemetry, clock or SystemClock()))
@@ -98,7 +98,7 @@ def registry(board: Board, telemetry: Telemetry, clock: Clock | None = None) -> 
 
 
 class _Families(Collector):
-    """Some families, to be written out by themselves."""
+    """Families to be encoded alone."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -108,7 +108,7 @@ class _Families(Collector):
 
 
 class Exposition:
-    """The text of `/metrics`, as prometheus_client writes it; a monitor's part is kept until it has a new snapshot."""
+    """The text of `/metrics`, as prometheus_client writes it; a monitor's part is cached until its next snapshot."""
 
     def __init__(self, board: Board, telemetry: Telemetry, clock: Clock | None = None) -> None:
         self.registry = registry(board, telemetry, clock)
@@ -121,9 +121,9 @@ class Exposition:
         self._kept: dict[str, dict[str, tuple[MonitorSnapshot, dict[bytes, bytes]]]] = {}
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """(the text, its content type) for what an Accept header asks for."""
+        """(text, content type) for an Accept header."""
         encode, kind = choose_encoder(accept)
-        if self._is_replay:  # whose instants move with each scrape
+        if self._is_replay:  # its instants move with each scrape
             return encode(self.registry), kind
         rest = [encode(_Families(_of_process(self._telemetry))), encode(self._process)]
         families = _merged(self._monitors(encode, kind))
@@ -141,16 +141,16 @@ class Exposition:
 
 
 def _written(encode: Encoder, snapshots: Sequence[MonitorSnapshot]) -> dict[bytes, bytes]:
-    """Head of each family of some monitors -> its samples."""
+    """Head of each family -> its samples."""
     return dict(_FAMILY.findall(encode(_Families(of_monitors(snapshots)))))
 
 
 def _merged(parts: Iterable[dict[bytes, bytes]]) -> Iterator[bytes]:
-    """Families of several parts, each once: its head, then its samples of all parts."""
+    """Each family once: its head, then the samples of all parts."""
     order: list[bytes] = []
     samples: dict[bytes, list[bytes]] = {}
     for part in parts:
-        at = 0  # a family that no part before had comes after the one that it follows in this part
+        at = 0  # a family new in this part goes after the one it follows here
         for head, lines in part.items():
             if head not in samples:
                 order.insert(at, head)

@@ -1,4 +1,4 @@
-"""Every gauge of `/metrics` in one table: name, help, labels, and its samples in a monitor's snapshot."""
+"""Every gauge of `/metrics` in one table: name, help, labels, and how it is sampled from a snapshot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import OVERALL, format_duration
 
 Samples = Iterator[tuple[Sequence[str] | Mapping[str, str], float | None]]
-"""(values of the labels, with dimension and value behind them for a slice; number, None: no sample)."""
+"""(label values, ending with dimension and value for a slice; number, None: no sample)."""
 
 MONITOR = ("monitor",)
 SERIES = ("monitor", "measure", "window", "definition")
@@ -27,7 +27,7 @@ SLICE = ("dimension", "value")
 
 @dataclass(frozen=True)
 class Gauge:
-    """A gauge, and a second one of its slices where `of_slice` is their help. A family without samples is left out."""
+    """A gauge, and a second one for slices if `of_slice` (its help) is set. Families without samples are left out."""
 
     name: str
     help: str
@@ -36,7 +36,7 @@ class Gauge:
     of_slice: str = ""
 
     def families(self, snapshots: Iterable[MonitorSnapshot]) -> Iterator[Metric]:
-        """Built afresh, so that what vanished from a snapshot vanishes here."""
+        """Built from the snapshots each time, so that what leaves them leaves here."""
         overall = GaugeMetricFamily(f"rankmon_{self.name}", self.help, labels=self.labels)
         slices = GaugeMetricFamily(f"rankmon_slice_{self.name}", self.of_slice, labels=(*self.labels, *SLICE))
         for snapshot in snapshots:
@@ -58,7 +58,7 @@ def _slice_labels(key: SliceKey) -> tuple[str, ...]:
 
 
 def _windows(field: str, snapshot: MonitorSnapshot, kind: str = "", is_provisional: bool = False) -> Samples:
-    """A field of the newest windows; a value that rests on too little of its window is not shown."""
+    """A field of the newest windows; values from too little of their window are not shown."""
     least = snapshot.monitor.min_completeness
     for series in snapshot.series:
         if kind not in ("", series.measure.name):
@@ -85,7 +85,7 @@ def _limits(field: str, unit: str, labels: int, snapshot: MonitorSnapshot) -> Sa
 
 
 def _firing(snapshot: MonitorSnapshot) -> Samples:
-    """A rule fires on all traffic if it does on any slice; verdicts stand under their own names."""
+    """A rule fires on all traffic if it does on any slice; verdicts use their own names."""
     monitor = snapshot.monitor
     for rule in monitor.alerts:
         matter = matter_of((rule.name, *OVERALL), (rule,))
@@ -198,7 +198,7 @@ def _limit_gauges() -> Iterator[Gauge]:
 
 
 def _gauges(of: Callable[[str, MonitorSnapshot], Samples], *rows: tuple[str, str, str]) -> Iterator[Gauge]:
-    """Of (field, name, help): one sample a monitor."""
+    """From (field, name, help): one sample per monitor."""
     return (Gauge(name, text, MONITOR, partial(of, field)) for field, name, text in rows)
 
 
@@ -319,7 +319,7 @@ GAUGES: tuple[Gauge, ...] = (
 
 
 def of_monitors(snapshots: Sequence[MonitorSnapshot]) -> Iterator[Metric]:
-    """All gauges of some monitors, those of the measures first."""
+    """All gauges of some monitors, those of measures first."""
     kinds = {s.measure.name: s.measure for snapshot in snapshots for s in snapshot.series}
     for _, kind in sorted(kinds.items()):
         for gauge in of_measure(kind):

@@ -1,4 +1,4 @@
-"""Checks user names and passwords against bcrypt hashes, which is slow by design, and so bounded and remembered."""
+"""Checks passwords against bcrypt hashes; slow by design, hence limited and cached."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from functools import partial
 import bcrypt
 
 MOST_REMEMBERED = 100
-"""Successful checks that need no second one; the longest unused is forgotten first."""
+"""Successful checks kept in the cache; the least recently used is dropped first."""
 
 MOST_WAITING = 8
-"""Checks of different passwords that one client may have under way."""
+"""Concurrent checks of different passwords per client."""
 
 LONGEST_PASSWORD = 72
-"""Bytes that bcrypt looks at; all tools that make hashes leave out the rest."""
+"""Bytes that bcrypt reads; all tools that make hashes drop the rest."""
 
 
 class TooManyChecks(Exception):
-    """A client tries many passwords at once; later it may try again."""
+    """A client checks too many passwords at once; it may retry later."""
 
 
 class Passwords:
-    """Some users and the hashes of their passwords. To be used from one event loop.
+    """Users and their password hashes, for use from one event loop.
 
-    What was right is remembered by a hash under a key of this process, so no password is kept. An unknown user takes
-    as long as a known one: a check is made at each cost that there is among the users.
+    Successes are cached by a hash keyed to this process, so no password is kept. An unknown user takes as long as a
+    known one: one check at each cost found among the users.
     """
 
     def __init__(self, users: Iterable[tuple[str, bytes]], threads: Executor) -> None:
@@ -46,10 +46,10 @@ class Passwords:
         self._waiting: Counter[str] = Counter()
 
     async def are_right(self, header: str, client: str) -> bool:
-        """Whether an `Authorization` header holds a user and the password. `client` is the address it came from.
+        """Whether an `Authorization` header holds a user and their password; `client` is the peer's address.
 
         Raises:
-            TooManyChecks: the client has MOST_WAITING other passwords under way.
+            TooManyChecks: the client has MOST_WAITING other passwords in progress.
         """
         credentials = _credentials(header)
         if credentials is None:
@@ -93,7 +93,7 @@ def _cost(one: bytes) -> int:
 
 
 def _credentials(header: str) -> tuple[bytes, bytes] | None:
-    """User and password of a header for basic authentication; None if it is none."""
+    """Of a basic authentication header; None if it is another."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -1,4 +1,4 @@
-"""The server: uvicorn in a thread, over connections that are bounded and, where it is configured, encrypted."""
+"""uvicorn in a thread, over connections that are limited and, if configured, encrypted."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 _LIMITS = Limits()
 
 LEAST_CONNECTIONS = 8
-"""That are served however few files this process may open."""
+"""Connections served however few files this process may open."""
 
 
 def _files() -> int:
-    """How many files this process may have open; a quarter of them for the site leaves enough to databases."""
+    """Files this process may open; the site takes a quarter and leaves the rest to databases."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
 class WebServer:
-    """uvicorn in a thread of its own."""
+    """uvicorn in its own thread."""
 
     def __init__(self, host: str, port: int, site: Starlette, access: Access, limits: Limits = _LIMITS) -> None:
         self.host = host
@@ -51,8 +51,8 @@ class WebServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            proxy_headers=False,  # who asks is the socket's other end, whatever a request says
-            backlog=1,  # accepted at once: out of files asyncio tries again for each, and for each of those
+            proxy_headers=False,  # the client is the socket's peer, whatever a request claims
+            backlog=1,  # accepted at once: when out of files, asyncio retries for each, and for each of those
             timeout_graceful_shutdown=2,
         )
         self._server = uvicorn.Server(config)
@@ -61,28 +61,20 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """URL of the page."""
         scheme = "http" if self._access.context() is None else "https"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/"
 
     def listen(self) -> None:
-        """Take the address; it is answered from `start` on. Port 0 takes a free one; `port` says which.
-
-        Raises:
-            Unserved: the address cannot be listened on.
-        """
+        """Bind the address; `start` answers requests. With port 0, `port` is the one taken. Raises Unserved."""
         if self._listener is not None:
             return
         self._listener = bound(self.host, self.port)
         self.port = self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Serve in the background; listen before that, unless it was done.
-
-        Raises:
-            Unserved: the address cannot be listened on.
-        """
+        """Serve in the background, listening first if needed. Raises Unserved: the address cannot be listened on."""
         self.listen()
         listener = self._listener
         assert listener is not None
@@ -99,7 +91,7 @@ class WebServer:
         raise Unserved(f"the web server on {self.host}:{self.port} did not start")
 
     def stop(self) -> None:
-        """Finish the requests under way and end."""
+        """Finish current requests and stop."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -108,14 +100,7 @@ class WebServer:
 
 
 def bound(host: str, port: int, remedy: str = "change web.listen") -> socket.socket:
-    """A socket that listens on an address.
-
-    Args:
-        remedy: what to do if another process has it.
-
-    Raises:
-        Unserved: the address cannot be listened on.
-    """
+    """A listening socket. Raises Unserved, with the `remedy` if another process has the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=256)

@@ -1,4 +1,4 @@
-"""The site: metrics, health, readiness, reload, and the page. No request touches a database."""
+"""The site: metrics, health, readiness, reload and the page. No request touches a database."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _HEADERS = {
 
 
 class SiteSource(PageSource, Protocol):
-    """What the site shows."""
+    """What the site needs to know."""
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """(text of `/metrics`, its content type) for what an Accept header asks for."""
+        """(text of `/metrics`, content type) for an Accept header."""
 
     def readiness(self) -> str:
         """Empty, or what is still missing."""
@@ -38,7 +38,7 @@ class SiteSource(PageSource, Protocol):
 
 
 def create_site(served: SiteSource, access: Access) -> Starlette:
-    """The application. Handlers are plain functions, so a slow one holds up a thread and not the others."""
+    """The application. Handlers are plain functions, so a slow one blocks only its thread."""
 
     def metrics(request: Request) -> Response:
         text, kind = served.metrics(request.headers.get("accept", ""))
@@ -84,6 +84,6 @@ def _verdict(problem: str) -> Response:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether it comes from this machine by the socket's other end, and no proxy says that it hands on another's."""
+    """Whether the peer is this machine and no proxy claims to forward the request."""
     is_handed_on = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-real-ip", "via"))
     return request.client is not None and is_loopback(request.client.host) and not is_handed_on
