@@ -250,10 +250,7 @@ def _ratio(over: Floats, under: Floats) -> Floats:
 
 
 def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> float:
-    """Standard error of the change of a slice's mean: the larger of sampling's and that from hour to hour.
-
-    0 if unknown: a single request has no spread.
-    """
+    """Standard error of the change of a slice's mean, by sampling or from hour to hour; 0 if unknown."""
     measure = stored.subject.measure
     window = [(stored.window(), stored.subject.window[0])]
     weeks = [(stored.history.between(*span), span[0]) for span in stored.subject.before]

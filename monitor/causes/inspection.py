@@ -326,7 +326,6 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
 
 
 def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
-    """Why `accept` leaves out each of one request's rows; empty if it does not."""
     size = len(rows.request)
     # Alone, a row can only be refused for its content; within its item, for being a duplicate.
     alone = Refusals(size)

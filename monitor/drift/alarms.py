@@ -277,10 +277,7 @@ def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:
 
 
 def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: Floats) -> AlarmStates:
-    """Weighs "as expected again" against "still at least as low"; alarms for which the first wins close.
-
-    Overall closes its slices too, except those still low or without requests.
-    """
+    """Closes alarms for which "as expected again" beats "still as low"; with overall, its recovering slices close."""
     low = _least_drop(now, seen, row)
     moved = sums[:, TOTAL] / np.maximum(sums[:, EXPECTED], 1e-9) - 1
     favour = low * (moved + low / 2) / seen.spread[row]
@@ -302,10 +299,7 @@ def _closing(now: AlarmStates, seen: StepEvidence, row: int, has: Bools, sums: F
 
 
 def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
-    """(U,) relative drop minus its error: an overstated drop would make more steps look like a recovery.
-
-    Frozen during a possible recovery, as are the sums behind it.
-    """
+    """(U,) relative drop minus its error, since an overstated one finds recoveries; frozen during a possible one."""
     whole, noise = seen.whole, seen.noise
     until = np.where(now.back > 0, now.back_since - seen.length, seen.ends[row])
     steps = np.maximum((until - now.since) / seen.length, 1.0)

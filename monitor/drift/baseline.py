@@ -113,7 +113,7 @@ class Reference:
 
     @property
     def usable(self) -> Floats:
-        """(T,) 1 for `good` steps whose day had its usual labels."""
+        """(T,) 1 for `good` steps with about the usual labels."""
         size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
         if self.unlabelled.any():
             return self.good * _has_labels(self.starts, size, some)
@@ -167,10 +167,7 @@ def _begun(size: Floats, total: Floats) -> Bools:
 
 
 def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
-    """(T,) whether requests had about the labels usual for their hour of the day and day of the week.
-
-    A label may say nothing of satisfaction, and be given only by day or on weekdays.
-    """
+    """(T,) whether labels are as usual for the hour and the weekday: some are only given at certain times."""
     hours, hour = np.unique(starts % DAY, return_inverse=True)
     share = _share(hour, len(hours), size, labelled)[hour]
     weekday = starts // DAY % 7
@@ -364,7 +361,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
 
 
 def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:
-    """Slices seen long enough to be a part of overall, and to be judged alone."""
+    """(S,) slices with enough data to be a part of overall, and to be judged alone."""
     first = reference.starts[((reference.requests > 0) & reference.begun).argmax(axis=0)]
     span = reference.starts[-1] + settings.step - first
     count, total = size.sum(axis=0), reference.total.sum(axis=0)

@@ -122,10 +122,7 @@ def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 
 
 def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
-    """(T, S) slices that have lost their requests, by (8, R + T, S) sums and (8, T, S) sums of three hours.
-
-    Thin slices need a day to show it, with almost no requests in its last hours.
-    """
+    """(T, S) slices without their requests, by (8, R + T, S) and (8, T, S) sums; thin ones need a day to show it."""
     both = [checks.REQUESTS, checks.EXPECTED_REQUESTS]
     requests, expected = short[both]
     few = requests < c.MISSING_RATIO * expected
@@ -138,7 +135,7 @@ def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
 def _unlabelled(
     settings: DriftSettings, state: DriftState, window: Floats, short: Floats, dispersion: checks.Dispersion
 ) -> tuple[Bools, list[bool]]:
-    """(T, S) slices whose labels are lost and T whether most are, by (8, T, S) `short` sums of three hours."""
+    """(T, S) slices whose labels are lost and T whether most are; `short`: (8, T, S) sums of three hours."""
     count, faults = short.shape[1], state.trouble
     few = checks.slices_short_of_labels(window[:, -count:], short)
     if not (some(few) or some_of(faults.lost_since)):
@@ -231,10 +228,7 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 
 
 def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
-    """T effects of the mix, by (T, S) actual and usual requests in the measure, and their worth.
-
-    Actual requests come from the (8, T) sums `whole`; None if only labelled requests are in the measure.
-    """
+    """T effects of the mix, by (T, S) requests; `whole`: (8, T), None if only labelled requests are in the measure."""
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
         return mix_effects(whole[checks.JUDGED], whole[checks.EXPECTED_REQUESTS], whole[checks.EXPECTED], worth)

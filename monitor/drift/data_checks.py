@@ -167,7 +167,7 @@ def _has_unseen(sums: Floats) -> Bools:
 
 
 def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
-    """(3 T,) whether most labels are gone, clearly beyond chance and their usual spread."""
+    """(3 T,) whether most labels are gone, beyond chance and their usual spread."""
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), c.NEARLY_ALL)
     count = len(ratio) // 3

@@ -185,10 +185,7 @@ def _tracked(
 
 
 def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> DriftState:
-    """Restarts slices without a baseline that lack labels, as if first seen now.
-
-    So too if their labels began the day before, which is only part of a day.
-    """
+    """Restarts slices without a baseline that lack labels, or got their first in the past, incomplete day."""
     every, known = state.levels.every(), found.known
     usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
     none = ~known & (every[lv.TOTAL] == 0)
@@ -203,10 +200,7 @@ def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> Dr
 def _admitted(
     settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int
 ) -> tuple[DriftBaseline, Levels]:
-    """Gives a baseline to slices that have been seen for long enough by now.
-
-    Slices too thin in the reference get one once they have enough requests in the days old enough for a level.
-    """
+    """Gives slices a baseline once seen for long enough, or once no longer thin in the days that count."""
     every, past = state.levels.every(), state.levels.memory.sums
     old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= c.LEAST_REQUESTS)
     grown = found.known & ~found.alone & (past[lv.MEASURED] >= c.LEAST_REQUESTS) & ~state.standing.open[0]
@@ -224,13 +218,13 @@ def _admitted(
 
 
 def _improved(state: DriftState, found: DriftBaseline) -> int:
-    """Number of days in a row, up to now, with the mean clearly above the reference."""
+    """Days in a row, up to now, with the mean clearly above the reference."""
     rise = _change(state.levels.pending[-1:], found) or 0.0
     return state.improved + 1 if rise > max(c.LEAST_CHANGE, float(found.noise.tolerated[0])) else 0
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
-    """Number of days in a row, up to now, with the mean clearly below the reference."""
+    """Days in a row, up to now, with the mean clearly below the reference."""
     return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
 
 
@@ -241,10 +235,7 @@ def _moved(state: DriftState, found: DriftBaseline) -> float | None:
 def _change(
     days: Sequence[DaySums], found: DriftBaseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)
 ) -> float | None:
-    """Relative difference of the slices with a baseline from the reference, over these days.
-
-    None if there was no request, or an alarm on all traffic is open.
-    """
+    """Relative change against the reference over these days; None without requests, or with an alarm on all traffic."""
     total, whole = (sum(float((day.sums[field] * found.known).sum()) for day in days) for field in fields)
     return total / whole - 1 if whole > 0 else None
 

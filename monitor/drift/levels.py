@@ -200,7 +200,6 @@ class Levels:
 
 
 def _rises(sums: Floats, level: Floats, margin: Floats | float = 0.0) -> Bools:
-    """(S,) whether the totals exceed the (S,) level by more than c.LEAST_CHANGE and a margin."""
     return sums[TOTAL] - (1 + c.LEAST_CHANGE) * level * sums[EXPECTED] > margin
 
 
@@ -395,10 +394,7 @@ def _harmonics(step: int) -> Floats:
 
 
 def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
-    """(K + 1, K + 2) weighted normal equations of T steps; the last column is the response relative to the level.
-
-    Weights are as cautious as in the first fit: thin traffic hardly moves the cycle.
-    """
+    """(K + 1, K + 2) normal equations of T steps, response last; weighted so that thin traffic hardly counts."""
     whole = (size * level).sum(axis=1)
     scale = np.maximum(whole, 1e-9)
     sampling = (size * found.quality.variance).sum(axis=1) / scale**2
@@ -408,7 +404,7 @@ def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, 
 
 
 def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
-    """Whether the steps cover the day and all were fit to be judged, by what was counted in."""
+    """Whether the steps cover the whole day and all were counted in."""
     today, known = levels.today.sums, found.known
     requests = np.allclose(today[REQUESTS], sums[checks.REQUESTS].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
     total = np.allclose(today[TOTAL] * known, sums[checks.TOTAL].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)

@@ -110,10 +110,7 @@ def without_broken_days(settings: DriftSettings, state: DriftState, found: Drift
 
 
 def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: DriftBaseline) -> bool:
-    """Whether a day lost most of its labels, or was mostly unusable.
-
-    If unlabelled requests are in no measure, few labels are enough: they may be all that the new level brings.
-    """
+    """Whether a day lost most labels or was mostly unusable; if unlabelled requests are in no measure, some do."""
     whole = (sums[lv.MEASURED] * found.quality.level * found.known).sum()
     usable = (sums[lv.EXPECTED] * found.known).sum()
     had, usual, least = sums[lv.LABELLED], sums[lv.EXPECTED_LABELLED], c.LABELS_RATIO_SETTLING

@@ -75,11 +75,7 @@ class _Usual:
         return both
 
     def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
-        """((U, K) chances, (U, K) share of its worth that a step loses), for a drop that costs some requests all of it.
-
-        Where values hardly differ, a step of few requests mostly loses nothing and sometimes far more than the drop.
-        A step of many loses just the drop.
-        """
+        """((U, K) chances, (U, K) lost shares of a step's worth) if a drop costs some requests all of theirs."""
         size = np.maximum(self.requests, 1e-9)
         mean, numbers = (size * drop)[:, None], np.arange(MOST_LOST)
         logarithm = numbers * np.log(np.maximum(mean, 1e-300)) - mean - np.cumsum(np.log(np.maximum(numbers, 1)))

@@ -131,12 +131,9 @@ class _StepJudge:
         return without_lost(self.block.window[:, span], self.block.sound[span])
 
     def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
-        """Takes back alarms that missing labels explain, and returns that data fault.
-
-        Their evidence is dropped, or they would open once the labels are back. Skipped while another alarm is open that
-        may affect the labels: people who find less leave fewer.
-        """
+        """Takes back alarms explained by missing labels, and their evidence; returns that data fault."""
         new = self._standing.open & ~before.open
+        # An open alarm that is felt explains missing labels: people who find less leave fewer.
         if not some(new) or (before.is_any_open and self._faults.is_felt(row, before.open)):
             return None
         if not any(self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist()):
@@ -192,10 +189,7 @@ class _StepJudge:
         return AlarmChange(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
 
     def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
-        """Relative change of a unit's mean from the reference, whose level was different.
-
-        None if it is small, or may be chance in the few requests since the fall ended and no decay was reported before.
-        """
+        """Relative change of a mean from the reference; None if small, or maybe chance and no decay was reported."""
         worth = self.block.window[checks.EXPECTED, self._until(row)].sum(axis=0)
         at_reference = worth / np.maximum(self._was.levels.ratios[QUALITY], 1e-9)
         now, then = units(worth)[unit], units(at_reference)[unit]
@@ -244,10 +238,7 @@ class _StepJudge:
         return np.where(is_open[1:] | is_open[0], 0.0, 1.0)
 
     def _track(self, row: int, masked: Kind | None) -> None:
-        """Adds a step to the day's sums: its traffic always, the rest if no fault masks it.
-
-        Rows refused for long, and shorter lists, become usual, or nothing would ever be judged again.
-        """
+        """Adds a step to the day's sums; long refused rows and shorter lists become usual, or judging would stop."""
         new, block = self.block.tracked[:, row], self.block
         self._today[REQUESTS:] += new[REQUESTS:]
         if masked in (None, "rows_refused", "positions_missing"):
@@ -301,7 +292,7 @@ class _StepJudge:
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
-        """Whether the verdict's traffic is that of three hours, as when rows are refused or traffic stays low."""
+        """Whether the verdict reports the traffic of three hours, not of a day."""
         checked = self.block.checked
         is_still_low = said == "traffic_low" and checked.low_still[row] and not checked.low[row]
         is_thick = self._short[row][checks.EXPECTED_REQUESTS] >= c.ENOUGH_REQUESTS
