@@ -1,4 +1,4 @@
-"""The user's database: connected to read-only, with a limit on every statement, and errors that name the remedy."""
+"""The user's database: read-only connections, a limit on every statement, errors that name the fix."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from monitor.source.prepared import Ready
 from monitor.source.watch import ASKED_FOR, Turns, Watch, give_back, watched
 
 FETCH = 50_000
-"""Rows fetched at once from a server."""
+"""Rows per fetch from a server."""
 
 FETCH_FILE = 2_000
-"""The same from a SQLite file, where it costs nothing to come again; so few stay in the processor's cache."""
+"""Rows per fetch from a SQLite file, where fetches are cheap; few rows stay in the CPU cache."""
 
 UNDECODABLE = "Could not decode to UTF-8"
-"""What SQLite's driver says of text that is none, and of nothing else."""
+"""SQLite's driver says exactly this for text that is not UTF-8."""
 
 Statement = sa.Select[Any] | sa.CompoundSelect[Any]
 
-_BITS = {b"\x00": False, b"\x01": True}  # what a single one means
+_BITS = {b"\x00": False, b"\x01": True}  # a single bit as a boolean
 
 MOST_AT_ONCE = 4
-"""Statements that a source works on at the same time, where nobody says otherwise."""
+"""Default for concurrent statements per source."""
 
 
 def of_bits(value: object) -> object:
-    """What a value of BIT means, which MySQL's driver hands over as bytes: a single one is a boolean."""
+    """A BIT value: one bit as a boolean; MySQL's driver returns bytes."""
     return _BITS.get(value, value) if isinstance(value, bytes) else value
 
 
 class Undecodable(str):
-    """Text that is not valid UTF-8, with what is wrong in it written as `\\xff`."""
+    """Text that is not valid UTF-8, with the bad bytes written as `\\xff`."""
 
 
 def _any_text(data: bytes) -> str:
@@ -56,11 +56,11 @@ def _any_text(data: bytes) -> str:
 
 
 class Database:
-    """One source. Safe to share between threads; connections are opened when first needed.
+    """One source. Thread-safe; connects on first use.
 
-    On PostgreSQL, SQLite, MariaDB and MySQL nothing can be written; a file of DuckDB is opened read-only. What else is
-    wanted is up to the rights of the database's user. Statements have a limit on the server's side, where there is
-    one, and a little later a limit on ours, so that no server and nothing on the way to it holds up a reader for ever.
+    PostgreSQL, SQLite, MariaDB and MySQL cannot be written to; a DuckDB file is opened read-only. Elsewhere the user's
+    rights decide. Statements are limited by the server if it can, and a little later by us, so nothing blocks a reader
+    forever.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Database:
         stop: Callable[[], bool] = lambda: False,
         max_concurrent: int = MOST_AT_ONCE,
     ) -> None:
-        """`stop` is asked between fetches; `statement_timeout` is in seconds.
+        """`stop` is polled between fetches; `statement_timeout` is in seconds.
 
-        `max_concurrent`: transactions at the same time, each of which has one statement under way at most.
+        `max_concurrent`: concurrent transactions, with at most one running statement each.
         """
         self.name = name
         self.url = url
@@ -88,23 +88,23 @@ class Database:
 
     @property
     def dialect(self) -> str:
-        """SQLAlchemy's name of the database's dialect."""
+        """SQLAlchemy's dialect name."""
         return self.url.get_backend_name()
 
     @property
     def sql(self) -> base.Dialect:
-        """What is special about the database."""
+        """The database's specifics."""
         return dialect_of(self.dialect)
 
     def close(self) -> None:
-        """Give the pooled connections back."""
+        """Closes the pooled connections."""
         if self._engine is not None:
             self._engine.dispose()
 
     def interrupt(self) -> None:
-        """End the statements under way, from any thread; their readers get Stopped if `stop` says so, else an error.
+        """Cancels running statements, from any thread; their readers get Stopped if `stop` says so, else an error.
 
-        Who waits for a turn gets Stopped if `stop` says so, else goes on waiting.
+        Readers waiting for a turn get Stopped if `stop` says so, else keep waiting.
         """
         self._turns.look()
         until = time.monotonic() + ASKED_FOR
@@ -112,7 +112,7 @@ class Database:
             wait(max(0.0, until - time.monotonic()))
 
     def _end(self, driver: Any) -> None:
-        """End what a driver's connection is doing, if its driver can."""
+        """Cancels whatever the driver's connection runs, if the driver can."""
         if hasattr(driver, "cancel_safe"):
             driver.cancel_safe(timeout=ASKED_FOR)
         elif hasattr(driver, "cancel"):
@@ -123,19 +123,19 @@ class Database:
             self._kill(int(driver.thread_id()))
 
     def _kill(self, number: int) -> None:
-        """End the statement of a connection by another one."""
+        """Kills a connection's statement over another connection."""
         with closing(self._aside()) as connection:
             connection.cursor().execute(f"KILL QUERY {number}")
 
     def _aside(self) -> Any:
-        """A driver's connection that is not of the pool and has little patience."""
+        """An unpooled driver connection with short timeouts."""
         dialect = self._connected().dialect
         positional, named = dialect.create_connect_args(self.url)
         return dialect.connect(*positional, **{**named, **self.sql.arguments(self.url, 0)})
 
     @property
     def _account(self) -> str:
-        """Which of the accounts of its user's name a server took it for; empty if there is no telling."""
+        """The account the server chose for the user name; empty if unknown."""
         if not self.sql.account_query:
             return ""
         try:
@@ -147,15 +147,15 @@ class Database:
 
     @contextmanager
     def reading(self, who: str = "") -> Iterator[Reader]:
-        """A read-only transaction: all its queries see one state of the data where the database can do that.
+        """A read-only transaction; one snapshot if the database supports it.
 
-        It waits until fewer than `max_concurrent` others are open. Whoever is in one must not open another.
+        Waits while `max_concurrent` others are open. Do not nest: it can deadlock.
 
         Args:
-            who: the monitor that reads, for whoever looks at what the server does.
+            who: the reading monitor, shown on the server.
 
         Raises:
-            SourceError: out of reach, not permitted, too slow, or the query does not fit the tables.
+            SourceError: unreachable, not permitted, too slow, or the query does not fit the tables.
             Stopped: `stop` said so.
         """
         with (
@@ -175,7 +175,7 @@ class Database:
 
     @contextmanager
     def _connection(self, watch: Watch) -> Iterator[sa.Connection]:
-        """A connection; with its return to the pool ends the transaction."""
+        """Returning it to the pool ends the transaction."""
         with watch.step():
             connection = self._connected().connect()
         try:
@@ -228,7 +228,7 @@ class Database:
             raise self._explain(error, "connect", watch) from error
 
     def _explain(self, error: Exception, otherwise: str, watch: Watch) -> SourceError:
-        """What an error means; the reason `otherwise` where nothing is known of it."""
+        """An error's meaning; `otherwise` is the reason if it is unknown."""
         if watch.is_late:
             reason, said = lateness(watch.limit, not self.sql.has_statement_limit)
             return SourceError(f"source {self.name}: {said}", reason)
@@ -244,7 +244,7 @@ class Database:
         statement, remedy = str(getattr(error, "statement", None) or ""), fault.remedy
         is_refused = fault.reason == "permission"
         if is_refused and (grant := self.sql.grant_for(said, self.url.username, statement, self._account)):
-            remedy = f"grant SELECT to it: {grant}"  # whoever is denied that has logged in
+            remedy = f"grant SELECT to it: {grant}"  # a denied user has logged in
         elif not self.sql.has_users:
             remedy = remedy.removesuffix(OF_SCHEMAS)
         place = looked_for(raw, statement) if is_missing else ""
@@ -253,7 +253,7 @@ class Database:
 
     @property
     def _own_limits(self) -> dict[str, float]:
-        """Name -> seconds, of the limits on waiting that the URL sets itself and that are below ours."""
+        """Name -> seconds, for timeouts set in the URL and shorter than ours."""
         given = {name: str(self.url.query.get(name, "")) for name in ("connect_timeout", "read_timeout")}
         return {n: float(t) for n, t in given.items() if t.isdecimal() and float(t) < self.statement_timeout}
 
@@ -267,11 +267,11 @@ class Database:
 
 @dataclass(frozen=True)
 class ColumnTypes:
-    """The driver's type codes of the columns, by name.
+    """The driver's type codes, by column name.
 
     Attributes:
-        version: changes with the tables where columns have no types.
-        is_behind: whether the transaction may not see the rows that are there.
+        version: changes with the tables if columns have no types.
+        is_behind: whether existing rows may be invisible to the transaction.
     """
 
     rankings: Mapping[str, Any] = field(default_factory=dict)
@@ -280,17 +280,17 @@ class ColumnTypes:
     is_behind: bool = field(default=False, compare=False)
 
     def changed(self, before: ColumnTypes) -> list[str]:
-        """The columns that are of another type than before."""
+        """Columns whose type differs from before."""
         sides = ("rankings", self.rankings, before.rankings), ("labels", self.labels, before.labels)
         return [f"{side}.{name}" for side, now, then in sides for name in now if now[name] != then.get(name)]
 
 
 class Reader:
-    """Runs queries inside one transaction and counts the rows.
+    """Runs queries in one transaction and counts rows.
 
     Attributes:
         rows: fetched so far.
-        began: when the statement under way began, by the monotonic clock.
+        began: start of the running statement, monotonic seconds.
         has_undecodable: whether texts may be `Undecodable`.
     """
 
@@ -305,29 +305,29 @@ class Reader:
 
     @property
     def dialect(self) -> sa.Dialect:
-        """SQLAlchemy's, of the connected database."""
+        """SQLAlchemy's dialect of the connection."""
         return self._connection.dialect
 
     @property
     def sql(self) -> base.Dialect:
-        """What is special about the connected database."""
+        """The database's specifics."""
         return dialect_of(self.dialect.name)
 
     @property
     def info(self) -> dict[Any, Any]:
-        """What is known of the driver's connection for as long as it lasts."""
+        """A cache that lives as long as the driver connection."""
         found: dict[Any, Any] = self._connection.info
         return found
 
     def clock(self) -> float | None:
-        """Seconds since 1970 by the server's clock; None where there is no other than this machine's, or no telling."""
+        """Server clock, seconds since 1970; None if it is this machine's, or unknown."""
         asked = self.sql.clock
         return float(self.one(sa.select(sa.literal_column(asked))) or 0.0) or None if asked else None
 
     def rows_of(self, query: Statement | Ready, most: int) -> list[dict[str, Any]]:
-        """The answer as one dict a row.
+        """The result as one dict per row.
 
-        It is not streamed, for PostgreSQL works with one processor alone for whoever fetches bit by bit.
+        Not streamed: PostgreSQL does not parallelize cursor reads.
 
         Raises:
             TooMany: there are more than `most` rows.
@@ -345,20 +345,20 @@ class Reader:
     def _sent(self, query: Statement | Ready) -> sa.CursorResult[Any]:
         if isinstance(query, Ready):
             return self._connection.exec_driver_sql(query.text, query.parameters)
-        uncached = {"compiled_cache": None}  # these statements are long, and each is sent once
+        uncached = {"compiled_cache": None}  # these statements are long and sent once
         return self._connection.execute(query, execution_options=uncached)
 
     def prepare_to_sum(self) -> None:
-        """Set the database up for statements that sum up, for the rest of the transaction."""
+        """Sets the database up for statements that sum, for the rest of the transaction."""
         if self.sql.prepares_to_sum:
             with self._watch.step():
                 self._connection.execute(sa.select(*self.sql.prepares_to_sum))
 
     def column_types(self, rankings: sa.FromClause, labels: sa.FromClause | None, to_sum: bool = False) -> ColumnTypes:
-        """The types that the columns have now, and until the transaction ends; no row is read.
+        """The current column types, fixed until the transaction ends; reads no row.
 
         Args:
-            to_sum: whether to prepare for statements that sum up on the way, where that is free.
+            to_sum: also prepare for statements that sum, if that is free.
 
         Raises:
             SourceError: a table or a column is not there.
@@ -371,31 +371,31 @@ class Reader:
         return ColumnTypes(found[0], {} if labels is None else found[1], version, is_behind)
 
     def described(self, query: sa.Select[Any]) -> tuple[list[Any], sa.Row[Any]]:
-        """(the driver's type code of each column, the one row of the answer)."""
+        """(the driver's type code of each column, the single row of the result)."""
         with self._watch.step():
             result = self._execute(query)
             cursor: Any = result.cursor
             return [d[1] for d in cursor.description], result.one()
 
     def columns(self, query: Statement | sa.TextClause, most: int | None = None) -> list[list[Any]]:
-        """The columns of the answer, as lists.
+        """The result's columns, as lists.
 
-        Text that is not UTF-8, which SQLite alone hands over, comes as `Undecodable`.
+        Text that is not UTF-8, possible only on SQLite, becomes `Undecodable`.
 
         Raises:
-            TooMany: there are more than `most` rows; reading ended there.
-            Stopped: the process is to end.
+            TooMany: there are more than `most` rows; reading stopped there.
+            Stopped: the process is shutting down.
         """
         before = self.rows
         try:
             return self._columns(query, most)
         except (SQLAlchemyError, sqlite3.OperationalError) as error:
             if UNDECODABLE not in str(error):
-                raise  # the connection may be lost, and asking for the driver's would hide by what
+                raise  # the connection may be lost, and touching the driver's would hide why
             driver: Any = self._connection.connection.driver_connection
             if driver.text_factory is _any_text:
                 raise
-            driver.text_factory = _any_text  # only now, for it takes half as long again for each text
+            driver.text_factory = _any_text  # only now, since it slows each text by half
             self.has_undecodable = True
         self.rows = before
         return self._columns(query, most)
@@ -422,7 +422,7 @@ class Reader:
         return gathered
 
     def _bits(self, result: sa.CursorResult[Any]) -> list[int]:
-        """Numbers of the columns of BIT, which come as bytes."""
+        """Indexes of BIT columns, whose values arrive as bytes."""
         cursor: Any = result.cursor
         if self.sql.bit is None or cursor is None:
             return []
@@ -437,17 +437,17 @@ class Reader:
         return self._connection.execute(query, execution_options=options)
 
     def _stream(self, query: Statement | sa.TextClause) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:
-        """(the result, how to fetch some rows of it) without the whole answer in memory."""
+        """(result, fetch function), without holding the whole result in memory."""
         if not self.sql.is_streamed:
             result = self._execute(query)
             cursor: Any = result.cursor
-            return result, lambda most: cursor.fetchmany(min(most, FETCH_FILE))  # spares a Row object for each row
-        # SQLAlchemy has fetched a first row ahead when it streams, so the cursor must not be read behind its back.
+            return result, lambda most: cursor.fetchmany(min(most, FETCH_FILE))  # avoids a Row object per row
+        # SQLAlchemy prefetches a row when streaming, so do not read the cursor directly.
         result = self._execute(query, stream_results=True, max_row_buffer=FETCH)
         return result, result.fetchmany
 
     def names(self, relation: sa.FromClause) -> list[str]:
-        """Names of all columns that a relation has; no row is read."""
+        """All column names of a relation; reads no row."""
         with self._watch.step():
             result = self._execute(sa.select(sa.literal_column("*")).select_from(relation).where(sa.false()))
             names = list(map(str, list(result.keys())))
@@ -455,12 +455,12 @@ class Reader:
             return names
 
     def one(self, query: Statement | sa.TextClause) -> Any:
-        """The single value of the answer."""
+        """The single value of the result."""
         with self._watch.step():
             return self._execute(query).scalar()
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
-        """The driver's type code of each column, without reading a row; the type's name where it is no number."""
+        """The driver's type code of each column, or the type's name if it has no number; reads no row."""
         return self._codes(query.limit(0))
 
     def _codes(self, query: sa.Select[Any]) -> list[Any]:
@@ -474,7 +474,7 @@ class Reader:
 
 
 def _sign(engine: sa.Engine) -> None:
-    """Put the program and the monitor into a comment before every statement that goes to a server."""
+    """Prefixes statements sent to servers with a comment naming program and monitor."""
 
     @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
     def _comment(connection: sa.Connection, _: object, statement: str, parameters: Any, *__: object) -> tuple[str, Any]:
@@ -483,5 +483,5 @@ def _sign(engine: sa.Engine) -> None:
 
 
 def _name(code: Any) -> str:
-    """The name of a type: pyodbc gives Python's own, oracledb has objects with names, others have texts."""
+    """A type's name: pyodbc gives Python types, oracledb named objects, others text."""
     return str(getattr(code, "__name__", None) or getattr(code, "name", None) or code)

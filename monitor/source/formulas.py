@@ -1,4 +1,4 @@
-"""Measures as SQL: what is summed over a request's relevant rows, and what comes of these sums for the request."""
+"""Measures as SQL: sums over a request's relevant rows, and the request's value computed from them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from monitor.measures.sql import Formula
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 
 LONGEST = 60
-"""Down to this rank a discount is looked up; below it is computed. So many relevant items of a request are counted
-where there is no cut-off; a bucket with more is read row by row."""
+"""Discounts are tabulated down to this rank and computed below it. Without a cut-off, a request with more relevant
+items makes its bucket be read row by row."""
 
 LEAST = 1e-150
-"""A weight below it is none: PostgreSQL and Redshift refuse to work out what is too small for a float, such as its
-square."""
+"""Smaller weights count as 0: PostgreSQL and Redshift raise on float underflow, for example of the square."""
 
 
 @dataclass
 class Formulas:
-    """Gathers the sums that measures need of a request's graded rows, each once however many share it.
+    """Collects the sums that measures need from a request's graded rows; measures share equal sums.
 
     Attributes:
-        rank, grade: of a row: from 1 on, NULL where it has none; one of `grades`, 0 or NULL.
-        grades: that there can be above 0, rising.
+        rank, grade: of a row. Rank starts at 1, NULL without one; grade is one of `grades`, 0 or NULL.
+        grades: possible grades above 0, ascending.
         sums: name -> aggregate over a request's rows.
-        too_many: name of a sum -> its highest value for which the formulas hold.
+        too_many: name of a sum -> the highest value for which the formulas hold.
     """
 
     sql: Dialect
@@ -45,11 +44,11 @@ class Formulas:
     def of(
         self, measure: Measure, get: Callable[[str], Expression], shown: Callable[[int | None], Expression]
     ) -> Formula:
-        """The measure.
+        """The measure's formula.
 
         Args:
-            get: the sum of that name, 0 where the request has no graded row.
-            shown: how many different items the request shows down to a rank.
+            get: the sum of that name, 0 if the request has no graded row.
+            shown: distinct items the request shows down to a rank.
         """
         make = measure.spec.sql
         assert not isinstance(make, str), make
@@ -64,7 +63,7 @@ class Formulas:
         return self.named(sa.func.sum(sa.case((condition, weight), else_=zero)))
 
     def named(self, aggregate: Expression) -> str:
-        """Name of an aggregate, the same for the same text."""
+        """Name of an aggregate; equal SQL text shares a name."""
         text = str(aggregate.compile(compile_kwargs={"literal_binds": True}))
         name = self._names.setdefault(text, f"s{len(self._names)}")
         self.sums.setdefault(name, aggregate)
@@ -80,7 +79,7 @@ class Formulas:
         return self.grade > least if m.rel is None else self.grade >= least
 
     def count(self, *conditions: Condition) -> str:
-        """Name of the number of rows that meet all conditions."""
+        """Name of the count of rows that meet all conditions."""
         return self.total(sa.and_(*conditions), written("1"), whole=True)
 
     def hit(self, m: Measure) -> Condition:
@@ -88,11 +87,11 @@ class Formulas:
         return sa.and_(self.within(m.k), self.relevant(m))
 
     def hits(self, m: Measure) -> str:
-        """Name of the number of relevant rows within k."""
+        """Name of the count of relevant rows within k."""
         return self.count(self.within(m.k), self.relevant(m))
 
     def listed(self, m: Measure) -> str:
-        """Name of the number of relevant rows anywhere in the list."""
+        """Name of the count of relevant rows anywhere in the list."""
         return self.count(self.within(None), self.relevant(m))
 
     def gain(self, m: Measure) -> Expression:
@@ -117,7 +116,7 @@ class Formulas:
     # ---- the ideal ---------------------------------------------------------------------------------------------
 
     def ideal(self, m: Measure, get: Callable[[str], Expression]) -> Expression:
-        """The best that a list could gain: the sum of (gain - next lower gain) * C[min(k, items of that gain)]."""
+        """The ideal gain of a list: the sum of (gain - next lower gain) * C[min(k, items of that gain)]."""
         if m.ideal == "max":
             top = gains(m, np.array([m.highest_grade]))[0]
             return self.sql.number(float(top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum()))
@@ -139,7 +138,7 @@ class Formulas:
 
 @dataclass(frozen=True)
 class _Sums:
-    """`measures.sql.RequestSums` of a database."""
+    """`measures.sql.RequestSums` in the database's SQL."""
 
     formulas: Formulas
     get: Callable[[str], Expression]
@@ -209,6 +208,6 @@ class _Sums:
 
 
 def needs_logarithm(measure: Measure) -> bool:
-    """Whether a measure takes functions that not every build of SQLite has."""
+    """Whether a measure needs functions that some SQLite builds lack."""
     is_long = measure.k is None or measure.k > LONGEST
     return is_long and measure.spec.is_weighted_by_rank and measure.discount != "reciprocal"

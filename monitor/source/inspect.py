@@ -1,4 +1,4 @@
-"""One request, straight from the source, for `rankmon inspect`; what becomes of it says `monitor.causes.inspection`."""
+"""Reads one request from the source for `rankmon inspect`; `monitor.causes.inspection` explains it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from monitor.types import MIXED, Column, Events, Judgments, Monitor
 MOST_ROWS = 1_000_000
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
-"""SQL states of text that the column's type cannot read, or that is out of its range."""
+"""SQLSTATEs for text that the column type cannot parse, or that is out of range."""
 
 
 def inspect(monitor: Monitor, database: Database, request: str, at: int | None = None) -> Inspection:
-    """The request of that id: the earliest there is, or the one read with the bucket that holds `at` (seconds).
+    """The earliest request with that id, or the one read with the bucket that holds `at` (seconds).
 
-    Without `at` the search goes by the id alone, through all of the table where the id has no index.
+    Without `at` it searches by id alone: a full table scan if the id has no index.
 
     Raises:
-        InputError: there is no such request there.
+        InputError: the source has no such request.
         SourceError: the source did not answer, or holds other types than configured.
     """
     try:
@@ -76,8 +76,6 @@ def _place(monitor: Monitor) -> str:
 
 @dataclass
 class _Look:
-    """One look at the source under way."""
-
     monitor: Monitor
     queries: Queries
     reader: Reader
@@ -89,7 +87,7 @@ class _Look:
     def inspection(self) -> Inspection:
         total = self._locate()
         source = self._rows()
-        if source.bucket < self.bucket:  # found by `at` in the margin before its bucket
+        if source.bucket < self.bucket:  # found by `at`, in the margin before its bucket
             self.bucket = source.bucket
             source = self._rows()
         self.wanted = source.request
@@ -127,7 +125,7 @@ class _Look:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def _locate(self) -> int:
-        """Find which bucket the request is in; how many rows have its id where it was looked for."""
+        """Finds the request's bucket; returns the rows with its id in the range searched."""
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
         kind = self.queries.types.rankings.get(self.monitor.rankings.request)
@@ -152,7 +150,7 @@ class _Look:
         return bucket_of(int(to_micros(self.monitor.rankings.time, [raw]).micros[0]) // MICROS, self.monitor.bucket)
 
     def _wide(self, bucket: int) -> tuple[int, int]:
-        """What is read for a bucket: with a margin, so that requests on its edges are seen whole."""
+        """The bucket's range plus the margin that keeps requests on its edges whole."""
         span = self.monitor.max_request_span
         return bucket - span, bucket + self.monitor.bucket + span
 
@@ -165,7 +163,7 @@ class _Look:
 
     @property
     def _here(self) -> list[Condition]:
-        """Rows of the request that a read of its bucket sees."""
+        """Conditions for the request's rows that a read of its bucket sees."""
         return [self._is_it, self.queries.served(*self._wide(self.bucket))]
 
     def _rows(self) -> _Source:
@@ -177,7 +175,7 @@ class _Look:
         return _Source(self.monitor, read[:4], dict(zip((str(c.name) for c in more), read[4:], strict=True)))
 
     def _again(self, source: _Source) -> tuple[int, ...]:
-        """Microseconds of the other servings of this id within the attribution of events; none by other recipes."""
+        """Microseconds of the id's other servings within the attribution; empty unless labels are events."""
         recipe, span = self.monitor.recipe, self.monitor.max_request_span
         if not isinstance(recipe, Events) or source.is_long or source.is_unreadable or source.is_ambiguous:
             return ()
@@ -205,7 +203,7 @@ class _Look:
         return by_events(recipe, source.rows, events)
 
     def _event_columns(self, recipe: Events) -> list[list[Any]]:
-        """Item, time, item that it falls on, type, value of the request's events, each once, by time."""
+        """Item, time, matching item, type, value of the request's events, once each, by time."""
         q, e = self.queries, self.queries.labels.c
         shown = sa.select(q.request, q.item).where(*self._here).distinct().subquery("shown")
         request, item = shown.c
@@ -226,7 +224,7 @@ class _Look:
         return [*columns, named, value]
 
     def _judgment_columns(self, recipe: Judgments) -> list[list[Any]]:
-        """Item, grade, and item, position and query of the row it falls on, of the judgments of the request's query."""
+        """Item and grade of the query's judgments; item, position and query of the row each falls on."""
         q, e = self.queries, self.queries.labels.c
         query = q.rankings.c[str(self.monitor.rankings.query)]
         match = sa.and_(e[recipe.query] == query, e[recipe.item] == q.item, *self._here)
@@ -245,7 +243,7 @@ def _or_null(columns: Any, name: str | None) -> sa.ColumnElement[Any]:
 
 
 class _Source:
-    """The rows of the request as the source sent them, and what is said of the request as a whole."""
+    """The request's rows as the source sent them, and what follows for the whole request."""
 
     def __init__(self, monitor: Monitor, columns: list[list[Any]], more: dict[str, list[Any]]) -> None:
         """`columns`: request, item, position, time; `more`: the others by name."""
@@ -271,7 +269,7 @@ class _Source:
 
     @property
     def no_sample(self) -> str:
-        """Why the request is no sample, whatever its labels."""
+        """Why the request is not sampled, regardless of labels."""
         if self.is_unreadable:
             return "the time of its serving cannot be read"
         if self.is_ambiguous:
@@ -282,7 +280,7 @@ class _Source:
         return "" if shows else "it shows no item at a position"
 
     def reasons(self, row: Row) -> tuple[str, ...]:
-        """What speaks against a row, whatever its label."""
+        """Why a row is refused, regardless of its label."""
         says_empty = self.is_empty and (row.position, row.at) in self.nothing
         faults = {
             "long_request": self.is_long,
@@ -296,8 +294,8 @@ class _Source:
 
 
 def _one(values: Sequence[Any] | None) -> Any:
-    """The one value of a column, a missing one agreeing with any other; `(mixed)` where they differ."""
-    known = [v for v in values or () if v is not None]  # arrays and JSON too, which a set cannot hold
+    """The common value of a column, ignoring NULLs; `(mixed)` if values differ."""
+    known = [v for v in values or () if v is not None]  # a list: a set cannot hold arrays and JSON
     if not known:
         return None
     return MIXED if not all(is_same(v, known[0]) for v in known) else known[0]

@@ -1,4 +1,4 @@
-"""Labels as SQL: the graded rows of each request by rank, from a column of the rankings or from events."""
+"""Labels as SQL: each request's graded rows by rank, from a rankings column or from events."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from monitor.types import Events, Monitor
 _ZERO, _ONE = written("0"), written("1")
 
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
-"""What becomes of an event by its time; else it is none of its request's."""
+"""Event timings relative to a request; any other value means the event is not its own."""
 
 DIRTY = "dirty"
-"""Column of events: above 0 where only the pull can read one. It is left out where none can be such."""
+"""Column of events: above 0 if only the pull can read the event. Omitted if that cannot happen."""
 
 
 def is_dirty(events: sa.FromClause) -> list[Condition]:
-    """Whether only the pull can read an event; nothing where there can be no such one."""
+    """The condition that only the pull can read an event; empty if that cannot happen."""
     return [column > _ZERO for column in events.c if column.name == DIRTY]
 
 
 class _Shown(NamedTuple):
-    """Items of requests to be joined with events, each once.
+    """Requests' items to join with events, once each.
 
     Attributes:
-        rows: what is joined.
-        rank: NULL where none of its rows has one.
-        times: of the earliest and the latest of its rows.
-        copies: how many rows there are.
+        rank: NULL if no row has one.
+        times: of the earliest and the latest row.
+        copies: number of rows.
     """
 
     rows: sa.FromClause
@@ -47,46 +46,46 @@ class _Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelSQL:
-    """Makes the parts of a monitor's statement that are about labels."""
+    """Builds the label parts of a monitor's statement."""
 
     queries: Queries
 
     @property
     def monitor(self) -> Monitor:
-        """Whose labels they are."""
+        """The monitor whose labels these are."""
         return self.queries.monitor
 
     @property
     def sql(self) -> Dialect:
-        """What is special about the database."""
+        """The database's specifics."""
         return self.queries.sql
 
     def wide(self, since: int, until: int) -> tuple[int, int]:
-        """[since, until) seconds that hold all rows of the requests served in that range."""
+        """[since, until) seconds that hold all rows of requests served in the range."""
         return since - self.monitor.max_request_span, until + self.monitor.max_request_span
 
     def time(self, instant: int) -> Expression:
-        """An instant (seconds), to be compared with times of the rankings."""
+        """An instant (seconds), comparable with times of the rankings."""
         return self.sql.instant(self.monitor.rankings.time, instant)
 
     def _rank(self) -> Expression:
-        """Rank of a row, NULL where it has none."""
+        """NULL without a usable position."""
         q, base = self.queries, written(str(self.monitor.rankings.position.base - 1))
         number = self.sql.rank(q.position, q.whole_position)
         if q.small_position and not self.monitor.rankings.position.base:
-            number = sa.cast(number, sa.BigInteger)  # the rank is one more, which the largest position has no room for
+            number = sa.cast(number, sa.BigInteger)  # rank is position + 1, which would overflow at the type's maximum
         return sa.case((q.placed(), number - base))
 
     # ---- a column ----------------------------------------------------------------------------------------------
 
     def by_column(self, since: int, until: int) -> sa.FromClause:
-        """Of each request and rank with a grade above 0: the grade, no events, and whether it is odd; named h."""
+        """Grade, no events, and oddness for each request and rank with a grade above 0; named h."""
         q = self.queries
         column = q.grade
         assert column is not None
         known = [self.sql.number(g) for g in grades(self.monitor)]
         grade = self.sql.number(1) if q.boolean_grade else column
-        # A boolean is always known; SQL Server and Oracle have no word for "true".
+        # Booleans are always known; SQL Server and Oracle have no literal "true".
         is_known = _ONE == _ONE if q.boolean_grade else grade.in_(known)
         odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
         one, zero = self.sql.number(1), self.sql.number(0)
@@ -112,10 +111,10 @@ class LabelSQL:
     def events(
         self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
     ) -> sa.FromClause:
-        """Each event once, with the row of its item and its request where there are such; named x.
+        """Each event once, with its item's row and request if there are any; named x.
 
         Args:
-            blocks: rows are looked for as far as these reach, and events on nothing stand here too.
+            blocks: search rows this far, and include unmatched events.
         """
         happened, wide = self._happened(recipe, since, until), self.wide(since, until)
         e = self._worthy(recipe, *happened)
@@ -140,13 +139,13 @@ class LabelSQL:
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
-        """The same, and in fewer steps, supposing that the log is plain and has no item twice; see `RankingSQL.plain`.
+        """`events` in fewer steps, assuming a plain log without duplicate items; see `RankingSQL.plain`.
 
-        Rows have the time of their request then, and stand for it. An event stands here as many times as there are
-        rows of its item, and it is not told how many these are; see `surplus`.
+        Each row then carries its request's time and stands for it. An event appears once per row of its item, uncounted
+        here; see `surplus`.
         """
         q, e = self.queries, self._worthy(recipe, *self._happened(recipe, since, until))
-        # No subquery: PostgreSQL would work out its columns before it joins.
+        # No subquery: PostgreSQL would evaluate its columns before the join.
         same = sa.and_(e.c.request == q.request, e.c.item == q.item, q.served(*blocks.reach(since, until)))
         inside = sa.and_(q.time >= self.time(since), q.time < self.time(until))
         columns = [
@@ -165,7 +164,7 @@ class LabelSQL:
         return [e.c.happened, e.c.worth, *(c for c in e.c if c.name == DIRTY)]
 
     def _becomes(self, recipe: Events, e: sa.FromClause, first_at: Expression) -> Expression:
-        """What becomes of an event, by its time and that of its request: told once, for several sums ask for it."""
+        """An event's timing relative to its request, computed once for several sums."""
         span = self.monitor.max_request_span
         first = self.sql.converted(first_at, self.monitor.rankings.time, recipe.time)
         since, near, end, far = (
@@ -182,22 +181,22 @@ class LabelSQL:
         )
 
     def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
-        """How many more rows `plain_events` has than there are events; above 0 if an item was logged twice."""
+        """Rows of `plain_events` beyond the number of events; above 0 if an item was logged twice."""
         found = sa.select(sa.func.count()).where(self.queries.happened(recipe, *self._happened(recipe, since, until)))
         events = found.select_from(self.queries.labels).scalar_subquery()
         return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
 
     def _happened(self, recipe: Events, since: int, until: int) -> tuple[int, int]:
-        """[since, until) seconds that hold all events on the requests served in that range."""
+        """[since, until) seconds that hold all events on requests served in the range."""
         span = self.monitor.max_request_span
         return since - span, until + recipe.attribution + span
 
     def _ordered(self, item: Expression) -> Expression:
-        """An item as something that has a least and a greatest value."""
+        """An item as a type that has min and max."""
         return item if self.queries.has_ordered_items else sa.cast(item, sa.Text)
 
     def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
-        """Events with what they are worth, and as `DIRTY` whether they are such as only the pull can read; named e."""
+        """Events with their grade and `DIRTY`."""
         q, e = self.queries, self.queries.labels
         at: Expression = e.c[recipe.time.column]
         value: Expression | None = None if recipe.value is None else e.c[recipe.value]
@@ -222,7 +221,7 @@ class LabelSQL:
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
 
     def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
-        """The requests and items of the rows that events are on, each once; named i."""
+        """Requests and items of the rows that events can be on, once each; named i."""
         q, e = self.queries, self.queries.labels
         request, item = e.c[recipe.request], e.c[recipe.item]
         wanted = sa.select(request.label("request"), item.label("item")).where(q.happened(recipe, *happened))
@@ -244,10 +243,10 @@ class LabelSQL:
         return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
 
     def matched(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
-        """Of `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
+        """For `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
         if "matched" in x.c:
             return x.c.matched
-        # Worked out here, where few need more than the first two looks: PostgreSQL would for each event.
+        # Inlined: few events get past the first two branches, and PostgreSQL would evaluate it for each.
         near = self._near(recipe, Blocks.of(self.monitor, recipe), x.c.happened, (x.c.logged,), since, until)
         return sa.case(
             (x.c.request.is_(None), _ZERO), (x.c.becomes == COUNTS, _ONE), (sa.and_(*near), _ONE), else_=_ZERO
@@ -256,9 +255,9 @@ class LabelSQL:
     def _matched(
         self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
     ) -> Expression:
-        """1 if an event's item was shown within reach of its block, 0 if not, -1 if that depends on which row it is."""
+        """1 if an event's item was shown within reach of its block, 0 if not, -1 if it depends on the row."""
         near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
-        # Most events come soon after their row; they need no look at the blocks.
+        # Most events follow soon after their row and need no block check.
         first = self.sql.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.sql.later(first, recipe.time, recipe.attribution)
         cases: list[tuple[Condition, Expression]] = [
@@ -278,7 +277,7 @@ class LabelSQL:
         since: int,
         until: int,
     ) -> list[Condition]:
-        """Whether each of some rows is within reach of the block of an event."""
+        """Whether each of some rows is within reach of an event's block."""
         column = self.monitor.rankings.time
         at = self.sql.seconds(event, recipe.time)
         times = [t for row in rows if (t := self.sql.seconds(row, column)) is not None]
@@ -296,7 +295,7 @@ class LabelSQL:
         return [sa.and_(row >= low, row < high) for row in rows]
 
     def by_events(self, recipe: Events, x: sa.FromClause) -> sa.FromClause:
-        """Of each request and rank that events are on: grade, events by what became of them; named h.
+        """Grade and events by timing, for each request and rank with events; named h.
 
         Odd if there are several items, or several rows of one.
         """

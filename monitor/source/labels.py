@@ -1,4 +1,4 @@
-"""Grades by each label recipe: the relevant rows of the requests at hand, and what carries a label."""
+"""Grades by label recipe: relevant rows of the requests read, and which requests and items are labelled."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Gradable:
-    """What measures are computed from.
+    """Input of the measures.
 
     Attributes:
-        rows: the graded rows, each item and place of a request once.
+        rows: graded rows, once per item and position of a request.
         sampled: (R,) whether the request has data.
-        pool: all that is judged of each request's query, where a measure needs it.
+        pool: all judged items of each request's query, if a measure needs them.
     """
 
     rows: GradedRows
@@ -54,17 +54,16 @@ class Gradable:
 
 @dataclass(frozen=True)
 class Labels:
-    """What is known of R requests' relevance.
+    """Relevance of R requests.
 
     Attributes:
-        sample: what measures are computed from.
-        limited: the same for those that cannot take all grades.
-        judged: (R,) items shown within the depth that carry a label.
-        labelled: (R,) whether the request has a label by the recipe's own meaning.
+        limited: `sample` for measures that cannot take all grades.
+        judged: (R,) labelled items among those shown within the depth.
+        labelled: (R,) whether the request is labelled by the recipe's definition.
         events: (R,) events that count.
         fingerprint: of the judgments used.
-        saw_events: whether there was an event with a readable time; True for other recipes.
-        unmatched: microseconds of the events in the time asked for whose item was not logged for their request.
+        saw_events: whether any event had a readable time; True for other recipes.
+        unmatched: microseconds of events in the range whose item was not logged for their request.
     """
 
     sample: Gradable
@@ -79,12 +78,12 @@ class Labels:
 
 @dataclass
 class Labelling:
-    """Reads the labels of `requests`; what is refused goes into `refusals`.
+    """Reads the labels of `requests`; refused rows go into `refusals`.
 
     Attributes:
         asked: [since, until) seconds in which the requests were served.
         range: [since, until) seconds that hold all rows of the requests.
-        most_rows: of one answer.
+        most_rows: per result.
     """
 
     monitor: Monitor
@@ -117,7 +116,7 @@ class Labelling:
         columns = self._columns(self.queries.graded_rows(*self.range, self.is_sparse))
         rows = self._placed(self._rows(columns, columns[3])[0])
         usable = self._graded(rows)
-        # The zeros were not read, so labels are those that the source counted less those refused here.
+        # Zeros were not read, so labels are those counted in the source minus those refused here.
         counts = self.requests.counts
         labels = counts["graded"] - self._per_request(rows)
         labelled = labels + self._per_request(usable) > 0
@@ -131,7 +130,7 @@ class Labelling:
         found = self._event_rows(recipe)
         rows, kept = self._rows(found.columns, None, found.inside)
         number = found.number[kept]
-        each = np.unique(number, return_index=True)[1]  # an event stands once for every row of its item
+        each = np.unique(number, return_index=True)[1]  # an event has one entry per row of its item
         counted = self._attributed(recipe, found, kept[each], rows.where(each))
         events = self._per_request(counted)
         rows = self._listed(rows, number).with_grades_of(combine(counted, recipe.combine == "sum"))
@@ -150,7 +149,7 @@ class Labelling:
         )
 
     def _event_rows(self, recipe: Events) -> _EventRows:
-        """The events, and those of them on nothing: in one answer, unless one block alone is much more than asked."""
+        """Events with the unmatched ones in one query, unless a single block far exceeds the range."""
         blocks, (since, until) = Blocks.of(self.monitor, recipe), self.asked
         if not recipe.count_unmatched or until - since < blocks.width:
             columns = self._columns(self.queries.event_rows(recipe, *self.range))
@@ -167,7 +166,7 @@ class Labelling:
         return replace(found, unmatched=found.left_out(matched, since, until))
 
     def _unmatched(self, recipe: Events, blocks: Blocks) -> Ints:
-        """Microseconds of the events on nothing, asked for by themselves."""
+        """Microseconds of unmatched events, by a separate query."""
         found = [np.empty(0, np.int64)]
         for since, until, reach in blocks.cut(*self.asked) if recipe.count_unmatched else ():
             times = self._columns(self.queries.unmatched(recipe, since, until, reach))[0]
@@ -176,13 +175,13 @@ class Labelling:
         return np.concatenate(found)
 
     def _listed(self, rows: GradedRows, number: Ints) -> GradedRows:
-        """The rows that events are on, from `rows` which hold them once for each event; all rows where zeros count."""
+        """The matched `rows`, which repeat per event; all rows if zeros count."""
         if self.is_sparse:
             return self._placed(rows.where(_of_one_event(rows, number)))
         return self._placed(self._rows(self._columns(self.queries.all_rows(*self.range)))[0])
 
     def _attributed(self, recipe: Events, found: _EventRows, kept: Ints, rows: GradedRows) -> GradedRows:
-        """The events that count, of the entries `kept`, which stand for the events on `rows`."""
+        """The events that count, among entries `kept` matching `rows`."""
         happened = found.times
         at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
         kind = self._kinds(recipe, found.columns[5], kept) if recipe.type is not None else None
@@ -192,7 +191,7 @@ class Labelling:
         return attribute(worth, at, served, recipe, span, self.refusals, unreadable, doubtful)
 
     def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
-        """The types of the events `kept` as the rules write them; None for those that the rules do not name."""
+        """Types of the events `kept` as the rules write them; None if no rule names the type."""
         names = [*event_types(recipe), None]
         return np.array([names[-1 if numbers[i] is None else int(numbers[i])] for i in kept.tolist()], dtype=object)
 
@@ -242,18 +241,18 @@ class Labelling:
     # ---- in common ---------------------------------------------------------------------------------------------
 
     def _graded(self, rows: GradedRows) -> GradedRows:
-        """The rows whose grade the recipe allows; a grade that only some measures cannot take is counted later."""
+        """Rows whose grade the recipe allows; grades that only some measures refuse are counted later."""
         return graded(rows, self.limits, self.refusals)
 
     def _samples(
         self, usable: GradedRows, pool: JudgedItems | None, is_sampled: Callable[[GradedRows, Any], Bools]
     ) -> tuple[Gradable, dict[Measure, Gradable]]:
-        """(what measures are computed from, and for those that cannot take all grades what is left to them).
+        """(input of the measures, the remainder for each measure that cannot take all grades).
 
-        A refused row is counted once, however many measures cannot take it.
+        A refused row counts once, however many measures refuse it.
 
         Args:
-            is_sampled: which requests have data, by the usable rows and the pool.
+            is_sampled: requests with data, from usable rows and pool.
         """
         joint = GradeLimits.of(self.monitor.measures, None)
         common = graded(usable, joint, self.refusals)
@@ -281,10 +280,10 @@ class Labelling:
     def _rows(
         self, columns: list[list[Any]], grades: list[Any] | None = None, inside: Bools | None = None
     ) -> tuple[GradedRows, Ints]:
-        """(rows of the requests at hand, which entries of `columns` they are). What is no number is inf.
+        """(rows of these requests, their indexes in `columns`). Non-numbers become inf.
 
         Args:
-            inside: (n,) which rows the summary of the requests was made from too; all of them without it.
+            inside: (n,) which rows are part of the requests' summary; None: all.
         """
         items, size = self.items, len(columns[0])
         request = self._places(columns[0], inside)
@@ -296,10 +295,10 @@ class Labelling:
         return GradedRows(request, item, position, grade).where(kept), kept
 
     def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
-        """(n,) which of the requests at hand each is; -1 for those that were not asked for.
+        """(n,) index of each id's request; -1 if it was not asked for.
 
         Raises:
-            SourceError: the database took an id for one that is written otherwise, and so would we lose its rows.
+            SourceError: the database equates differently written ids, which would lose rows.
         """
         number, unknown = self.requests.number, -2
         places = np.fromiter((number.get(i, unknown) for i in ids), np.int64, len(ids))
@@ -317,7 +316,7 @@ class Labelling:
         )
 
     def _placed(self, rows: GradedRows) -> GradedRows:
-        """The rows at a position; the others were counted with their requests."""
+        """Rows with a position; the others were counted with their requests."""
         return placed(rows, Refusals(self.size))
 
     def _per_request(self, rows: GradedRows | JudgedItems) -> Ints:
@@ -329,13 +328,13 @@ class Labelling:
 
 @dataclass(frozen=True)
 class _EventRows:
-    """Events, each once for every row that it falls on, n in all.
+    """Events, repeated for every row they fall on, n in all.
 
     Attributes:
         columns: request, item, position, number, time, [type], [value], (n,) each; see `Queries.event_rows`.
         times: (n,) of the events.
-        inside: (n,) whether the row may be one of the requests at hand.
-        unmatched: microseconds of the events on nothing.
+        inside: (n,) whether the row may belong to a request being read.
+        unmatched: microseconds of unmatched events.
     """
 
     columns: list[list[Any]]
@@ -345,11 +344,11 @@ class _EventRows:
 
     @cached_property
     def number(self) -> Ints:
-        """(n,) which of them are the same event."""
+        """(n,) event number; equal for entries of one event."""
         return np.array(self.columns[3], dtype=np.int64)
 
     def left_out(self, matched: Bools, since: int, until: int) -> Ints:
-        """Microseconds of the events in [since, until) seconds none of whose rows is `matched`."""
+        """Microseconds of events in [since, until) seconds with no `matched` row."""
         at = self.times.micros
         asked = np.flatnonzero((at >= since * MICROS) & (at < until * MICROS) & ~matched)
         asked = asked[~np.isin(self.number[asked], self.number[matched])]
@@ -365,7 +364,7 @@ def _joined(one: GradedRows, other: GradedRows) -> GradedRows:
 
 
 def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
-    """The rows of the first event of each item: all rows of that item in its request, once."""
+    """Rows of each item's first event: all rows of that item in its request, once."""
     order = np.lexsort((number, rows.item, rows.request))
     request, item, number = rows.request[order], rows.item[order], number[order]
     new = np.ones(len(order), bool)
@@ -376,7 +375,7 @@ def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
 
 
 def _floats(values: Sequence[Any], unreadable: float) -> Floats:
-    """Numbers as floats; None is nan, what is no number is `unreadable`."""
+    """Numbers as floats; None becomes nan, non-numbers `unreadable`."""
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -393,6 +392,6 @@ def _float(value: Any, unreadable: float) -> float:
 
 
 def _fingerprint(used: Iterable[tuple[Any, ...]]) -> str:
-    """Sixteen hexadecimal digits over what was used, in any order; those of two parts add up to the whole's."""
+    """Sixteen hex digits, order-independent; those of two parts add up to the whole's."""
     digests = (hashlib.blake2b(repr(row).encode(), digest_size=8).digest() for row in used)
     return f"{sum(int.from_bytes(d, 'big') for d in digests) % 2**64:016x}"

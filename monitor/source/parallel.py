@@ -1,4 +1,4 @@
-"""The pieces of a long read by sums, two at a time, in databases that work on a statement with one processor."""
+"""Splits long push-down reads into pieces, two at a time, for databases that use one CPU per statement."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from monitor.source.times import Blocks
 from monitor.types import Events
 
 CUT_FROM = 20_000
-"""Effort that a read must be expected to take: below it, to ask twice costs more than it saves."""
+"""Expected effort from which splitting pays off."""
 
 PIECE = 8_000
-"""Effort of a piece, about. What a database keeps of it while it sums up fits into its processor's cache."""
+"""Target effort per piece; its working set fits the CPU cache."""
 
 MARGINS = 4
-"""How many times longer a piece is than what is gone through around it."""
+"""Minimum ratio of a piece's length to the margins read around it."""
 
 
 class ParallelReader:
-    """Reads long stretches in pieces, by two transactions at once; by `max_concurrent: 1` it never does.
+    """Reads long ranges in pieces over two concurrent transactions; never with `max_concurrent: 1`.
 
-    How long a stretch is going to take it knows from the one before; the first is read in two pieces. Not more
-    transactions are open at the same time than the source allows: a piece that has no turn yet waits for it. What is
-    known to be read row by row is read in one part, for pieces would take hardly less time.
+    It predicts effort from the previous read; the first read is split in two. A piece waits for its turn if the source
+    allows no more transactions. Ranges known to need row-by-row reads are not split, which would save little.
     """
 
     def __init__(self, source: PushDown, cut_from: int = CUT_FROM, piece: int = PIECE, margins: int = MARGINS) -> None:
-        """`cut_from` and `piece` are effort; a piece is at least `margins` times what is gone through around it."""
+        """`cut_from` and `piece` are effort; a piece is at least `margins` times the margins read around it."""
         self._source = source
         self._cut_from = cut_from
         self._piece = piece
@@ -47,15 +46,15 @@ class ParallelReader:
         return self._source.freshness(since, now)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """How many rows some spans have; see `Pull.row_counts`."""
+        """Rows in each span; see `Pull.row_counts`."""
         return self._source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Answer:
-        """As `PushDown.read`, in one part or several. If one fails, none begins after it; its error comes last.
+        """`PushDown.read`, in one or several pieces. After a failure no new piece starts; its error is raised last.
 
         Raises:
-            TooMany: as of `PushDown.read`; also if a piece took longer than a statement may, be it of one bucket: by
-                itself it may not.
+            TooMany: as in `PushDown.read`; also if a piece, even of one bucket, hit the statement limit: alone it may
+                not.
         """
         expected = self._cut_from if self._per_second is None else self._per_second * (until - since)
         pieces = self._cut(since, until, expected) if self._is_cut(since, until, expected) else []
@@ -97,16 +96,16 @@ class ParallelReader:
         return expected >= self._cut_from and source.sums_up(since, until)
 
     def _cut(self, since: int, until: int, expected: float) -> list[tuple[int, int]]:
-        """Pieces of about the same length that end where buckets do; as many as keep each small, but none too short.
+        """Pieces of similar length on bucket boundaries, small but not below the minimum.
 
-        Their number is even, or one reader would wait for the other's last.
+        An even number, so that neither reader waits for the other's last piece.
         """
         monitor, span = self._source.monitor, until - since
         recipe, bucket = monitor.recipe, monitor.bucket
         least = bucket
         if isinstance(recipe, Events):
             blocks = Blocks.of(monitor, recipe)
-            # In less than a block it takes a statement more to count the events that are on nothing.
+            # Less than a block needs one more statement, to count unmatched events.
             least = max(blocks.width, self._margins * blocks.around)
         most = min(2 * max(1, round(expected / self._piece / 2)), span // least)
         for number in range(most - most % 2, 1, -2):

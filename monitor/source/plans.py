@@ -1,4 +1,4 @@
-"""What PostgreSQL would go through for one read, by EXPLAIN: whether an index or a partition bounds it."""
+"""Asks PostgreSQL by EXPLAIN whether an index or partition bounds a read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitor.source.queries import Queries
 from monitor.types import Events, Monitor
 
 LEAST = 2**20
-"""Bytes of a table from which on it matters that all of it is read."""
+"""Table size in bytes from which a full scan matters."""
 
 Plan = dict[str, Any]
 Table = tuple[str, str]
@@ -24,7 +24,7 @@ Table = tuple[str, str]
 _BOUNDS = ("Index Cond", "Recheck Cond", "TID Cond")
 
 _PROBE = "rankmon: whose time is this?"
-"""What a time is compared with to see where the plan looks at it."""
+"""A value compared with a time, to find where the plan filters on it."""
 
 _ANCESTORS = """
 WITH RECURSIVE above AS (
@@ -37,15 +37,15 @@ SELECT n.nspname, c.relname, pg_relation_size(a.part), a.above::regclass::text
 FROM above AS a JOIN pg_class AS c ON c.oid = a.part JOIN pg_namespace AS n ON n.oid = c.relnamespace
 ORDER BY a.part, a.height
 """
-"""Of some tables: schema, name, bytes, and the name of each table that it is a part of, itself first."""
+"""SQL: schema, name, bytes of given tables, and each ancestor's name, starting with the table itself."""
 
 
 class _Part(NamedTuple):
-    """A table that may be a part of another one.
+    """A table that may be a partition.
 
     Attributes:
         size: bytes.
-        names: its own, and those of the tables that it is a part of, the nearest first.
+        names: its own and its ancestors', nearest first.
     """
 
     table: Table
@@ -54,17 +54,17 @@ class _Part(NamedTuple):
 
 
 def gone_through(monitor: Monitor, database: Database, statements: Sequence[str], by_sums: bool) -> list[str]:
-    """That all of a large table with times is read for each bucket, in words with the remedy.
+    """Messages with the fix for large timed tables that each bucket scans in full.
 
-    Nothing is said of other databases, nor of those that speak as PostgreSQL does and have no such EXPLAIN or catalog;
-    nor of tables that have no part in the times, such as those of judgments and those that a `select:` looks up.
+    Silent on other databases, on compatible ones without such an EXPLAIN or catalog, and on tables without times, such
+    as judgments and lookups of a `select:`.
 
-    The planner is kept from reading whole tables where anything else serves, so that the report is no choice of its
-    own: neither an index nor a partition can be used for the times that are asked for.
+    Sequential scans are disabled in the planner, so a reported one is not its preference: no index or partition can
+    serve the time range.
 
     Args:
-        statements: in full, as they are sent for one bucket.
-        by_sums: they are those of push-down, for which other ways of joining are taken.
+        statements: complete, as sent for one bucket.
+        by_sums: they are push-down's, which is planned with other join settings.
 
     Raises:
         SourceError: the source did not answer.
@@ -86,7 +86,7 @@ def gone_through(monitor: Monitor, database: Database, statements: Sequence[str]
 
 
 def _unbounded(monitor: Monitor, database: Database, statements: Sequence[str], by_sums: bool) -> list[tuple[str, int]]:
-    """(name, bytes) of each table with times of which every part is read as a whole."""
+    """(name, bytes) of each timed table of which every part is scanned in full."""
     with database.reading() as reader:
         if by_sums:
             reader.prepare_to_sum()
@@ -104,9 +104,9 @@ def _unbounded(monitor: Monitor, database: Database, statements: Sequence[str], 
 
 
 def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:
-    """The tables, together with those that are parts of the same one, by partitions or by inheritance.
+    """Tables grouped by common ancestor, through partitioning or inheritance.
 
-    One that holds nothing itself and has parts here is left out.
+    Omits an empty parent whose parts are present.
     """
     query = sa.text(_ANCESTORS.replace("::", r"\:\:")).bindparams(
         sa.bindparam("tables", sorted(tables), expanding=True)
@@ -126,7 +126,7 @@ def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:
 
 
 def _probes(monitor: Monitor, dialect: sa.Dialect) -> Iterator[str]:
-    """A statement for each relation that has times, which compares them with what no index and no partition knows."""
+    """One statement per timed relation, with a comparison that no index or partition can serve."""
     queries, recipe = Queries(monitor, (None,), dialect), monitor.recipe
     times = [queries.time, *([queries.labels.c[recipe.time.column]] if isinstance(recipe, Events) else [])]
     for time in times:
@@ -146,7 +146,7 @@ def _nodes(plan: Plan) -> Iterator[Plan]:
 
 
 def _scans(plan: Plan) -> Iterator[Plan]:
-    """The nodes that read a table."""
+    """Plan nodes that scan a table."""
     return (node for node in _nodes(plan) if "Relation Name" in node)
 
 
@@ -155,10 +155,10 @@ def _table(scan: Plan) -> Table:
 
 
 def _with_times(plan: Plan) -> set[Table]:
-    """The tables from whose rows a probe's times are made.
+    """Tables that supply a probe's times.
 
-    PostgreSQL looks at them where it reads the table if it can. Where it must work out more before, as for a window
-    function, any of the tables beneath may have them.
+    PostgreSQL filters at the scan if it can. If it must compute first, as for a window function, any table below may
+    supply them.
     """
     common = {node["Subplan Name"]: node for node in _nodes(plan) if "Subplan Name" in node}
     found = set[Table]()
@@ -170,5 +170,5 @@ def _with_times(plan: Plan) -> set[Table]:
 
 
 def _whole(plan: Plan) -> set[Table]:
-    """The tables that a plan reads without a bound."""
+    """Tables that a plan scans without a bound."""
     return {_table(scan) for scan in _scans(plan) if not any(bound in scan for bound in _BOUNDS)}

@@ -1,6 +1,6 @@
-"""A long statement that is made once for all reads of a kind: they differ only in when they begin and end.
+"""Long statements compiled once per kind of read; only the range differs.
 
-To put such a statement together and have it written out takes longer than many a database takes to answer it.
+Building and compiling one takes longer than many databases need to answer it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import BindTyping
 
 Reckoned = Callable[[int, int], Any]
-"""(when a read begins, when it ends), in seconds -> a value for one of its statement's parameters."""
+"""(start, end) of a read in seconds -> a parameter's value."""
 
 
 class Instant(sa.BindParameter[Any]):
-    """A parameter that is an instant, or was reckoned from one."""
+    """A parameter that is, or derives from, an instant."""
 
     inherit_cache = True
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The two ends of a read, and the parameters that were reckoned from them.
+    """The ends of a read, and the parameters derived from them.
 
     Attributes:
         instants: seconds.
-        reckoned: what each parameter is for another read.
+        reckoned: how to compute each parameter for another read.
     """
 
     instants: tuple[int, int]
@@ -38,11 +38,11 @@ class Ends:
 
     @property
     def marks(self) -> tuple[Mark, Mark]:
-        """When the read begins and ends."""
+        """Start and end of the read."""
         return Mark.of(self, "since", lambda since, _: since), Mark.of(self, "until", lambda _, until: until)
 
     def parameter(self, what: object, value: Reckoned, kind: sa.types.TypeEngine[Any] | None) -> sa.BindParameter[Any]:
-        """The parameter of that value, the same for the same `what`."""
+        """A parameter for the value, the same one for the same `what`."""
         if what not in self._known:
             made = Instant("end", value(*self.instants), kind, unique=True)
             self._known[what], self.reckoned[made] = made, value
@@ -50,10 +50,10 @@ class Ends:
 
 
 class Mark(int):
-    """An instant (seconds) that knows how it was reckoned from an end of a read.
+    """An instant (seconds) that remembers its derivation from an end of a read.
 
-    So does what comes of it by adding and subtracting seconds, and by `rounded_down` and `rounded_up`. Whatever else
-    one reckons with it is a plain number.
+    So do results of adding or subtracting seconds, `rounded_down` and `rounded_up`. Other arithmetic gives plain
+    numbers.
     """
 
     ends: Ends
@@ -63,7 +63,7 @@ class Mark(int):
 
     @classmethod
     def of(cls, ends: Ends, origin: object, reckoned: Reckoned, away: int = 0) -> Mark:
-        """So many seconds after an instant; `origin` tells that one from others."""
+        """The mark `away` seconds after an instant; `origin` identifies that instant."""
         made = cls(reckoned(*ends.instants) + away)
         made.ends, made.origin, made.reckoned, made.away = ends, origin, reckoned, away
         return made
@@ -82,7 +82,7 @@ class Mark(int):
         return Mark.of(self.ends, self.origin, self.reckoned, self.away + seconds)
 
     def at_edge(self, width: int) -> Mark:
-        """The last multiple of `width` up to it."""
+        """The last multiple of `width` at or before it."""
         reckoned, away = self.reckoned, self.away
         origin = ("edge", self.origin, away, width)
         return Mark.of(self.ends, origin, lambda *ends: (reckoned(*ends) + away) // width * width)
@@ -90,23 +90,23 @@ class Mark(int):
     def parameter(
         self, what: object, value: Callable[[int], Any], kind: sa.types.TypeEngine[Any] | None = None
     ) -> sa.BindParameter[Any]:
-        """Something of this instant as a parameter. `what` tells it from other things of the same instant."""
+        """A value derived from this instant as a parameter; `what` identifies it."""
         reckoned, away = self.reckoned, self.away
         return self.ends.parameter((self.origin, away, what), lambda *ends: value(reckoned(*ends) + away), kind)
 
 
 def rounded_down(instant: int, width: int) -> int:
-    """The last multiple of `width` up to an instant."""
+    """The last multiple of `width` at or before an instant."""
     return instant.at_edge(width) if isinstance(instant, Mark) else instant // width * width
 
 
 def rounded_up(instant: int, width: int) -> int:
-    """The first multiple of `width` from an instant on."""
+    """The first multiple of `width` at or after an instant."""
     return rounded_down(instant + (width - 1), width)
 
 
 class Ready(NamedTuple):
-    """A statement as the driver takes it."""
+    """A compiled statement and its parameters, ready for the driver."""
 
     text: str
     parameters: dict[str, Any] | tuple[Any, ...]
@@ -114,11 +114,11 @@ class Ready(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedStatement:
-    """A statement as the driver takes it, but for the ends of the read.
+    """A compiled statement that lacks only the ends of the read.
 
     Attributes:
         constants: parameters that are the same for each read.
-        order: names of the parameters by their places in the text; None where they go by their names.
+        order: parameter names by position; None if the driver takes names.
     """
 
     text: str
@@ -128,7 +128,7 @@ class PreparedStatement:
 
     @classmethod
     def of(cls, statement: sa.Executable, dialect: sa.Dialect, ends: Ends) -> PreparedStatement | None:
-        """None if the statement is not the same for all reads of the kind, or its driver does not take values as is."""
+        """None if the statement varies between reads of its kind, or its driver needs values converted."""
         assert isinstance(statement, sa.ClauseElement)
         compiled: Any = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         names: Mapping[sa.BindParameter[Any], str] = compiled.bind_names
@@ -136,7 +136,7 @@ class PreparedStatement:
             return None
         if any(isinstance(p, Instant) and p not in ends.reckoned for p in names):
             return None
-        # By their places drivers get values under the names as they are, by their names as these stand in the text.
+        # Positional drivers get values by raw name, others by the name as escaped in the text.
         values = compiled.construct_params(escape_names=not compiled.positional)
         reckoned = {names[p]: value for p, value in ends.reckoned.items() if p in names}
         constants = {name: value for name, value in values.items() if name not in reckoned}
@@ -153,14 +153,14 @@ def _is_changed(parameter: sa.BindParameter[Any], dialect: sa.Dialect) -> bool:
 
 
 class PreparedStatements:
-    """Statements by the kind of read that they are for. Several threads may ask."""
+    """Statements by kind of read. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: dict[object, PreparedStatement | None] = {}
 
     def of(self, kind: object, make: Callable[[], PreparedStatement | None]) -> PreparedStatement | None:
-        """The one of a kind, made if there is none yet; None if there cannot be one."""
+        """The statement of a kind, made on first use; None if it cannot be prepared."""
         with self._lock:
             if kind not in self._made:
                 self._made[kind] = make()

@@ -1,6 +1,6 @@
-"""The sparse pull: one row per request, the relevant rows, and nothing of what adds nothing.
+"""The sparse pull: one row per request, plus the relevant rows only.
 
-Where a gain table gives grade 0 a gain, every row is read instead.
+If a gain table gives grade 0 a gain, it reads every row.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 
 CLOCK_TOLERANCE = 300
-"""Seconds that a source's clock may be ahead of ours before its rows count as from the future."""
+"""Seconds a source's clock may be ahead of ours before its rows count as future."""
 
 MOST_ROWS = 1_000_000
-"""Rows of one answer that are held in memory at once; past that, a shorter range is read."""
+"""Rows per result held in memory; above that, a shorter range is read."""
 
 MOST_COUNTS = 24
-"""Spans whose rows are counted in one statement."""
+"""Spans counted per statement."""
 
 ATTEMPTS = 3
-"""Times that a read is begun if tables are replaced while it waits for them."""
+"""Attempts at a read if tables are replaced while it waits for them."""
 
 _REPLACED = (
     "tables were replaced each time that a read had begun, and it is tried again; refill them less often, or in place"
@@ -55,8 +55,8 @@ class Freshness:
     Attributes:
         newest: seconds of its newest request; None: none found.
         future_rows: rows dated later than now.
-        newest_label: seconds of its newest event; None: none found, or not looked for, as there are no verdicts.
-        clock: seconds by the source's own clock; None: it has none, or its newest requests are those of now.
+        newest_label: seconds of its newest event; None: none found, or not looked for because there are no verdicts.
+        clock: seconds by the source's clock; None: it has none, or its newest requests are current.
     """
 
     newest: float | None
@@ -69,8 +69,8 @@ class Pull:
     """Reads one monitor from its source.
 
     Attributes:
-        most_rows: of one answer.
-        reused: who says that ids come again; None for who says so otherwise.
+        most_rows: per result.
+        reused: warns about reused ids; None if the caller does.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Pull:
         self._preparing = threading.Lock()
 
     def freshness(self, since: float, now: float) -> Freshness:
-        """How new the source is, looking at [since, now); clocks that run ahead do not count.
+        """How new the source is within [since, now), not counting clocks that run ahead.
 
         Raises:
             SourceError: the source did not answer, or its times are not written as configured.
@@ -102,10 +102,10 @@ class Pull:
         return Freshness(newest, int(ahead or 0), label, clock)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """How many rows of the rankings have their time in each of some spans [since, until) seconds.
+        """Ranking rows in each span [since, until) seconds.
 
         Raises:
-            SourceError: as of `freshness`.
+            SourceError: as in `freshness`.
         """
         found: list[int] = []
         if not spans:
@@ -125,12 +125,12 @@ class Pull:
         return None if latest is None or unreadable[0] else min(float(micros[0] / MICROS), now)
 
     def read(self, since: int, until: int) -> Reading:
-        """The requests whose earliest row is in [since, until) seconds, with their labels as they are now.
+        """Requests whose earliest row is in [since, until) seconds, with their current labels.
 
         Raises:
-            TooMany: more than `most_rows` rows; a shorter range is to be read.
+            TooMany: more than `most_rows` rows; read a shorter range.
             SourceError: the source did not answer, or holds other types than configured.
-            Stopped: the process is to end.
+            Stopped: the process is shutting down.
         """
         recipe = self.monitor.recipe
         with self.reading() as (reader, queries):
@@ -141,9 +141,9 @@ class Pull:
         return replace(joined([reading for reading, _ in parts]), rows=rows)
 
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
-        """The readings of [since, until), of the buckets in which ids come again each by itself, and their labels.
+        """Readings and labels of [since, until); buckets with recurring ids come separately.
 
-        These ids may be other requests in other buckets; so whatever is read at once, they are reported for one bucket.
+        Such an id may be another request in another bucket, so results must not depend on the range read.
         """
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
@@ -162,7 +162,7 @@ class Pull:
     def _part(
         self, reader: Reader, queries: Queries, requests: Requests, since: int, until: int
     ) -> tuple[Reading, Labels]:
-        """What is known of those of the requests that were served in [since, until)."""
+        """The reading and labels of those requests that were served in [since, until)."""
         monitor, asked = self.monitor, (since, until)
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         strays = {"long_request": self._refused(reader, queries, requests.recurring, since, until)}
@@ -190,7 +190,7 @@ class Pull:
         return reading, labels
 
     def _refused(self, reader: Reader, queries: Queries, recurring: Recurring, since: int, until: int) -> Ints:
-        """Microseconds of the rows in [since, until) of ids that come again."""
+        """Microseconds of the rows of recurring ids in [since, until)."""
         near: list[list[Any]] = [[], [], []]
         if recurring.reach_out(since, until):
             near = reader.columns(queries.near_ends(since, until), self.most_rows)
@@ -199,13 +199,13 @@ class Pull:
 
     @contextmanager
     def reading(self, to_sum: bool = False, is_checked: bool = True) -> Iterator[tuple[Reader, Queries]]:
-        """A transaction, and the statements for the types that the columns have in it.
+        """A transaction, and the statements for the column types in it.
 
-        After a failure the statements are made again, for tables may have been replaced.
+        A failure rebuilds the statements next time: tables may have been replaced.
 
         Args:
-            to_sum: whether to prepare the database for statements that sum up.
-            is_checked: whether it matters if the types are others than the last time.
+            to_sum: prepare the database for statements that sum.
+            is_checked: whether changed column types matter.
         """
         try:
             for _ in range(ATTEMPTS):
@@ -220,7 +220,7 @@ class Pull:
             raise
 
     def _prepared(self, reader: Reader, to_sum: bool, is_checked: bool) -> Queries:
-        """The statements, once it is known that the tables and columns exist and of which types they are."""
+        """Statements for the tables' verified column types."""
         known = self._queries
         if known is not None and not is_checked:
             return known
@@ -237,7 +237,7 @@ class Pull:
             return queries
 
     def _plain(self, reader: Reader) -> Queries:
-        """The statements as far as they go without knowing types."""
+        """Statements that need no column types."""
         monitor = self.monitor
         return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
 
@@ -253,22 +253,22 @@ class Pull:
             events_have_rowid=_have_rowid(plain, reader),
             has_enum_types=has_enum_types(plain, reader),
         )
-        _ = queries.rankings  # made before several threads ask for it: it must be one
+        _ = queries.rankings  # built once here, before threads share it
         return queries
 
     def look_at_times(self, recipe: Events | None) -> None:
-        """Where nothing was found, see whether that is because times are written in another way than declared."""
+        """When nothing was found, checks that times are written as declared; raises SourceError if not."""
         try:
             with self.reading() as (reader, queries):
                 values = reader.columns(queries.sample(recipe))[0]
                 check(self.monitor.rankings.time if recipe is None else recipe.time, values)
         except SourceError as error:
-            if error.reason not in ("timeout", "query"):  # some relations cannot give a sample, or not one to read
+            if error.reason not in ("timeout", "query"):  # some relations cannot be sampled, or not readably
                 raise
 
 
 def _check_zones(queries: Queries) -> None:
-    """Raise SourceError if times come without their zones."""
+    """Raises SourceError if times arrive without their zones."""
     recipe = queries.monitor.recipe
     columns = [(queries.monitor.rankings.time, queries.types.rankings)]
     columns += [(recipe.time, queries.types.labels)] if isinstance(recipe, Events) else []
@@ -284,7 +284,7 @@ def _have_rowid(queries: Queries, reader: Reader) -> bool:
 
 
 def has_enum_types(queries: Queries, reader: Reader) -> bool:
-    """Whether the types of events are an enum; see `Queries`."""
+    """Whether event types are an enum; see `Queries`."""
     recipe = queries.monitor.recipe
     if not isinstance(recipe, Events) or recipe.type is None:
         return False
@@ -299,7 +299,7 @@ def _graded(requests: Requests, sample: Gradable) -> Graded:
 
 
 def _lists(requests: Requests) -> Graded:
-    """The requests whose lists are known, for measures that ask for no labels."""
+    """Requests with known lists, for measures without labels."""
     none, shown = np.zeros(0, np.int64), requests.shown[None]
     known = ((shown > 0) | requests.is_empty) & requests.is_timed
     return Graded(len(requests.ids), none, none, none.astype(np.float64), known, {None: shown})
