@@ -73,7 +73,7 @@ class LabelSQL:
         q, base = self.queries, written(str(self.monitor.rankings.position.base - 1))
         number = self.sql.rank(q.position, q.whole_position)
         if q.small_position and not self.monitor.rankings.position.base:
-            number = sa.cast(number, sa.BigInteger)  # rank is position + 1, which would overflow at the type's maximum
+            number = sa.cast(number, sa.BigInteger)  # the largest position plus one would overflow
         return sa.case((q.placed(), number - base))
 
     # ---- a column ----------------------------------------------------------------------------------------------

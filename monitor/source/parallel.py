@@ -30,7 +30,7 @@ class ParallelReader:
     """Reads long ranges in pieces over two concurrent transactions; never with `max_concurrent: 1`.
 
     It predicts effort from the previous read; the first read is split in two. A piece waits for its turn if the source
-    allows no more transactions. Ranges known to need row-by-row reads are not split, which would save little.
+    allows no further ones. Ranges known to need row-by-row reads are not split, which would save little.
     """
 
     def __init__(self, source: PushDown, cut_from: int = CUT_FROM, piece: int = PIECE, margins: int = MARGINS) -> None:
@@ -53,8 +53,8 @@ class ParallelReader:
         """`PushDown.read`, in one or several pieces. After a failure no new piece starts; its error is raised last.
 
         Raises:
-            TooMany: as in `PushDown.read`; also if a piece, even of one bucket, hit the statement limit: alone it may
-                not.
+            TooMany: as in `PushDown.read`; also if a piece, even of one bucket, hit the statement limit. Read alone, it
+                may fit.
         """
         expected = self._cut_from if self._per_second is None else self._per_second * (until - since)
         pieces = self._cut(since, until, expected) if self._is_cut(since, until, expected) else []

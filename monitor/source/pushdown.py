@@ -1,8 +1,8 @@
-"""Reading by sums: the database adds up whole buckets by itself, and only the sums travel.
+"""Push-down: the database sums whole buckets, and only the sums travel.
 
-A bucket in which the database met something that SQL would treat otherwise than the pull (an item or a place twice
-among relevant rows, a request longer than allowed, an unreadable time, an unexpected grade) is read by the pull. So are
-all buckets between the first and the last row of an id that comes again: there it may be another request.
+The pull reads buckets with rows SQL would treat differently (an item or position twice among relevant rows, an overlong
+request, an unreadable time, an unexpected grade), and all buckets between the first and last row of a recurring id,
+which may be another request there.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ log = logging.getLogger(__name__)
 
 DAY = 86_400.0
 HOUR = 3_600.0
-"""Seconds for which the pull takes over: where the database cannot sum up; where it is not known why it did not."""
+"""Seconds the pull takes over if the database cannot sum, or failed for an unknown reason."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_AT_ONCE = 12
-"""Buckets that are read row by row at once."""
+"""Most buckets read row by row at once."""
 
 TRIAL = 24
-"""Buckets after which it is judged whether reading by sums is worth it."""
+"""Buckets after which push-down is judged."""
 
 WORTH = 0.5
-"""Share of buckets up to which reading some of them again, row by row, costs less than reading all that way."""
+"""Share of buckets up to which rereading some row by row is cheaper than pulling all."""
 
 _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
 _CONTRARY = (
@@ -58,7 +58,7 @@ _CONTRARY = (
 
 
 def why_not(monitor: Monitor, dialect: str) -> str:
-    """Why a database of that dialect cannot sum up a monitor's buckets; empty if it can, as far as one can tell."""
+    """Why that dialect cannot sum a monitor's buckets; empty if it can, as far as one can tell."""
     sql, recipe = dialect_of(dialect), monitor.recipe
     if not sql.can_sum:
         return f"rankmon does not know how {dialect} reckons with times"
@@ -70,7 +70,7 @@ def why_not(monitor: Monitor, dialect: str) -> str:
 
 @dataclass
 class _Record:
-    """What came of the buckets read so far, or why none are read by sums until that time of the monotonic clock."""
+    """Results of the buckets read so far, or why and until when (monotonic seconds) push-down is paused."""
 
     summed: int = 0
     odd: int = 0
@@ -82,7 +82,7 @@ class PushDown:
     """Reads one monitor from its source by sums.
 
     Attributes:
-        is_bound: whether it was asked for; else it gives way to the pull where that is the better way.
+        is_bound: push-down was requested; else it yields to the pull where that is better.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PushDown:
 
     @property
     def yields(self) -> str:
-        """Why it leaves everything to the pull for now; empty if it does not."""
+        """Why push-down is paused; empty if it is not."""
         return "" if self.is_bound or time.monotonic() >= self._record.until else self._record.failed
 
     def freshness(self, since: float, now: float) -> Freshness:
@@ -107,17 +107,17 @@ class PushDown:
         return self.pull.freshness(since, now)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """How many rows some spans have; see `Pull.row_counts`."""
+        """Rows in each span; see `Pull.row_counts`."""
         return self.pull.row_counts(spans)
 
     def read(self, since: int, until: int) -> Part:
-        """The sums of the requests whose earliest row is in [since, until) seconds, with their labels as they are now.
+        """Sums of the requests whose earliest row is in [since, until) seconds, with their current labels.
 
         Raises:
-            TooMany: more than `most_rows` cells, or rows in what is read row by row, or what takes longer or more
-                memory than a statement may and can be asked for in another way; a shorter range is to be read.
+            TooMany: more than `most_rows` cells or rows, or a statement hit its time or memory limit and a shorter
+                range or another way may not; read a shorter range.
             SourceError: the source did not answer, or holds other types than configured.
-            Stopped: the process is to end.
+            Stopped: the process is shutting down.
         """
         if reason := why_not(self.monitor, self.database.dialect):
             raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; take engine: auto", "query")
@@ -130,15 +130,15 @@ class PushDown:
             if error.reason in ("timeout", "resources") and self._has_another_way(since, until, known):
                 raise TooMany(f"more than can be summed up in time or memory: {error}") from error
             if UNDECODABLE in str(error):
-                return self.pull.read(since, until)  # which refuses those rows
+                return self.pull.read(since, until)  # refuses those rows
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
-            reading = self.pull.read(since, until)  # or it is the data that are wrong
+            reading = self.pull.read(since, until)  # otherwise the data are at fault
             self._yield(DAY if error.lasting else HOUR, f"the database could not sum up: {error}")
             return reading
 
     def _has_another_way(self, since: int, until: int, known: tuple[Queries, Summing] | None) -> bool:
-        """Whether parts of what took too much may take less. A single bucket's may: in these nothing is supposed."""
+        """Whether a shorter range, or for a single bucket dropping the plain-log assumption, may avoid the limit."""
         if until - since > self.monitor.bucket:
             return True
         supposed = known is not None and self._for_now(known[1]).supposes(since, until)
@@ -147,7 +147,7 @@ class PushDown:
         return supposed
 
     def _yield(self, seconds: float, why: str) -> None:
-        """Leave everything to the pull for so long; then push-down is tried again, for databases and logs change."""
+        """Pauses push-down and retries later, since databases and logs change."""
         with self._lock:
             self._record = _Record(failed=why, until=time.monotonic() + seconds)
         log.warning(
@@ -155,14 +155,14 @@ class PushDown:
         )
 
     def sums_up(self, since: int, until: int) -> bool:
-        """Whether [since, until) is read by sums, as far as one can tell beforehand."""
+        """Whether [since, until) is read by sums, as far as known beforehand."""
         return not (self.yields or self._has_clock_changes(since, until))
 
     def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
-        """What `read` would send if it finds nothing that is to be asked for in another way.
+        """What `read` would send if nothing needs another way.
 
         Raises:
-            SourceError: the source does not answer, as of `read`.
+            SourceError: the source does not answer, as in `read`.
         """
         recipe = self.monitor.recipe
         with self.pull.reading() as (reader, queries):
@@ -175,14 +175,14 @@ class PushDown:
     def _has_clock_changes(self, since: int, until: int) -> bool:
         recipe, span = self.monitor.recipe, self.monitor.max_request_span
         wide = since - 2 * span, until + 2 * span + recipe.attribution
-        if isinstance(recipe, Events) and recipe.count_unmatched:  # what these may be on lies farther back
+        if isinstance(recipe, Events) and recipe.count_unmatched:  # the rows these may match lie farther back
             begin, end = Blocks.of(self.monitor, recipe).reach(since, until)
             wide = min(wide[0], begin), max(wide[1], end)
         columns = [self.monitor.rankings.time, *([recipe.time] if isinstance(recipe, Events) else [])]
         return any(changes_clocks(column, *wide) for column in columns)
 
     def _summing(self, reader: Reader, queries: Queries) -> Summing:
-        """What makes the statements; once it is known of which types the columns are."""
+        """Built once column types are known."""
         with self._preparing:
             known = self._known
             if known is None or known[0] is not queries:
@@ -200,9 +200,9 @@ class PushDown:
         return Summing(queries)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
-        """See whether times are of the kind that is declared: the database compares them with ours whatever they are.
+        """Checks that native times have the declared kind: the database compares any kind with ours.
 
-        By the pull it shows in the rows.
+        The pull sees it in the rows.
         """
         recipe = self.monitor.recipe
         columns: list[tuple[Events | None, TimeColumn, Any]] = [
@@ -218,7 +218,7 @@ class PushDown:
                 check(declared, reader.columns(queries.sample(of_events))[0])
 
     def _check_values(self, queries: Queries) -> None:
-        """See whether what is reckoned with is a number."""
+        """Raises SourceError if grades or values are not numbers."""
         recipe = self.monitor.recipe
         name, kinds = queries.grade_column, queries.types.rankings
         if isinstance(recipe, Events):
@@ -227,9 +227,9 @@ class PushDown:
             raise SourceError(f"column {name!r} is no number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
-        """See now whether ids can be compared once it is counted how often an item was logged: DuckDB is stricter then.
+        """Checks early that ids compare when duplicate items are counted, where DuckDB is stricter.
 
-        It does convert ids of other types in a join, but not where pairs of them are looked up.
+        It converts id types in a join, but not in a lookup of pairs.
         """
         recipe = self.monitor.recipe
         if isinstance(recipe, Events) and not queries.sql.converts_in_pairs:
@@ -265,11 +265,11 @@ class PushDown:
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
 
     def _for_now(self, thorough: Summing) -> Summing:
-        """What makes the statements for now: the log is supposed to be plain, till it is not."""
+        """Assumes a plain log until proven otherwise."""
         return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
 
     def _be_thorough(self, why: str) -> None:
-        """Suppose nothing of the log for a day; then it is taken for plain again, for logs change."""
+        """Drops the plain-log assumption for a day, since logs change."""
         now = time.monotonic()
         with self._lock:
             was_thorough, self._thorough_until = now < self._thorough_until, now + DAY
@@ -284,7 +284,7 @@ class PushDown:
     def _weigh(self, summed: int, odd: int) -> None:
         with self._lock:
             if self.yields:
-                return  # found out by whoever read another part meanwhile
+                return  # another thread found out first
             had_failed, so_far = bool(self._record.failed), self._counted
             record = self._record = replace(so_far, summed=so_far.summed + summed, odd=so_far.odd + odd)
         if had_failed:
@@ -294,18 +294,18 @@ class PushDown:
 
     @property
     def _counted(self) -> _Record:
-        """The record of this trial; a new one begins when the pull's time is over."""
+        """The record of this trial; a new one starts when the pause ends."""
         return _Record() if self._record.failed else self._record
 
     def _stretches(self, odd: Iterable[int], since: int, until: int) -> Iterable[tuple[int, int]]:
-        """[since, until) of what is to be read row by row, given the starts of its buckets."""
+        """[since, until) ranges to read row by row, from the starts of their buckets."""
         for start, end in runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE):
             yield max(start, since), min(end, until)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The answer to one read."""
+    """The result of one read."""
 
     summing: Summing
     edges: Sequence[int]
@@ -315,7 +315,7 @@ class _Found:
     sent: int
 
     def _start(self, stretch: Any) -> int:
-        """Start of the bucket in which a stretch lies."""
+        """Start of a stretch's bucket."""
         edge = self.edges[int(stretch)]
         return edge - edge % self.summing.monitor.bucket
 
@@ -325,13 +325,13 @@ class _Found:
 
     @property
     def odd(self) -> set[int]:
-        """Starts of the buckets that are to be read row by row."""
+        """Starts of the buckets to read row by row."""
         found = {self._start(r["bucket"]) for r in (*self._cells, *self.strays, *self.on_nothing) if r["odd"]}
         return found | self._under_recurring
 
     @property
     def _under_recurring(self) -> set[int]:
-        """Starts of the buckets between the first and the last row of any id that comes again."""
+        """Starts of the buckets between the first and last row of any recurring id."""
         monitor, until = self.summing.monitor, self.edges[-1]
         found = [(self._start(row["bucket"]), row[LAST]) for row in self._cells if row[LAST] is not None]
         last = np.minimum(to_micros(monitor.rankings.time, [at for _, at in found]).micros // MICROS, until - 1)
@@ -345,7 +345,7 @@ class _Found:
         return bool(self.on_nothing) or any(row[name] for row in self._cells for name in names)
 
     def summed(self, read: Sequence[Reading]) -> Aggregates:
-        """All of it but the odd buckets, of which `read` has the rows."""
+        """Everything but the odd buckets, whose rows are in `read`."""
         odd = self.odd
         kept = [row for row in self._cells if self._start(row["bucket"]) not in odd]
         cells = [row for row in kept if row["requests"]]
@@ -381,6 +381,6 @@ class _Found:
 
     @staticmethod
     def _floats(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Floats:
-        """(cells, columns) of these names."""
+        """Shape (cells, columns named)."""
         found = [[float(row[name]) for name in names] for row in cells]
         return np.array(found, np.float64).reshape(len(cells), len(names))

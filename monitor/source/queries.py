@@ -1,4 +1,4 @@
-"""The SQL that is sent, as SQLAlchemy Core: identifiers are quoted, values are bound, every read is bounded by time."""
+"""SQL statements in SQLAlchemy Core: quoted identifiers, bound values, time-bounded reads."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from monitor.types import Events, Judgments, Monitor, Relation
 Condition = ColumnElement[bool]
 
 SAMPLE = 100
-"""Values looked at to see how a time column is written."""
+"""Values sampled to see how a time column is written."""
 
 MOST_COUNTED = 10_000
-"""Rows from the future that are counted; there may be more."""
+"""Future rows counted at most."""
 
 NOTHING = ("n_nothing", "n_nothing_at", "n_nothing_placed")
 """Names of the counts of `Queries.nothing`."""
 
 PLACES = 2**53
-"""A position from the first plus this on is none: a float could not hold it."""
+"""Positions this far past the first are invalid: a float could not hold them."""
 
 
 def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Dialect) -> sa.FromClause:
     """The user's table, or their SELECT as a subquery, with the named columns.
 
-    A colon in the SELECT is text, not a parameter. It may end in a semicolon and in a comment.
+    A colon in the SELECT is text, not a parameter. It may end in a semicolon or comment.
 
     Raises:
-        SourceError: the SELECT, or a name, might leave the place that it is put into.
+        SourceError: the SELECT, or a name, might escape its place.
     """
     own = dialect_of(dialect.name)
     if own.escapes_names and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
@@ -61,9 +61,9 @@ def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Diale
 
 
 def untyped(value: object) -> ColumnElement[Any]:
-    """A value that is compared with whatever type its column has.
+    """A value compared with a column of any type.
 
-    A parameter with a type is sent with a cast, which a number, an enum or a UUID cannot be compared with.
+    A typed parameter is sent with a cast, which does not compare with a number, enum or UUID.
     """
     return sa.literal(value, sa.types.NullType())
 
@@ -73,7 +73,7 @@ def refused_rows(counts: Any, shown: Any, nothing: Sequence[Any]) -> dict[str, A
 
     Args:
         shown: rows shown at any position.
-        nothing: as `Queries.nothing`, 0 where the list was not empty.
+        nothing: as `Queries.nothing`, 0 if the list was not empty.
     """
     empty, at, placed = nothing
     return {
@@ -84,7 +84,7 @@ def refused_rows(counts: Any, shown: Any, nothing: Sequence[Any]) -> dict[str, A
 
 
 def event_types(recipe: Events) -> list[str]:
-    """The types of events that the rules name, in one order."""
+    """Event types the rules name, in a fixed order."""
     return sorted({r.type for r in recipe.rules if r.type is not None})
 
 
@@ -93,10 +93,10 @@ class Queries:
     """The statements of one monitor.
 
     Attributes:
-        cutoffs: the depths for which shown rows are counted; the traffic's comes first.
-        lax_texts: types of which texts may be equal that are written in different ways, by case, accents or blanks.
-        events_have_rowid: the events are a table that the database numbers by itself.
-        has_enum_types: types of events are an enum, which is compared with none but its own values.
+        cutoffs: depths for which shown rows are counted; the traffic's first.
+        lax_texts: text types that may ignore case, accents or blanks in comparisons.
+        events_have_rowid: the events table has the database's own row numbers.
+        has_enum_types: event types are an enum, which compares only with its own values.
     """
 
     monitor: Monitor
@@ -109,12 +109,12 @@ class Queries:
 
     @cached_property
     def sql(self) -> Dialect:
-        """What is special about the database."""
+        """The database's specifics."""
         return dialect_of(self.dialect.name)
 
     @cached_property
     def lengths(self) -> tuple[int | None, ...]:
-        """The depths for which a measure needs the number of different items shown."""
+        """Depths for which a measure needs the count of distinct items shown."""
         return tuple(dict.fromkeys(m.k for m in self.monitor.measures if m.needs_list_length))
 
     # ---- relations and columns ---------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Queries:
 
     @property
     def grade_column(self) -> str | None:
-        """Where grades stand in the rankings; None where another recipe gives them."""
+        """The grade column of the rankings; None if another recipe supplies grades."""
         return getattr(self.monitor.recipe, "grade", None) if self._labels is None else None
 
     @cached_property
@@ -157,7 +157,7 @@ class Queries:
 
     @cached_property
     def boolean_grade(self) -> bool:
-        """Whether the grade is a boolean, which cannot be compared to 0."""
+        """Whether the grade is a boolean, which does not compare with 0."""
         recipe, code = self.monitor.recipe, None
         if self.grade_column is not None:
             code = self.types.rankings.get(self.grade_column)
@@ -167,22 +167,22 @@ class Queries:
 
     @property
     def position_type(self) -> Any:
-        """The type of the column of positions."""
+        """Type code of the position column."""
         return self.types.rankings.get(self.monitor.rankings.position.column)
 
     @property
     def whole_position(self) -> bool:
-        """Whether a position can only be a whole number."""
+        """Whether the type of positions allows only whole numbers."""
         return self.position_type in self.sql.integers
 
     @property
     def small_position(self) -> bool:
-        """Whether the type of positions holds none that is too large to be one."""
+        """Whether the type of positions is too small for an invalid one."""
         return self.position_type in self.sql.small_integers
 
     @property
     def has_ordered_items(self) -> bool:
-        """Whether one item is the least."""
+        """Whether items have a least value."""
         code = self.types.rankings.get(self.monitor.rankings.item)
         return code is None or self.sql.has_order(code)
 
@@ -192,32 +192,31 @@ class Queries:
         return self.types.rankings.get(self.monitor.rankings.item) in self.lax_texts
 
     def _slices_of(self, wanted: Callable[[Any], bool]) -> frozenset[str]:
-        """The columns to slice by of such types."""
         known = {s.column: self.types.rankings.get(s.column) for s in self.monitor.slices}
         return frozenset(name for name, code in known.items() if code is not None and wanted(code))
 
     @cached_property
     def lax_slices(self) -> frozenset[str]:
-        """The columns to slice by that are `lax_texts`."""
+        """Slice columns that are `lax_texts`."""
         return self._slices_of(lambda code: code in self.lax_texts)
 
     @cached_property
     def varied_slices(self) -> frozenset[str]:
-        """Those of other types of which equal values may be written in different ways."""
+        """Slice columns of other types whose equal values may be written differently."""
         return self._slices_of(self.sql.is_varied)
 
     @cached_property
     def bit_slices(self) -> frozenset[str]:
-        """Those of BIT, which may have several bits; they come as bytes."""
+        """Slice columns of BIT, perhaps several bits; they arrive as bytes."""
         return self._slices_of(lambda code: self.sql.bit is not None and code == self.sql.bit)
 
     @cached_property
     def boolean_slices(self) -> frozenset[str]:
-        """Those that are boolean."""
+        """Boolean slice columns."""
         return self._slices_of(self.sql.is_boolean) - self.bit_slices
 
     def types_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
-        """The types that the columns have now; see `Reader.column_types`."""
+        """The current column types; see `Reader.column_types`."""
         return reader.column_types(self.rankings, self._labels, to_sum)
 
     @property
@@ -229,7 +228,7 @@ class Queries:
 
     @property
     def grade(self) -> ColumnElement[Any] | None:
-        """The column of grades, wherever it stands; None where events give them."""
+        """The grade column of either table; None if events supply grades."""
         if self.grade_column is not None:
             return self._r(self.grade_column)
         recipe = self.monitor.recipe
@@ -240,42 +239,42 @@ class Queries:
 
     @property
     def request(self) -> ColumnElement[Any]:
-        """Request id of a row."""
+        """A row's request id."""
         return self._r(self.monitor.rankings.request)
 
     @property
     def item(self) -> ColumnElement[Any]:
-        """Item of a row."""
+        """A row's item."""
         return self._r(self.monitor.rankings.item)
 
     @property
     def position(self) -> ColumnElement[Any]:
-        """Position of a row, in the source's own base."""
+        """A row's position, in the source's own base."""
         return self._r(self.monitor.rankings.position.column)
 
     @property
     def time(self) -> ColumnElement[Any]:
-        """Time of a row, as the source writes it."""
+        """A row's time, as the source writes it."""
         return self._r(self.monitor.rankings.time.column)
 
     def keys(self) -> list[ColumnElement[Any]]:
-        """The query where the recipe goes by it, then the columns to slice by."""
+        """The query if the recipe uses it, then the slice columns."""
         by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
         names = [self.monitor.rankings.query] if by_query else []
         return [self._as_told_apart(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
 
     def _as_told_apart(self, name: str) -> ColumnElement[Any]:
-        """A column; as a text where equal values of it may be written in different ways."""
+        """Cast to text if equal values may be written differently."""
         return sa.cast(self._r(name), sa.Text) if name in self.varied_slices else self._r(name)
 
     def exactly(self, name: str) -> ColumnElement[Any]:
-        """What tells a column's values apart that its collation, or its type, holds to be equal; see `lax_texts`."""
+        """An expression that distinguishes values the collation or type treats as equal; see `lax_texts`."""
         return self.sql.exactly(self._r(name), self.types.rankings.get(name))
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
     def served(self, since: float, until: float) -> Condition:
-        """Rows of the rankings in [since, until) seconds."""
+        """Ranking rows in [since, until) seconds."""
         return self.sql.between(self.time, self.monitor.rankings.time, since, until)
 
     def placed(self, k: int | None = None) -> Condition:
@@ -296,7 +295,7 @@ class Queries:
         return sa.and_(self.served(since, until), self.request.isnot(None), self.item.isnot(None))
 
     def nonzero(self, grade: ColumnElement[Any]) -> Condition:
-        """Whether a grade is another than 0."""
+        """Whether a grade is not 0."""
         return grade == sa.true() if self.boolean_grade else grade != sa.literal_column("0")
 
     def happened(self, recipe: Events, since: float, until: float) -> Condition:
@@ -309,13 +308,13 @@ class Queries:
         )
 
     def _type(self, name: str, events: sa.FromClause) -> ColumnElement[Any]:
-        """The type of an event, as something that is compared with any text."""
+        """Comparable with any text."""
         return sa.cast(events.c[name], sa.Text) if self.has_enum_types else events.c[name]
 
     def kind(self, recipe: Events, events: sa.FromClause) -> ColumnElement[Any] | None:
-        """Which of `event_types` the type of an event is, NULL where it is none; None where the recipe has no types.
+        """An event type's index in `event_types`, NULL if not listed; None if the recipe has no types.
 
-        The database says so, not we: it may pad a text, go by a collation, or have the type as a number or an enum.
+        The database compares: it may pad, apply a collation, or store numbers or an enum.
         """
         if recipe.type is None:
             return None
@@ -330,7 +329,7 @@ class Queries:
         return sa.select(sa.func.max(self.time)).where(self.served(since, until))
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> sa.CompoundSelect[Any]:
-        """Number of a span and of its rows, of some spans [since, until) seconds: from an index of the time alone."""
+        """Number of each span [since, until) (seconds) and its rows; an index on the time alone suffices."""
         every = sa.func.count()
         counts: list[sa.Select[Any]] = []
         for i, span in enumerate(spans):
@@ -346,13 +345,13 @@ class Queries:
         return sa.select(sa.func.max(e.c[recipe.time.column])).where(self.happened(recipe, since, until), *counts)
 
     def future(self, now: float) -> sa.Select[Any]:
-        """How many rows claim to be from after `now`, up to `MOST_COUNTED`."""
+        """Rows dated after `now`, counted up to `MOST_COUNTED`."""
         time = self.monitor.rankings.time
         later = self.time >= self.sql.instant(time, now + slack(time, now))
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, of_events: Events | None) -> sa.Select[Any]:
-        """A few times of the rankings, or of the events; where it can be told before, such as a driver can read."""
+        """A few times of the rankings or events; readable by the driver, where that can be told."""
         time, column = self.time, self.monitor.rankings.time
         if of_events is not None:
             time, column = self.labels.c[of_events.time.column], of_events.time
@@ -361,7 +360,7 @@ class Queries:
         return sa.select(time).where(credible if is_moment else time.isnot(None)).limit(SAMPLE)
 
     def rowid(self, of_events: Events) -> sa.Select[Any]:
-        """How the table of events was made on SQLite; no row if it may be a view, or have no row ids of its own."""
+        """The events table's CREATE statement on SQLite; no row for what may be a view or lack row ids."""
         created: sa.ColumnClause[str] = sa.column("sql")
         known = sa.table("sqlite_master", sa.column("name"), created)
         plain = created.like("CREATE TABLE%"), created.not_like("%rowid%")
@@ -384,11 +383,11 @@ class Queries:
         )
 
     def request_counts(self) -> dict[str, ColumnElement[int]]:
-        """What is counted of a request's rows, whichever way it is read, by name.
+        """Counts over a request's rows, by name, for either way of reading.
 
-        Rows, those with an item, with a position, without an item but with a usable position; three as `nothing`;
-        shown within each cut-off, different items within each of `lengths`; shown with a grade in all and within the
-        first cut-off, where grades stand here.
+        Rows; rows with an item; with a position; with a usable position but no item; three as `nothing`; shown within
+        each cut-off; distinct items within each of `lengths`; and, if grades are in the rankings, graded rows shown
+        overall and within the first cut-off.
         """
         counts: dict[str, ColumnElement[int]] = {
             "n_rows": sa.func.count(),
@@ -403,14 +402,14 @@ class Queries:
         return counts
 
     def shown_counts(self) -> dict[str, ColumnElement[int]]:
-        """Rows shown within each cut-off, and different items within each of `lengths`."""
+        """Rows shown within each cut-off, and distinct items within each of `lengths`."""
         shown = {f"shown_{i}": self.sql.counted(self.item, self.placed(k)) for i, k in enumerate(self.cutoffs)}
         return shown | {f"listed_{i}": self.listed(k) for i, k in enumerate(self.lengths)}
 
     def nothing(self) -> list[ColumnElement[int]]:
-        """How many rows say that a list was empty; how many of them have a position all the same, and a usable one.
+        """Rows that mark an empty list; those of them with a position; those with a usable one.
 
-        They have no item, and no position either, or 0 in the column of the number of results where there is one.
+        Such rows have no item, and either no position or a result count of 0 if that column exists.
         """
         column = self.monitor.rankings.results
         zero: ColumnElement[int] = sa.literal_column("0")
@@ -423,25 +422,25 @@ class Queries:
         return [rows, *(self.sql.counted(self.position, condition) for condition in both)]
 
     def listed(self, k: int | None) -> ColumnElement[int]:
-        """How many different items stand at one of the first k positions: a row that was delivered twice is one."""
+        """Distinct items at the first k positions: a row delivered twice counts once."""
         item = self.exactly(self.monitor.rankings.item) if self.has_lax_items else self.item
         return sa.func.count(sa.distinct(sa.case((self.placed(k), item))))
 
     def lists(self, since: float, until: float) -> sa.Select[Any]:
-        """Request, and `listed` down to each of `lengths`, whatever the request's rows differ in."""
+        """Request, and `listed` down to each of `lengths`, over all of the request's rows."""
         columns = [self.request, *map(self.listed, self.lengths)]
         wanted = self.served(since, until), self.request.isnot(None)
         return sa.select(*columns).where(*wanted).group_by(self.request)
 
     def near_ends(self, since: float, until: float) -> sa.Select[Any]:
-        """Request, time and number of the rows of each time within `max_request_span` of `since` or of `until`."""
+        """Request, time and number of rows at each time within `max_request_span` of `since` or `until`."""
         span = self.monitor.max_request_span
         near = [self.served(end - span, end + span) for end in (since, until)]
         wanted = sa.or_(*near), self.request.isnot(None)
         return sa.select(self.request, self.time, sa.func.count()).where(*wanted).group_by(self.request, self.time)
 
     def graded(self, k: int | None) -> ColumnElement[int]:
-        """How many rows show an item with a grade at one of the first k positions."""
+        """Rows that show a graded item at one of the first k positions."""
         return self.sql.counted(self._r(str(self.grade_column)), self.shown(k))
 
     def all_rows(self, since: float, until: float) -> sa.Select[Any]:
@@ -449,7 +448,7 @@ class Queries:
         return sa.select(self.request, self.item, self.position).where(self.usable(since, until))
 
     def graded_rows(self, since: float, until: float, sparse: bool) -> sa.Select[Any]:
-        """Request, item, position and grade of the rows with a grade; without the zeros if `sparse`."""
+        """Request, item, position and grade of graded rows; without zeros if `sparse`."""
         grade = self._r(str(self.grade_column))
         wanted = [self.usable(since, until), grade.isnot(None), *([self.nonzero(grade)] if sparse else [])]
         return sa.select(self.request, self.item, self.position, grade).where(*wanted)
@@ -459,11 +458,11 @@ class Queries:
     def event_rows(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float] | None = None
     ) -> sa.Select[Any]:
-        """Request, item, position, number, time, [kind], [value] of the events on items logged in [since, until).
+        """Request, item, position, number, time, [kind], [value] of events on items logged in [since, until).
 
-        An event stands once for every row of its item in its request; `number` tells which rows are the same event.
-        With `reach`, a range that holds the other, events on items that were logged within it come too, and events on
-        none with NULL as request; the last two columns then are the row's time, and whether it is in [since, until).
+        An event has one row per row of its item in its request; `number` identifies the event. With `reach`, a wider
+        range, it adds events on items logged in it, and unmatched ones with NULL as request; the last two columns then
+        are the row's time and whether it is in [since, until).
         """
         span = self.monitor.max_request_span
         by_rowid = self.events_have_rowid and reach is not None
@@ -479,10 +478,10 @@ class Queries:
         return sa.select(*columns, self.time, inside).select_from(joined)
 
     def _numbered(self, recipe: Events, since: float, until: float, by_rowid: bool) -> sa.FromClause:
-        """The events in [since, until), with a number that each of them has for itself.
+        """The events in [since, until), each with a unique number.
 
-        A rowid is cheaper than a window function. But SQLite takes such a subquery apart, and may then join it by an
-        index that it makes of all events at all times; not where the events stand on the outer side of the join.
+        A rowid is cheaper than a window function. But SQLite flattens such a subquery and may then build an index over
+        all events ever, except when the events are on the outer side of the join.
         """
         e = self.labels
         number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
@@ -495,10 +494,10 @@ class Queries:
     def unmatched(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float], *more: ColumnElement[Any]
     ) -> sa.Select[Any]:
-        """Times, and `more`, of the events in [since, until) whose item was not logged for their request in `reach`."""
+        """Times, and `more`, of events in [since, until) whose item was not logged for their request in `reach`."""
         e = self.labels
         logged = sa.and_(
-            e.c[recipe.request] == self.request,  # in this order everywhere: SQLite goes by the first one's collation
+            e.c[recipe.request] == self.request,  # the same order everywhere: SQLite uses the first operand's collation
             e.c[recipe.item] == self.item,
             self.served(*reach),
         )
@@ -511,9 +510,9 @@ class Queries:
     def traces(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float], most: int
     ) -> sa.Select[Any]:
-        """Of up to `most` of `unmatched`: time, and the earliest of its request, and of its item in that, at any time.
+        """For up to `most` of `unmatched`: time, earliest time of its request, and of its item in that request, ever.
 
-        The ids alone are looked for, through all of the rankings where they have no index.
+        Searches by id only: a full scan of the rankings if ids have no index.
         """
         e = self.labels.c
         ids = e[recipe.request].label("lost_request"), e[recipe.item].label("lost_item")
@@ -528,9 +527,9 @@ class Queries:
     # ---- judgments ---------------------------------------------------------------------------------------------
 
     def _judged(self, recipe: Judgments, since: float, until: float) -> sa.Subquery:
-        """Each judged (query, item) of the queries served, once; of several judgments the highest grade counts.
+        """Each judged (query, item) of the queries served, once, with the highest grade.
 
-        The query is written as in the rankings: the database may take it for the judgments' even if it is not the same.
+        The query is the rankings' spelling: the database may equate it with a different spelling in the judgments.
         """
         e = self.labels
         query = self._r(str(self.monitor.rankings.query))
@@ -555,7 +554,7 @@ class Queries:
         return self.rankings.join(judged, sa.and_(judged.c.query == query, judged.c.item == self.item))
 
     def judged_rows(self, recipe: Judgments, since: float, until: float, sparse: bool) -> sa.Select[Any]:
-        """Request, item, position and grade of the judged rows; without the zeros if `sparse`."""
+        """Request, item, position and grade of judged rows; without zeros if `sparse`."""
         judged = self._judged(recipe, since, until)
         found = (
             sa.select(self.request, self.item, self.position, judged.c.grade)
@@ -575,6 +574,6 @@ class Queries:
         )
 
     def judgment_counts(self, recipe: Judgments, since: float, until: float) -> sa.Select[Any]:
-        """Query, grade, and how many items of that query have that grade."""
+        """Query, grade, and number of the query's items with that grade."""
         j = self._judged(recipe, since, until)
         return sa.select(j.c.query, j.c.grade, sa.func.count()).group_by(j.c.query, j.c.grade)

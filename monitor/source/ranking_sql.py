@@ -1,4 +1,4 @@
-"""Rankings by request, as SQL: when each was served, which slices it is in, how many rows of which kind it has."""
+"""Rankings per request, as SQL: time served, slices, and counts by kind of row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ZERO, _ONE = written("0"), written("1")
 
 
 class Place(NamedTuple):
-    """Names of a dimension's columns.
+    """Column names of a dimension.
 
     Attributes:
-        value: in the answer, a value as it is written.
-        mixed: in the answer, whether requests have several.
-        exact: what tells values apart, where they are not compared themselves; not in the answer.
+        value: in the result, the value as written.
+        mixed: in the result, whether requests have several values.
+        exact: distinguishes values where they cannot be compared directly; not in the result.
     """
 
     value: str
@@ -30,25 +30,25 @@ class Place(NamedTuple):
 
     @property
     def compared(self) -> str:
-        """The column that tells whether values differ."""
+        """The column used to compare values."""
         return self.exact or self.value
 
 
 @dataclass(frozen=True)
 class RankingSQL:
-    """Makes the part of a monitor's statement that has one row a request."""
+    """Builds the per-request part of a monitor's statement."""
 
     queries: Queries
     labels: LabelSQL
 
     @property
     def monitor(self) -> Monitor:
-        """Whose rankings they are."""
+        """The monitor whose rankings these are."""
         return self.queries.monitor
 
     @property
     def places(self) -> dict[str, Place]:
-        """Dimension -> names of its columns."""
+        """Dimension -> column names."""
         lax = self.queries.lax_slices
         return {
             s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in lax else "")
@@ -56,7 +56,7 @@ class RankingSQL:
         }
 
     def careful(self, since: int, until: int) -> sa.CTE:
-        """One row a request, named q, whatever the rows are like."""
+        """One row per request, named q, for any log."""
         q = self.queries
         first, last = sa.func.min(q.time), sa.func.max(q.time)
         columns: list[Expression] = [
@@ -81,10 +81,10 @@ class RankingSQL:
         )
 
     def plain(self, since: int, until: int) -> sa.CTE:
-        """The same in fewer columns, supposing that the log is plain; see `contrary`.
+        """`careful` with fewer columns, assuming a plain log; see `contrary`.
 
-        All rows of a request have one time and the same slices, and each of them has an item and a position, or says
-        that the list was empty. Those served a little before and after stand here too.
+        In a plain log, all rows of a request share one time and one set of slices, and each has an item and position or
+        marks an empty list. Also includes requests served a little before and after.
         """
         q = self.queries
         slices = zip(self.monitor.slices, self.places.values(), strict=True)
@@ -98,7 +98,7 @@ class RankingSQL:
         return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
-        """Of how many requests `plain` was mistaken."""
+        """How many requests violate the assumption of `plain`."""
         q, everywhere = requests.c, self.queries.cutoffs.index(None)
         lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING[0]])
         found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
@@ -106,7 +106,7 @@ class RankingSQL:
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
 
     def _comparable(self, column: str) -> Expression:
-        """A column to slice by, as something that has a least and a greatest value."""
+        """A slice column as a type that has min and max."""
         q, value = self.queries, self.queries.rankings.c[column]
         if column in q.varied_slices:
             return sa.cast(value, sa.Text)
@@ -116,7 +116,7 @@ class RankingSQL:
         return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if is_truth else value
 
     def untimely(self, first: Expression, last: Expression | None) -> list[Condition]:
-        """Why a request is to be read row by row for the times of its first and its last row, if they may differ."""
+        """Why the times of a request's first and last row require a row-by-row read, if they may differ."""
         time, span = self.monitor.rankings.time, self.monitor.max_request_span
         found: list[Condition] = []
         if last is not None:
@@ -128,7 +128,7 @@ class RankingSQL:
         return found
 
     def is_empty(self, q: sa.FromClause) -> Condition:
-        """Whether a request is of an empty list: a row says so, and none has an item."""
+        """Whether a request's list is empty: a row says so, and none has an item."""
         items = q.c.get("n_items")
         nothing = q.c[NOTHING[0]]
         return sa.and_(nothing > _ZERO, q.c.n_rows == nothing if items is None else items == _ZERO)
@@ -136,14 +136,14 @@ class RankingSQL:
     # ---- what there is of a request ----------------------------------------------------------------------------
 
     def asked(self, q: sa.FromClause, since: int, until: int) -> Condition | None:
-        """Which of the requests are asked for; None where no others are there."""
+        """Condition for requests in the range; None if there are no others."""
         if "last_at" in q.c:
             return None
         began, ended = self.labels.time(since), self.labels.time(until)
         return sa.or_(q.c.request.is_(None), sa.and_(q.c.first_at >= began, q.c.first_at < ended))
 
     def slices(self, q: sa.FromClause, place: Place) -> tuple[list[Any], Expression | None]:
-        """(columns of a dimension's one value, whether there are several; None where there never are)."""
+        """(columns of a dimension's value, whether there are several; None if there never are)."""
         names = [name for name in (place.value, place.exact) if name]
         most = q.c.get(f"most_{place.value}")
         if most is None:
@@ -154,7 +154,7 @@ class RankingSQL:
         return [sa.case((agree, q.c[name])).label(name) for name in names], differ
 
     def refused(self, q: sa.FromClause) -> dict[str, Expression]:
-        """Reason -> rows; nothing where there are none."""
+        """Reason -> refused rows; reasons that cannot occur are left out."""
         if "n_items" not in q.c:
             return {}
         empty = self.is_empty(q)

@@ -1,8 +1,8 @@
-"""Ids of requests that come again: what becomes of their rows does not depend on how much is read at once.
+"""Recurring request ids: their rows are treated the same whatever range is read at once.
 
-A bucket is looked at with `max_request_span` around it. An id whose rows are farther apart than that there is left out
-of the bucket, and one that comes again in a later bucket is another request. Each of its rows is in one request, or is
-refused in one bucket. Of a bucket that does not fit into memory and is read in parts, that goes for each part.
+A bucket is read with a margin of `max_request_span`. An id whose rows in it are farther apart than that is left out of
+the bucket; recurring in a later bucket, it is another request. So each row belongs to one request, or is refused in one
+bucket. If a bucket does not fit into memory and is read in parts, this holds per part.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 Ints = NDArray[np.int64]
 
 OFTEN, FEWEST = 0.05, 20
-"""Share of ids that are served again, above which they are no repeated calls of a few, if there are so many of them."""
+"""Share of reused ids, and their number, from which they are more than a few retried calls."""
 
 SAID_EVERY = 86_400.0
-"""Seconds after which a running process says it again."""
+"""Seconds before a running process repeats the warning."""
 
 OWN_ID = (
     "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
@@ -45,12 +45,12 @@ def _none() -> Ints:
 
 @dataclass(frozen=True)
 class Recurring:
-    """The ids whose rows, of those that were looked at, are too far apart for one request, L of them.
+    """Ids whose rows, among those read, are too far apart for one request, L of them.
 
     Attributes:
         ids: (L,) as the source has them.
         first, last: (L,) microseconds of their earliest and latest rows.
-        rows: (L,) how many rows they have.
+        rows: (L,) number of rows.
     """
 
     ids: Sequence[Any] = ()
@@ -59,7 +59,7 @@ class Recurring:
     rows: Ints = field(default_factory=_none)
 
     def buckets(self, since: int, until: int, width: int) -> list[int]:
-        """Starts of the buckets of [since, until) seconds between the first and the last row of any of them."""
+        """Starts of the buckets in [since, until) seconds between the first and last row of any id."""
         start = since - since % width
         seen = np.zeros(-(-(until - start) // width) + 1, np.int64)
         low = np.maximum((self.first // MICROS - start) // width, 0)
@@ -70,18 +70,17 @@ class Recurring:
         return [start + int(i) * width for i in np.flatnonzero(np.cumsum(seen) > 0)]
 
     def reach_out(self, since: int, until: int) -> bool:
-        """Whether any of them has rows outside of [since, until) seconds."""
+        """Whether any id has rows outside [since, until) seconds."""
         return bool(((self.first < since * MICROS) | (self.last >= until * MICROS)).any())
 
     def refused(self, since: int, until: int, span: int, near: Sequence[Sequence[Any]], at: Ints) -> Ints:
-        """Microseconds, within [since, until) seconds, of the rows that are refused there.
+        """Microseconds of the rows refused in [since, until) seconds.
 
-        Not refused there are the rows of a request that began before, and those after the end that do not belong to
-        what began within.
+        Excludes rows of a request that began earlier, and rows after the end of no request that began within.
 
         Args:
             span: most seconds between the rows of one request.
-            near: ids, times, numbers of the rows within `span` of the two ends, where any is outside of them.
+            near: ids, times, counts of rows within `span` of both ends, if any id reaches outside.
             at: microseconds of these times.
         """
         first, end, most = since * MICROS, until * MICROS, span * MICROS
@@ -97,14 +96,14 @@ class Recurring:
         return np.repeat(np.clip(self.first, first, end - 1), counts)
 
     def _earliest(self, which: Ints, at: Ints, wanted: NDArray[np.bool_]) -> Ints:
-        """(L,) the earliest of the wanted times of each, `_NEVER` where there is none."""
+        """(L,) each id's earliest wanted time, `_NEVER` if none."""
         found = np.full(len(self.ids), _NEVER)
         np.minimum.at(found, which[wanted], at[wanted])
         return found
 
 
 def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """[since, until) in parts: each bucket that starts at one of `alone` by itself, and what lies between them.
+    """[since, until) in parts: each bucket starting at one of `alone` separately, and the ranges between them.
 
     >>> list(apart(5, 50, 10, [0, 30]))
     [(5, 10), (10, 30), (30, 40), (40, 50)]
@@ -124,9 +123,9 @@ def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[
 
 
 class ReusedIds:
-    """Warns, once a day, of ids that come again among those that are read anyway.
+    """Warns, once a day, about recurring ids in whatever is read.
 
-    In a bucket that is read by itself these are ids that come again within it; a read of several buckets shows more.
+    A bucket read alone shows ids that recur within it; a longer read shows more.
     """
 
     def __init__(self, monitor: Monitor) -> None:
@@ -135,9 +134,9 @@ class ReusedIds:
         self._lock = threading.Lock()
 
     def see(self, ids: int, found: Recurring) -> None:
-        """Look at the number of single ids of one read, and at those that come again.
+        """Checks the number of non-recurring ids of one read against the recurring ones.
 
-        Those that come again after the attribution share no events.
+        Ids that recur only after the attribution share no events.
         """
         recipe = self._monitor.recipe
         if not isinstance(recipe, Events) or time.monotonic() < self._silent_until:
@@ -170,14 +169,15 @@ class ReusedIds:
 
 
 def harm(recipe: Events) -> str:
-    """What comes of ids that are served again."""
+    """The harm done by reused ids, in words."""
     does = "an event counts for every serving of its request's id within the attribution"
     return f"{does}, {format_duration(recipe.attribution)}, so that values are too good"
 
 
 def servings(times: Ints, span: int) -> Ints:
-    """When each serving of an id begins, given the microseconds of its rows in order: a row belongs to the one before
-    if that began at most `span` seconds earlier.
+    """Start of each serving of an id, from the sorted microseconds of its rows.
+
+    A row belongs to the previous serving if that began at most `span` seconds earlier.
 
     >>> servings(np.array([0, 1, 2, 5, 6]) * MICROS, 2) // MICROS
     array([0, 5])

@@ -1,4 +1,4 @@
-"""What a source's summary says of each request: when it was served, how many rows it has, which slices it is in."""
+"""Request summaries from a source: time served, row counts, slices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Requests:
-    """One entry a request, R of them.
+    """One entry per request, R of them.
 
     Attributes:
         ids: (R,) as the source has them.
@@ -34,13 +34,13 @@ class Requests:
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
         counts: name in `Queries.request_counts` -> (R,).
         shown: cut-off -> (R,) rows shown down to it.
-        listed: cut-off -> (R,) different items shown down to it.
-        keys: the values of the columns by which requests are told apart, (R,) each: the query where the recipe goes
-            by it, then the slices.
-        mixed: for each of these, (R,) whether a request's rows differ in it.
-        strays: reason -> microseconds of refused rows that belong to no request, or to one that is left out.
-        left_out: ids of requests that were seen too.
-        recurring: those of which it is not known whether all their rows were read, for they end too late.
+        listed: cut-off -> (R,) distinct items shown down to it.
+        keys: values of the columns that tell requests apart, (R,) each: the query if the recipe uses it, then the
+            slices.
+        mixed: per key, (R,) whether a request's rows differ in it.
+        strays: reason -> microseconds of refused rows without a request, or of one left out.
+        left_out: ids of requests seen but excluded.
+        recurring: ids whose rows may not all have been read, because they end too late.
     """
 
     ids: Sequence[Any]
@@ -64,11 +64,11 @@ class Requests:
         lists: Callable[[], list[list[Any]]],
         has_undecodable: bool = False,
     ) -> Requests:
-        """The requests of a summary (`Queries.requests`), where one can stand in several rows.
+        """Requests from a summary (`Queries.requests`), which may have several rows each.
 
         Args:
-            lists: reads `Queries.lists`; the different items of a request in several rows do not add up.
-            has_undecodable: whether texts may be `Undecodable`, by which requests are left out.
+            lists: reads `Queries.lists`; distinct items of a request in several rows do not add up.
+            has_undecodable: texts may be `Undecodable`; such requests are left out.
         """
         monitor, cutoffs, lengths = queries.monitor, queries.cutoffs, queries.lengths
         ids = columns[0]
@@ -107,24 +107,24 @@ class Requests:
 
     @cached_property
     def number(self) -> dict[Any, int]:
-        """Id -> place of the request here, -1 for those left out."""
+        """Id -> index of the request here, -1 for those left out."""
         return dict.fromkeys(self.left_out, -1) | {name: i for i, name in enumerate(self.ids)}
 
     def _with_lists(self, lists: list[list[Any]], lengths: Sequence[int | None]) -> Requests:
         counts = zip(lengths, lists[1:], strict=True)
         number = {name: i for i, name in enumerate(lists[0])}
-        # One that is not there is written in two ways that are the same to the database; who looks up its rows says so.
+        # A missing id has two spellings the database equates; looking up its rows reports that.
         at = np.array([number.get(name, -1) for name in self.ids], np.int64)
         return replace(self, listed={k: np.where(at >= 0, _whole_numbers(c)[at], self.listed[k]) for k, c in counts})
 
     def within(self, since: int, until: int) -> Requests:
-        """The requests that were served in [since, until) seconds, and the strays of that time."""
+        """Requests served in [since, until) seconds, and the strays of that time."""
         inside = (self.served >= since * MICROS) & (self.served < until * MICROS)
         strays = {r: m[(m >= since * MICROS) & (m < until * MICROS)] for r, m in self.strays.items()}
         return self._where(inside, strays)
 
     def _without_long(self, is_long: Bools, last: Ints) -> Requests:
-        """Those that end in time, given the microseconds of their last rows."""
+        """Requests that end in time, given the microseconds of their last rows."""
         if not is_long.any():
             return self
         ids = [self.ids[i] for i in np.flatnonzero(is_long).tolist()]
@@ -151,13 +151,13 @@ class Requests:
 
     @property
     def is_empty(self) -> Bools:
-        """(R,) whether the request is of an empty list: a row says so, and none has an item."""
+        """(R,) whether the request's list is empty: a row says so, and none has an item."""
         found: Bools = (self.counts["n_nothing"] > 0) & (self.counts["n_items"] == 0)
         return found
 
     @property
     def is_timed(self) -> Bools:
-        """(R,) whether it is known when the request was served."""
+        """(R,) whether the time served is known."""
         return ~(self.unreadable | self.doubtful)
 
     def slices(self, monitor: Monitor) -> dict[str, Sequence[Any]]:
@@ -166,7 +166,7 @@ class Requests:
         return {s.dimension: unsigned(v) for s, v in zip(monitor.slices, values, strict=True)}
 
     def refusals(self, monitor: Monitor) -> Refusals:
-        """The rows that the summary shows to be unusable."""
+        """Rows that the summary shows to be unusable."""
         refusals, counts = Refusals(len(self.ids)), self.counts
         nothing = [np.where(self.is_empty, counts[name], 0) for name in NOTHING]
         for reason, rows in refused_rows(counts, self.shown[None], nothing).items():
@@ -181,10 +181,10 @@ class Requests:
 
 @contextmanager
 def ids_in(column: str) -> Iterator[None]:
-    """Explain where the values of a column cannot be looked up.
+    """Explains failed lookups of a column's values.
 
     Raises:
-        SourceError: they are arrays or the like, each of several values.
+        SourceError: they are arrays or the like.
     """
     try:
         yield
@@ -195,24 +195,24 @@ def ids_in(column: str) -> Iterator[None]:
 
 
 def of_parts(column: str) -> SourceError:
-    """That the values of a column of ids are arrays or the like."""
+    """The error for id columns of arrays or the like."""
     told = f"column {column!r} holds arrays or other values with parts, and not one id a row"
     remedy = "give each item a row of its own in a `select:`, as by unnest(...), or take the value's text"
     return SourceError(f"{told}; {remedy}", "data", lasting=True)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal as they are to databases, to which NaN is equal to itself."""
+    """Whether databases treat two values as equal; NaN equals itself."""
     return bool(one == other or (one != one and other != other))
 
 
 def unsigned(values: Sequence[Any]) -> list[Any]:
-    """The same with 0.0 in place of -0.0: databases hold them to be equal, and give the one or the other of a group."""
+    """The values with -0.0 replaced by 0.0: databases equate them and return either for a group."""
     return [v + 0.0 if type(v) is float else v for v in values]
 
 
 def _latest(monitor: Monitor, first: list[Any], last: list[Any], micros: Ints) -> Ints:
-    """Microseconds of the last rows, given those of the first ones; most are the same."""
+    """Microseconds of the last rows, given those of the first; most are the same."""
     differ = [i for i, (one, other) in enumerate(zip(first, last, strict=True)) if one != other]
     latest = micros.copy()
     latest[differ] = to_micros(monitor.rankings.time, [last[i] for i in differ]).micros
@@ -225,16 +225,16 @@ def _whole_numbers(column: list[Any]) -> Ints:
 
 
 def _undecodable(columns: Sequence[Sequence[Any]]) -> Ints:
-    """For each line of a summary, how many of its values are text that is none."""
+    """Per row of a summary, how many values are not UTF-8."""
     return np.array([sum(type(v) is Undecodable for v in line) for line in zip(*columns, strict=True)], np.int64)
 
 
 class _Groups:
-    """Which rows of a summary are of the same request.
+    """Groups rows of a summary by request.
 
     Attributes:
-        names: ids of the requests.
-        earliest: the earliest row of each.
+        names: request ids.
+        earliest: each request's earliest row.
     """
 
     def __init__(self, ids: list[Any], named: Bools, micros: Ints) -> None:
@@ -247,18 +247,18 @@ class _Groups:
         self.earliest = self._rows[order[np.searchsorted(self._group[order], np.arange(len(number)))]]
 
     def sums(self, counts: Ints) -> Ints:
-        """The total of each request."""
+        """Total per request."""
         return np.bincount(self._group, counts[self._rows], len(self.names)).astype(np.int64)
 
     def highest(self, values: Ints) -> Ints:
-        """The largest of each request."""
+        """Maximum per request."""
         found = values[self.earliest]
         if len(self.names) < len(self._rows):
             np.maximum.at(found, self._group, values[self._rows])
         return found
 
     def agreed(self, column: list[Any]) -> tuple[list[Any], Bools]:
-        """(the one value of each request, whether its rows differ). A missing value agrees with any other."""
+        """(each request's value, whether its rows differ). NULL agrees with any value."""
         mixed = np.zeros(len(self.names), bool)
         if len(self.names) == len(self._rows):
             return [column[i] for i in self._rows.tolist()], mixed

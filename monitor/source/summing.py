@@ -1,10 +1,10 @@
-"""The statement that has a database sum up a monitor's buckets: from rankings and labels to joint cells, in one go.
+"""The push-down statement: from rankings and labels to joint cells of a monitor's buckets, in one query.
 
     requests:  rankings, by request                     when, which slices, how many rows of which kind
     graded:    relevant rows, by request and rank       from events or a column; then by request
     cells:     requests with their sums, by bucket and slices
 
-No window function, and no order over all rows. What SQL would treat otherwise than the pull is marked `odd`.
+No window functions and no sort of all rows. Whatever SQL would treat differently from the pull is marked `odd`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
 
 NOWHERE = -1
-"""Number of the bucket under which rows without a request stand."""
+"""Bucket number for rows without a request."""
 
 CONTRARY = -2
-"""Number of the bucket under which it stands, as `odd`, how much there is that was supposed not to be."""
+"""Bucket number under which `odd` counts violations of the plain-log assumption."""
 
 COUNTS = (
     "requests",
@@ -54,27 +54,26 @@ COUNTS = (
     "summed",
     "unmatched",
 )
-"""Columns of the answer: traffic, refused rows by reason, requests that are to be read row by row, rows gone through,
-events on nothing."""
+"""Result columns: traffic, refused rows by reason, requests to read row by row, rows scanned, unmatched events."""
 
 LAST = "last_odd"
-"""Column of the answer: the latest time of the requests that are to be read row by row for their times. All buckets
-that lie between are to be read so, for in each of them such an id may be another request."""
+"""Result column: latest time of the requests to read row by row for their times. So are all buckets from theirs up to
+it, since the id may be another request in each."""
 
 PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "den_squares", "products")
-"""Endings of the columns of one measure, in the order of `buckets.FIELDS`."""
+"""Column suffixes of one measure, in the order of `buckets.FIELDS`."""
 
 _ZERO, _ONE = written("0"), written("1")
 
 
 @dataclass(frozen=True)
 class Summing:
-    """Makes the statements of one monitor.
+    """Builds the statements of one monitor.
 
     Attributes:
-        is_thorough: whether to suppose nothing of the log. That takes longer. Else `cells` supposes that it is plain
-            (see `RankingSQL.plain`) and has no item twice for a request, where it can tell by `CONTRARY` that it was
-            mistaken: its answer is wrong then.
+        is_thorough: assume nothing about the log, which is slower. Otherwise `cells` may assume a plain log (see
+            `RankingSQL.plain`) without duplicate items; `CONTRARY` then tells if that was false and the result is
+            wrong.
     """
 
     queries: Queries
@@ -83,36 +82,36 @@ class Summing:
 
     @property
     def sql(self) -> Dialect:
-        """What is special about the database."""
+        """The database's specifics."""
         return self.queries.sql
 
     @cached_property
     def labels(self) -> LabelSQL:
-        """Makes the parts about labels."""
+        """Builds the label parts."""
         return LabelSQL(self.queries)
 
     @property
     def monitor(self) -> Monitor:
-        """Whose rankings are summed up."""
+        """The monitor whose rankings are summed."""
         return self.queries.monitor
 
     @cached_property
     def rankings(self) -> RankingSQL:
-        """Makes the part about requests."""
+        """Builds the request part."""
         return RankingSQL(self.queries, self.labels)
 
     @cached_property
     def places(self) -> dict[str, Place]:
-        """Dimension -> names of its columns."""
+        """Dimension -> column names."""
         return self.rankings.places
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
-        """Kernel -> beginning of the names of its columns."""
+        """Kernel -> prefix of its column names."""
         return {k: f"m{i}" for i, k in enumerate(dict.fromkeys(m.kernel for m in self.monitor.measures))}
 
     def edges(self, since: int, until: int) -> list[int]:
-        """Where the buckets of [since, until) begin, the first one's part too, and where the last one ends; seconds."""
+        """Bucket starts of [since, until), the first clipped, and the end of the last; seconds."""
         width = self.monitor.bucket
         return [since, *range(since - since % width + width, until, width), until]
 
@@ -121,8 +120,8 @@ class Summing:
     def cells(self, since: int, until: int) -> Statement:
         """Sums of the requests served in [since, until) seconds, by bucket and slices.
 
-        Columns: bucket, the number of a stretch between `edges`, `NOWHERE` or `CONTRARY`; `places`; `COUNTS`; `LAST`;
-        for each of `kernels` its `PARTS`. Requests that began before and last too long stand in the first stretch.
+        Columns: bucket (number of a stretch between `edges`, `NOWHERE` or `CONTRARY`); `places`; `COUNTS`; `LAST`;
+        `PARTS` for each of `kernels`. Requests that began earlier and last too long are in the first stretch.
         """
         recipe = self.monitor.recipe
         if isinstance(recipe, Events) and self.supposes(since, until):
@@ -137,7 +136,7 @@ class Summing:
         return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
 
     def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
-        """`cells` where the log is supposed to be plain."""
+        """`cells` for a log assumed plain."""
         requests = self.rankings.plain(since, until)
         events = self.labels.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
         found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
@@ -146,14 +145,14 @@ class Summing:
         return sa.union_all(found, self._on_nothing(recipe, events, since, until), mistaken)
 
     def supposes(self, since: int, until: int) -> bool:
-        """Whether `cells` supposes that the log is plain."""
+        """Whether `cells` assumes a plain log."""
         recipe = self.monitor.recipe
         if self.is_thorough or not self.sql.keeps_parts or not isinstance(recipe, Events):
             return False
         return recipe.count_unmatched and until - since >= Blocks.of(self.monitor, recipe).width
 
     def ready(self, since: int, until: int) -> Statement | Ready:
-        """`cells`, or the same as the driver takes it: made once for all reads that differ in parameters alone."""
+        """`cells`, precompiled if reads differ only in parameters."""
         shape = self._shape(since, until)
         if shape is None:
             return self.cells(since, until)
@@ -165,10 +164,10 @@ class Summing:
         return PreparedStatement.of(self.cells(*ends.marks), self.queries.dialect, ends)
 
     def _shape(self, since: int, until: int) -> tuple[bool, bool] | None:
-        """What `cells` of two reads must have in common that these differ in parameters alone.
+        """A key: `cells` of reads with equal keys differ only in parameters.
 
-        None where they may differ in more: where a range is cut into its buckets one by one, or clocks are changed; and
-        where it was not tried whether the driver takes a text as SQLAlchemy would have sent it.
+        None if they may differ in more: irregular bucket edges, clock changes, or a driver not known to take text as
+        SQLAlchemy would send it.
         """
         if not self.sql.is_proven:
             return None
@@ -182,9 +181,9 @@ class Summing:
         return len(self.edges(since, until)) > 2, until - since >= width
 
     def unmatched(self, recipe: Events, since: int, until: int) -> sa.Select[Any] | None:
-        """Stretch, and number of the events in it that are on nothing; None where `cells` counts them too.
+        """Stretch, and number of unmatched events in it; None if `cells` counts them too.
 
-        Where less than a block is read, what lies around it is looked at for these alone.
+        For less than a block, the surroundings are read for these alone.
         """
         blocks = Blocks.of(self.monitor, recipe)
         if not recipe.count_unmatched or until - since >= blocks.width:
@@ -200,7 +199,7 @@ class Summing:
         return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
 
     def nameless(self, since: int, until: int) -> sa.Select[Any]:
-        """Stretch, and number of the rows in it that have no request."""
+        """Stretch, and number of rows in it without a request."""
         q = self.queries
         stretch = self.sql.stretch(q.time, self.monitor.rankings.time, self.edges(since, until), self.monitor.bucket)
         plain = self.sql.is_plain(q.time, self.monitor.rankings.time)
@@ -213,7 +212,7 @@ class Summing:
     # ---- parts -------------------------------------------------------------------------------------------------
 
     def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        """The events of [since, until) that are on nothing, or in doubt, by stretch, in the columns of `cells`."""
+        """Unmatched or doubtful events of [since, until) by stretch, in the columns of `cells`."""
         stretch = self.sql.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
         matched = self.labels.matched(recipe, x, since, until)
         in_doubt = sa.or_(matched < _ZERO, *is_dirty(x))
@@ -222,7 +221,7 @@ class Summing:
         wanted = (
             x.c.happened >= self.sql.instant(recipe.time, since),
             x.c.happened < self.sql.instant(recipe.time, until),
-            sa.or_(matched == _ZERO, in_doubt),  # most events are on something, and need no stretch
+            sa.or_(matched == _ZERO, in_doubt),  # most events match and need no stretch
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
         n = placed.subquery("n")
@@ -230,7 +229,7 @@ class Summing:
         return sa.select(*self._filled(n.c.bucket, sums)).group_by(n.c.bucket)
 
     def _filled(self, bucket: Expression, known: Mapping[str, Expression]) -> list[Expression]:
-        """The columns of `cells`: a bucket, some of `COUNTS`, and nothing in all others."""
+        """The columns of `cells`: a bucket, some `COUNTS`, the rest empty."""
         zero = self.sql.number(0)
         slices = [
             column
@@ -244,13 +243,13 @@ class Summing:
     # ---- cells -------------------------------------------------------------------------------------------------
 
     def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
-        """Each kernel's formula under the beginning of its columns' names."""
+        """Column prefix -> the kernel's formula."""
         shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
         shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
         return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
 
     def _per_request(self, formulas: Formulas, h: sa.FromClause) -> sa.FromClause:
-        """Sums over the graded rows of each request, named p."""
+        """Sums over each request's graded rows, named p."""
         depth = formulas.within(self.monitor.depth)
         judged = sa.case((sa.and_(h.c.grade.isnot(None), depth), _ONE), else_=_ZERO)
         sums: dict[str, Expression] = {name: sa.func.sum(h.c[name]) for name in ("events", "early", "late", "odd")}
@@ -259,9 +258,9 @@ class Summing:
         return sa.select(h.c.request, *columns).group_by(h.c.request).subquery("p")
 
     def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        """The sums of all requests by bucket and slices."""
+        """Sums of all requests by bucket and slices."""
         formulas = Formulas(self.sql, h.c.item_rank, h.c.grade, grades(self.monitor))
-        self._formulas(formulas, q, lambda name: _ZERO)  # notes what is to be summed
+        self._formulas(formulas, q, lambda name: _ZERO)  # registers the sums
         p = self._per_request(formulas, h)
         found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
         one = self._one_a_request(q, p, formulas, found, since, until)
@@ -276,7 +275,7 @@ class Summing:
     def _one_a_request(
         self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas, found: dict[str, Formula], since: int, until: int
     ) -> sa.FromClause:
-        """What is summed by cell, one row a request; named v. What is 0 for all of them is left out."""
+        """One row per request with the inputs of a cell, named v. Columns that are always 0 are left out."""
         time = self.monitor.rankings.time
         stretch = self.sql.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
         elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.labels.time(since), _ZERO)
@@ -312,12 +311,12 @@ class Summing:
 
     @property
     def _kept(self) -> set[str]:
-        """Columns of a request other than those of its measures."""
+        """Request columns apart from those of its measures."""
         return {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
 
     @staticmethod
     def _ingredients(formula: Formula) -> dict[str, Expression]:
-        """What the columns of one measure are made of, each worked out once however long it is."""
+        """Inputs of one measure's columns, each evaluated once."""
         found = {"num": formula.numerator, "den": formula.denominator, "value": formula.value}
         if formula.empty is not None:
             found["empty"] = sa.case((formula.empty, _ONE), else_=_ZERO)
@@ -342,7 +341,7 @@ class Summing:
         }
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
-        """Why a request is to be read row by row."""
+        """Conditions under which a request is read row by row."""
         found = [_or_zero(p.c.odd) > _ZERO, *self.rankings.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
@@ -356,7 +355,7 @@ class Summing:
         return sa.or_(everywhere, self.rankings.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
-        """Columns of one measure of a request, of its ingredients."""
+        """One measure's columns for a request, from its ingredients."""
         zero = self.sql.number(0)
         sampled = is_data > _ZERO
         num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
@@ -379,7 +378,6 @@ class Summing:
         ]
 
     def _parts(self, one: sa.FromClause, name: str) -> Sequence[Any]:
-        """Sums of one measure over a cell."""
         value, num, den = one.c[f"{name}_total"], one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
         own = [one.c[f"{name}_requests"], one.c[f"{name}_empty"], value, value * value]
         pooled: Sequence[Expression | None] = [None] * 5

@@ -1,4 +1,4 @@
-"""Between instants and what a time column holds."""
+"""Converts between instants and the values of a time column."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _MICRO, _DAY = timedelta(microseconds=1), 86_400_000_000
 _NOT_A_TIME = np.iinfo(np.int64).min  # NumPy's NaT
 _ZONE = r"(?:Z| ?UTC|[+-]00(?::?00)?)"
 _WRITTEN = re.compile(r"\d{4}([-/]?)\d\d\1\d\d([T ])\d\d:\d\d:\d\d([.,]\d+)?(.*)", re.ASCII)
-_LAST_SECOND = 2**33  # of the years in which a text that is no time is looked for
+_LAST_SECOND = 2**33  # limit of the search for where an unreadable text sorts
 
 CREDIBLE = (946_684_800, 4_102_444_800)
-"""2000 to 2100, in seconds: a sample wholly outside was written in another unit."""
+"""2000 to 2100 in seconds; a sample entirely outside was written in another unit."""
 
 
 class Instants(NamedTuple):
-    """What a time column's values mean, shape (n,) each.
+    """Instants of a time column's values, shape (n,) each.
 
     Attributes:
         micros: microseconds since 1970 UTC.
-        unreadable: the value is no time as declared. A text's `micros` are then the end of the last second that sorts
-            before it, so that it belongs to one place however much is read at once; another value's are 0.
-        doubtful: a local time that stands twice or never, where clocks are changed. Its `micros` are the earlier of
-            the two readings, the other comes `CLOCK_CHANGE` later.
+        unreadable: not a time as declared. For text, `micros` is then the end of the last second that sorts before it,
+            so its place does not depend on the range read; otherwise 0.
+        doubtful: a local time that occurs twice or never at a clock change. `micros` is the earlier reading; the other
+            is `CLOCK_CHANGE` later.
     """
 
     micros: Ints
@@ -54,9 +54,9 @@ class Instants(NamedTuple):
 
 
 def bound(column: TimeColumn, instant: float) -> object:
-    """`instant` (seconds since 1970 UTC, cut to whole ones) as a value that the column can be compared with.
+    """`instant` (seconds since 1970 UTC, truncated) as a value comparable with the column.
 
-    Text is cut after the seconds, so that `12:00:00` sorts before `12:00:00Z` and before `12:00:00.5`.
+    Text ends after the seconds, so that `12:00:00` sorts before `12:00:00Z` and `12:00:00.5`.
     """
     whole = int(instant // 1)
     if column.format in _PER_SECOND:
@@ -68,7 +68,7 @@ def bound(column: TimeColumn, instant: float) -> object:
 
 
 def slack(column: TimeColumn, instant: float) -> int:
-    """Seconds by which a bound at `instant` must be widened, because clocks are changed within the hour around it."""
+    """Seconds by which to widen a bound at `instant`, because clocks change within an hour of it."""
     if column.timezone in (None, "UTC"):
         return 0
     zone = ZoneInfo(str(column.timezone))
@@ -80,7 +80,7 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
     """The instants of a column's values.
 
     Raises:
-        SourceError: the values are of another kind than the configuration says; the message has the remedy.
+        SourceError: the values are not of the configured kind; the message has the fix.
     """
     if not len(values):
         return Instants(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))
@@ -93,10 +93,10 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
 
 
 def check(column: TimeColumn, values: Sequence[object]) -> None:
-    """See whether a sample of a column's values is written as declared; it is if one of them is.
+    """Checks that at least one of a column's sampled values is written as declared.
 
     Raises:
-        SourceError: it is not; the message has the remedy.
+        SourceError: none is; the message has the fix.
     """
     if not len(values):
         return
@@ -113,7 +113,7 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
 
 
 def _check_kind(column: TimeColumn, sample: object) -> None:
-    """Raise SourceError if a value is of a type that its column's declaration has no place for."""
+    """Raises SourceError if a value's type contradicts the column's declaration."""
     is_time, is_number = isinstance(sample, date), isinstance(sample, int | float) or hasattr(sample, "as_tuple")
     if sample is None:
         return
@@ -129,7 +129,7 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
 
 
 def _undeclare(column: TimeColumn, sample: object) -> str:
-    """How a time of its own type is declared instead: by its zone, where it names none."""
+    """How to declare a native time instead: by its zone, if it names none."""
     more = _native_remedy(replace(column, format="native"), sample, False)
     return f"take its format away; {more}" if more else "take its format away"
 
@@ -142,7 +142,7 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if not isinstance(sample, datetime):
         return "name a column that has the time of day too"
     if sample.tzinfo is None and column.timezone is None:
-        # ClickHouse's columns in UTC do name it, and its driver leaves it out.
+        # ClickHouse's UTC columns do name it, but its driver drops it.
         return "it comes without a zone, so declare e.g. timezone: UTC"
     if sample.tzinfo is not None and column.timezone is not None:
         return f"it names its zone, so take timezone: {column.timezone} away"
@@ -150,7 +150,7 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
 
 
 def _declare_text(sample: str) -> str:
-    """How a time that is text is declared, by how it is written."""
+    """How to declare a text time, judged by its format."""
     found = _WRITTEN.fullmatch(sample.strip())
     if found is None:
         return "declare e.g. format: '%Y-%m-%d %H:%M:%S', as it is written"
@@ -164,7 +164,7 @@ def _declare_text(sample: str) -> str:
 
 
 def _from_native(column: TimeColumn, values: Sequence[Any]) -> Moments:
-    """Times as the column's zone has them, or in UTC where they name their own; NaT for what is none of the two."""
+    """Times in the column's zone, or in UTC if they name their own; NaT for anything else."""
     epoch = _EPOCH if column.timezone is not None else _EPOCH.replace(tzinfo=UTC)
     try:
         micros = [_NOT_A_TIME if value is None else (value - epoch) // _MICRO for value in values]
@@ -178,7 +178,7 @@ def _is_like(value: object, epoch: datetime) -> bool:
 
 
 def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
-    """As numbers; nan for what is none."""
+    """As numbers; nan for anything else."""
     try:
         return np.array(values, float)
     except (TypeError, ValueError, OverflowError):
@@ -200,7 +200,7 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
 
 
 def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
-    """The epoch format in which some of the values are of our time, if in the declared one none is."""
+    """The epoch format in which some values are credible, if none is in the declared one."""
     numbers = _numbers(values)
     credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in _PER_SECOND.items()}
     return None if credible[column.format] else next((f for f, some in credible.items() if some), None)
@@ -223,7 +223,7 @@ def _from_text(column: TimeColumn, values: Sequence[object]) -> Instants:
 
 
 def _to_the_second(texts: Sequence[str], template: str) -> Moments:
-    """What texts say up to their seconds; NaT where they are not written like `template`, whose digits are NUL."""
+    """Times truncated to seconds; NaT for text not written like `template`, whose digits are NUL."""
     codes = np.array(texts, f"U{len(template)}").view(np.uint32).reshape(-1, len(template))
     good = np.ones(len(texts), bool)
     numbers: list[Ints] = []
@@ -233,7 +233,7 @@ def _to_the_second(texts: Sequence[str], template: str) -> Moments:
     for field in (places[:4], *(places[i : i + 2] for i in range(4, 14, 2))):
         number = np.zeros(len(texts), np.int64)
         for place in field:
-            digit = codes[:, place] - np.uint32(ord("0"))  # what sorts before it becomes a large number
+            digit = codes[:, place] - np.uint32(ord("0"))  # characters below "0" wrap to large numbers
             good &= digit <= 9
             number = number * 10 + digit
         numbers.append(number)
@@ -248,7 +248,7 @@ def _to_the_second(texts: Sequence[str], template: str) -> Moments:
 
 
 def _fractions(texts: Sequence[str], width: int, has_zone: bool) -> Ints:
-    """Microseconds in what stands after the first `width` characters of each text; -1 where it is nothing known."""
+    """Microseconds after the first `width` characters of each text; -1 if malformed."""
     tails = [text[width:] for text in texts]
     known = {tail: _fraction(tail, has_zone) for tail in set(tails)}
     if len(known) == 1:
@@ -257,7 +257,7 @@ def _fractions(texts: Sequence[str], width: int, has_zone: bool) -> Ints:
 
 
 def _fraction(tail: str, has_zone: bool) -> int:
-    """Microseconds in what stands after the seconds: a fraction or none, UTC's name or none; else -1."""
+    """Microseconds from an optional fraction and UTC suffix; -1 if malformed."""
     match = re.fullmatch(rf"(?:[.,](\d+))?{_ZONE if has_zone else ''}", tail, re.ASCII)
     return -1 if match is None else int(f"{match[1] or 0:0<6}"[:6])
 
@@ -292,9 +292,9 @@ def _to_utc(column: TimeColumn, moments: Moments) -> Instants:
 
 
 def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
-    """Microseconds by which a zone is ahead of UTC, (n,) each, before and after the change that a local time is near.
+    """A zone's offsets from UTC in microseconds, (n,) each, before and after a clock change near the local time.
 
-    They differ where a clock shows the time twice, or never. A zone is asked once for each day without a change.
+    They differ where a local time occurs twice or never. Looks up the zone once per day without a change.
     """
     days = local // _DAY
     first = int(days.min(initial=0))
@@ -313,14 +313,14 @@ def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
 
 
 def _offset(zone: ZoneInfo, local: int) -> tuple[int, int]:
-    """As `_offsets`, of one local time."""
+    """`_offsets` of one local time."""
     moment = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=zone)
     before, after = ((one.utcoffset() or timedelta()) // _MICRO for one in (moment, moment.replace(fold=1)))
     return before, after
 
 
 def changes_clocks(column: TimeColumn, since: int, until: int) -> bool:
-    """Whether clocks are changed in the column's zone in [since, until) seconds, or close to it."""
+    """Whether clocks change in the column's zone in [since, until) seconds, or close to it."""
     if column.timezone in (None, "UTC"):
         return False
     return any(slack(column, at) for at in range(since, until + CLOCK_CHANGE, CLOCK_CHANGE))
@@ -328,11 +328,11 @@ def changes_clocks(column: TimeColumn, since: int, until: int) -> bool:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Stretches of time on a fixed grid, so that what is found does not depend on how much is read at once.
+    """Blocks of time on a fixed grid, so that results do not depend on the range read.
 
     Attributes:
-        width: of a block, in seconds.
-        before, after: seconds before and after its block within which an event's row is looked for.
+        width: of a block, seconds.
+        before, after: seconds around an event's block in which its row is looked for.
     """
 
     width: int
@@ -346,22 +346,22 @@ class Blocks:
         return cls(max(monitor.bucket, recipe.attribution), recipe.attribution + span, span)
 
     def cut(self, since: int, until: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Parts [since, until) of the range that lie in one block each, and the reach of each."""
+        """Parts [since, until) of the range within one block each, and the reach of each."""
         for block in range(since - since % self.width, until, self.width):
             part = max(block, since), min(block + self.width, until)
             yield *part, self.reach(*part)
 
     def reach(self, since: int, until: int) -> tuple[int, int]:
-        """[since, until) of the rows that some event in that range may fall on; seconds as these."""
+        """[since, until) seconds of the rows that events in that range can fall on."""
         return rounded_down(since, self.width) - self.before, rounded_up(until, self.width) + self.after
 
     @property
     def around(self) -> int:
-        """Seconds that are gone through before and after what is read, for the rows of its events and their events."""
+        """Seconds read before and after the range, for the rows of its events and their events."""
         return self.before + self.after
 
     def is_near(self, event: Ints, row: Ints) -> Bools:
-        """(n,) whether each event may fall on its row, by the microseconds of both."""
+        """(n,) whether each event can fall on its row, from the microseconds of both."""
         block = event - event % (self.width * MICROS)
         near: Bools = (row >= block - self.before * MICROS) & (row < block + (self.width + self.after) * MICROS)
         return near

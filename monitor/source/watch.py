@@ -1,8 +1,8 @@
-"""A limit on our side for each step of a driver's: a server, or what lies on the way to it, may never answer.
+"""A client-side limit on each driver step: a server, or the network to it, may never answer.
 
-Most databases end a statement themselves when it has taken too long. Where that does not come through, the driver
-would wait for ever, and with it the monitor. So each step has a time by which it must be over. After that the database
-is asked to end the statement; if that does not help, what the driver reads from is shut, and the driver sees its end.
+Most databases cancel slow statements themselves. If that message is lost, the driver would wait forever, and so would
+the monitor. So each step has a deadline. Past it, the database is asked to cancel; if that fails, the driver's socket
+is shut.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from monitor.errors import Stopped
 from monitor.source.dialects import base
 
 ASKED_FOR = 2
-"""Seconds for which a database is asked to end a statement, before the line to it is cut."""
+"""Seconds for a database to obey a cancel request before its connection is cut."""
 
 LOOK_EVERY = 0.5
-"""Seconds after which who waits looks whether the process is to end, should nobody have told."""
+"""Seconds between a waiter's checks for shutdown, in case nobody notifies it."""
 
 
 class Watch:
-    """Watches over one connection's steps, of which there is one at a time. Used by one thread, ended from any.
+    """Watches the steps of one connection, one at a time. Used by one thread; `end` works from any.
 
     Attributes:
-        is_late: whether a step took longer than it might.
-        is_ended: whether a step was ended, for that or as somebody wished; then the connection cannot be used again.
-        is_on: whether there is, or was until now, a connection to watch over; not while one is being opened.
+        is_late: a step exceeded its limit.
+        is_ended: a step was ended, late or on request; the connection is then unusable.
+        is_on: a connection is, or was until now, being watched; false while one is opened.
     """
 
     def __init__(self, limit: float, ask: Callable[[Any], None]) -> None:
-        """Take what is to be done.
+        """Configures the watch; it starts with the first connection.
 
         Args:
-            limit: seconds for each step; infinite: nobody watches.
-            ask: has a driver's connection end what it is doing; may fail, and may take as long as it likes.
+            limit: seconds per step; infinite: no watching.
+            ask: cancels what a driver's connection is doing; may fail or block.
         """
         self.limit = limit
         self.is_late = self.is_ended = self.is_on = False
@@ -71,10 +71,7 @@ class Watch:
         self._let_go()
 
     def on(self, driver: Any) -> None:
-        """Watch over this connection of a driver's from now on; what became of another one is forgotten.
-
-        None: there is none for now.
-        """
+        """Watches this driver connection from now on and forgets the previous one; None: none for now."""
         line = _line_of(driver)
         with self._changed:
             self._let_go()
@@ -83,9 +80,9 @@ class Watch:
             self.is_on = driver is not None
 
     def ask_no_more(self) -> bool:
-        """From now on, never ask for an end by this connection: somebody else may have it next. Too late if it is True.
+        """Stops cancel requests over this connection, which somebody else may get next. True: one was already sent.
 
-        What the step reads from is still cut when it is late.
+        A late step's socket is still cut.
         """
         with self._changed:
             self._driver = None
@@ -98,7 +95,7 @@ class Watch:
 
     @contextmanager
     def step(self, limit: float | None = None) -> Iterator[None]:
-        """A step within `limit` seconds, by default the watch's own; meanwhile it takes the place of one around it."""
+        """A step within `limit` seconds, by default the watch's own; suspends an enclosing step's limit."""
         outer = self._due
         self._begin(time.monotonic() + (self.limit if limit is None else min(limit, self.limit)))
         try:
@@ -113,10 +110,10 @@ class Watch:
             self._changed.notify_all()
 
     def end(self) -> Callable[[float], None]:
-        """End the step under way, from any thread; at once if the database does so when it is asked, else soon.
+        """Ends the running step, from any thread: at once if the database obeys, else soon.
 
         Returns:
-            Waits until it was asked, so many seconds at most.
+            A function that waits for the request to be sent, up to the given seconds.
         """
         with self._changed:
             self.is_ended = True
@@ -137,9 +134,9 @@ class Watch:
             self._is_past(step, None)
 
     def _await_late(self) -> tuple[int, Any] | None:
-        """(the number of a step that is late by now, what is to be asked to end it if it was not); None: all is over.
+        """(number of the late step, connection to cancel unless already ended); None: the watch is over.
 
-        That it is late is noted before anything else can happen: who ends a step later sees that it was.
+        Sets `is_late` under the lock, so whoever ends the step later sees it.
         """
         with self._changed:
             while not self._is_over:
@@ -153,15 +150,15 @@ class Watch:
         return None
 
     def _is_past(self, step: int, seconds: float | None) -> bool:
-        """Whether a step is done within so many seconds."""
+        """Whether a step finishes within `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_over or self._step != step, seconds)
 
     def _ask_for_an_end(self, driver: Any) -> threading.Thread:
-        """Ask in a thread of its own, for the answer may not come either. None: there is nobody to ask."""
+        """Asks in a separate thread, since the request may hang. None: nobody to ask."""
 
         def ask() -> None:
-            with suppress(Exception):  # it may just have ended by itself
+            with suppress(Exception):  # it may just have ended
                 if driver is not None:
                     self._ask(driver)
 
@@ -176,10 +173,10 @@ class Watch:
 
 
 def _line_of(driver: Any) -> socket.socket | None:
-    """The socket of a driver's connection, by a number of its own, so that it is not another's once that is closed."""
+    """A duplicated descriptor of the driver's socket, which stays valid if the original number is reused."""
     holders: tuple[Any, ...] = (driver, getattr(driver, "_sock", None), getattr(driver, "_usock", None))
     for holder in holders:
-        with suppress(Exception):  # some drivers have none, and say so in ways of their own
+        with suppress(Exception):  # some drivers have none, and say so in their own ways
             return socket.socket(fileno=os.dup(holder.fileno()))
     return None
 
@@ -188,14 +185,14 @@ def _line_of(driver: Any) -> socket.socket | None:
 
 
 def watched(engine: sa.Engine, opened: Callable[[Any], None], watch: Callable[[], Watch]) -> sa.Engine:
-    """The engine, with each connection watched over from its first moment, and a kept one tried before it is used.
+    """The engine with every connection watched from the start, and pooled ones pinged before use.
 
     Args:
-        opened: is given each new connection of a driver's.
-        watch: that of the thread which asks for a connection.
+        opened: called with each new driver connection.
+        watch: returns the calling thread's watch.
     """
 
-    @sa.event.listens_for(engine, "connect", insert=True)  # before anything is asked by it
+    @sa.event.listens_for(engine, "connect", insert=True)  # before any query on it
     def _opened(driver: Any, record: Any) -> None:
         opened(driver)
         watch().on(driver)
@@ -209,9 +206,9 @@ def watched(engine: sa.Engine, opened: Callable[[Any], None], watch: Callable[[]
         try:
             with watch().step(base.CONNECT_TIMEOUT):
                 engine.dialect.do_ping(driver)
-            if watch().is_late:  # and the request to end it may still be on its way
+            if watch().is_late:  # the cancel request may still be in flight
                 raise TimeoutError("it answered too late")
-        except Exception as error:  # then there is another attempt, with a new one
+        except Exception as error:  # retried with a new connection
             watch().on(None)
             raise DisconnectionError(str(error)) from error
 
@@ -219,9 +216,9 @@ def watched(engine: sa.Engine, opened: Callable[[Any], None], watch: Callable[[]
 
 
 def give_back(connection: sa.Connection, watch: Watch) -> None:
-    """End the transaction and give the connection back; what was read stands even if the server does not answer."""
+    """Ends the transaction and returns the connection; results stand even if the server does not answer."""
     with watch.step(base.GRACE):
-        if watch.ask_no_more():  # or the request for that might hit whoever has the connection next
+        if watch.ask_no_more():  # a cancel in flight might hit the next user
             connection.invalidate()
         with suppress(SQLAlchemyError, OSError):
             connection.close()
@@ -234,17 +231,17 @@ def give_back(connection: sa.Connection, watch: Watch) -> None:
 
 
 class Turns:
-    """Safe to use from several threads. Who holds a turn must not ask for another one, or might wait for ever."""
+    """Limits concurrent turns. Thread-safe; a holder must not ask for another, which can deadlock."""
 
     def __init__(self, most: int, stop: Callable[[], bool]) -> None:
-        """`most` turns at the same time; `stop` says whether the process is to end."""
+        """`most` concurrent turns; `stop` says whether the process is shutting down."""
         self._left = most
         self._stop = stop
         self._changed = threading.Condition()
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A turn, for as long as the block lasts. Raises Stopped instead if the process is to end."""
+        """A turn for the duration of the block. Raises Stopped if the process is shutting down."""
         self._take()
         try:
             yield
@@ -262,6 +259,6 @@ class Turns:
             self._left -= 1
 
     def look(self) -> None:
-        """Have all who wait look whether the process is to end."""
+        """Makes all waiters check for shutdown."""
         with self._changed:
             self._changed.notify_all()
