@@ -54,7 +54,7 @@ EXIT_CODES: tuple[tuple[type[RankmonError], int], ...] = (
 
 
 class _Commands(Listing):
-    """The files of `monitor.cli.commands`: one is imported when its command is asked for, none for the list."""
+    """The files of `monitor.cli.commands`: each is imported when its command is called, none for the list."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(commands.__path__))
@@ -74,14 +74,14 @@ class _Commands(Listing):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output, such as `head`, has enough: no failure. What is left of it must go somewhere.
+            # The reader of our output, such as `head`, has enough: no failure. The rest must go somewhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return result
 
 
 def _docstring(module: str) -> str:
-    """Of a file of a command, without importing it."""
+    """Read without importing the command."""
     spec = importlib.util.find_spec(f"{commands.__name__}.{module}")
     path = Path(str(spec and spec.origin))
     return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
@@ -97,23 +97,23 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit with its code."""
     if sys.argv[1:2] == ["run"]:
-        # Until the daemon notes it: it has not read its configuration yet, so nothing of it is lost.
+        # Until the daemon handles it: it has not read its configuration yet, so no reload is lost.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; its exit code. Errors are written to standard error, without a traceback."""
+    """Exit code of one command. Errors go to standard error, without a traceback."""
     with redirect_stdout(_Plain(sys.stdout)), redirect_stderr(_Plain(sys.stderr)):
         return _run(arguments)
 
 
 class _Plain:
-    """A stream to people: text from outside can neither command their terminal nor turn its neighbours around."""
+    """A stream for people: text from outside can send no terminal commands or direction marks."""
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
-        """Where rich writes, whose own colours are commands; what it shows is made plain before."""
+        """rich writes here, and its colours are control codes; its output is made plain first."""
 
     def write(self, text: str) -> int:
         return self.rich_proxied_file.write(plain(text))
@@ -140,7 +140,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    """What a command that ends with this error exits with.
+    """Exit code for an error.
 
     >>> exit_code(LeaseLost("process 7 is writing it"))
     5

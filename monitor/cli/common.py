@@ -1,4 +1,4 @@
-"""What several commands share: finding the configuration, reading times, opening the parts."""
+"""Shared by commands: finding the configuration, parsing times, opening the parts."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Listing(click.Group):
-    """A group that lists each command with its whole first sentence: click would cut what does not fit."""
+    """A group that lists each command with its whole first sentence; click would truncate it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(self.sentences(ctx))
 
     def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """(name, what it does) of each command."""
+        """(name, first sentence of its help) of each command."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [(name, first_sentence(one.help or "")) for name, one in found if one is not None]
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop."""
+    """The text up to the first full stop."""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
 
 
 def command(function: Callable[..., Any]) -> click.Command:
-    """The command of a file in `monitor.cli.commands`: the file gives its name, the file's docstring its help."""
+    """The command of a file in `monitor.cli.commands`: named after the file, with its docstring as help."""
     module = sys.modules[function.__module__]
     return click.command(_name(module.__name__), help=module.__doc__, context_settings=HELP)(function)
 
 
 def group(module: str) -> click.Group:
-    """As `command`, for commands with commands of their own."""
+    """As `command`, for a command with subcommands."""
     return Listing(_name(module), help=sys.modules[module].__doc__, no_args_is_help=True, context_settings=HELP)
 
 
@@ -66,12 +66,12 @@ def _name(module: str) -> str:
 
 
 def format_option(*formats: str) -> Callable[[Any], Any]:
-    """The option, whose argument is `style`; the first of the formats is what people read."""
+    """The --format option, passed as `style`; the first format is the default for people."""
     return click.option("--format", "style", type=click.Choice(formats), default=formats[0], show_default=True)
 
 
 def rendered(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Print what a command returns, by `render` in the format of --format. Its `exit_code` is the command's."""
+    """Prints a command's result by `render` in the format of --format, and exits with its `exit_code`."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @format_option(*formats)
@@ -91,7 +91,7 @@ def rendered(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 INTERRUPT_EVERY = 0.2
-"""Seconds between attempts to end what is being read."""
+"""Seconds between attempts to cancel running reads."""
 
 config_option = click.option(
     "-c",
@@ -107,10 +107,9 @@ config_option = click.option(
 
 
 def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
-    """The configuration at `path`, with logging set up as it says if `log`. Raises ConfigError.
+    """The configuration at `path`, with its logging set up if `log`. Raises ConfigError.
 
-    Args:
-        with_sources: as in `load`; False for a command that opens none.
+    `with_sources`: as in `load`; False for a command that opens none.
     """
     import os
 
@@ -125,7 +124,7 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
 
 @contextmanager
 def stored(config: Config) -> Iterator[Store]:
-    """The store of a configuration, to read from."""
+    """The configuration's store, for reading."""
     from monitor.store import Store
 
     missing = missing_store(config)
@@ -141,7 +140,7 @@ def stored(config: Config) -> Iterator[Store]:
 
 
 def called(config: Path) -> str:
-    """How this rankmon is called on a configuration from any folder, as `words.command` takes it."""
+    """How to invoke rankmon on a configuration from any folder, for `words.command`."""
     beside = Path(sys.executable).with_name("rankmon")
     known = (path for path in (Path(sys.argv[0]), beside) if path.name == "rankmon" and path.is_file())
     program = next((shlex.quote(str(path.absolute())) for path in known), "rankmon")
@@ -149,19 +148,19 @@ def called(config: Path) -> str:
 
 
 def missing_store(config: Config) -> str:
-    """What to tell about a store that does not exist yet; empty if it is there, or no SQLite file."""
+    """A note if the SQLite store does not exist yet; else empty."""
     url = config.store.url
     if url.get_backend_name() != "sqlite" or not url.database:
         return ""
     path = Path(url.database).absolute()
-    # To open it would be to make it, and to make it as this user.
+    # Opening would create it, and as this user.
     if path.exists() or not path.parent.is_dir():
         return ""
     return f"there is no store {path} yet; rankmon backfill or run makes it"
 
 
 def unwritable_store(config: Config) -> str:
-    """What keeps this user from writing a store that is a file in a folder that exists; empty if nothing does."""
+    """Why this user cannot write an SQLite store in an existing folder; empty if nothing prevents it."""
     from monitor.store.files import fault_of
 
     url = config.store.url
@@ -171,10 +170,11 @@ def unwritable_store(config: Config) -> str:
 
 @contextmanager
 def interruptible(app: App) -> Iterator[None]:
-    """For as long as the block runs, SIGTERM and SIGINT end what the app is reading; whoever reads gets Stopped.
+    """While the block runs, SIGTERM and SIGINT cancel the app's reads, which raise Stopped.
 
-    A handler runs in the middle of anything, and so must take no lock: it puts the signal into a queue, from where a
-    thread takes it. That one interrupts again and again, for a statement may have begun just after the last time.
+    A handler can interrupt anything and must take no lock, so it only queues the signal for a thread. That
+    interrupts
+    repeatedly, as a statement may have begun since the last time.
     """
     signals: SimpleQueue[int] = SimpleQueue()
     ended = threading.Event()
@@ -199,9 +199,9 @@ def interruptible(app: App) -> Iterator[None]:
 
 
 class InstantParam(click.ParamType[int]):
-    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then); gives seconds since 1970.
+    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, in any zone (UTC by default); gives seconds since 1970.
 
-    Seconds since 1970, as JSON of rankmon has them, are one too, from 1973 to 2286.
+    Also accepts seconds since 1970, as in rankmon's JSON, from 1973 to 2286.
     """
 
     name = "time"
@@ -236,7 +236,7 @@ class DurationParam(click.ParamType[int]):
 
 
 def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
-    """The monitors of these names, all if none is named. Raises InputError for an unknown one."""
+    """The named monitors, or all if none is named. Raises InputError for an unknown one."""
     known = {m.name: m for m in config.monitors}
     for name in names:
         if name not in known:
@@ -246,7 +246,7 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
 
 @contextmanager
 def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
-    """A monitor of a configuration, and the store. Raises what `load_config`, `pick_monitors` and `stored` do."""
+    """A configured monitor, and the store. Raises what `load_config`, `pick_monitors` and `stored` do."""
     config = load_config(config_path, with_sources=False)
     (wanted,) = pick_monitors(config, (name,))
     with stored(config) as store:
@@ -255,7 +255,7 @@ def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, St
 
 @contextmanager
 def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
-    """The database that a monitor reads."""
+    """The database of a monitor."""
     from monitor.source.engine import Database
 
     source = config.source(monitor.source)
@@ -267,7 +267,7 @@ def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
 
 
 def finished(steps: Generator[Any, Any, T]) -> T:
-    """What a generator returns at its end."""
+    """Return value of a generator run to its end."""
     while True:
         try:
             next(steps)
@@ -277,7 +277,7 @@ def finished(steps: Generator[Any, Any, T]) -> T:
 
 
 def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
-    """The measures asked for, in any reading of a kernel that the monitor computes; all of its own if none is."""
+    """The measures asked for, in any reading of a kernel that the monitor computes; by default all of its own."""
     from monitor.measures.measure import parse
 
     try:
@@ -292,7 +292,7 @@ def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
 
 
 def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
-    """Counts of what was refused, by reason; empty if nothing was."""
+    """Refused counts by reason; empty if there are none."""
     from monitor.messages.words import counted
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
@@ -302,7 +302,7 @@ def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
 
 
 def level_of(verdict: Verdict | None) -> dict[str, Any]:
-    """How the level stands to the baseline's reference, as plain data."""
+    """The level relative to the baseline's reference, as plain data."""
     return {
         "is_better_on_offer": verdict is not None and verdict.improved,
         "has_decayed": verdict is not None and verdict.decayed,
@@ -312,7 +312,7 @@ def level_of(verdict: Verdict | None) -> dict[str, Any]:
 
 
 def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Monitors by name, as arguments or with `--monitor`: the command gets them as `names`, each once."""
+    """Monitors as arguments or with `--monitor`; passed as `names`, without duplicates."""
 
     @click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
     @click.option("-m", "--monitor", "names", multiple=True, help="Only this monitor (default: all).")
@@ -324,7 +324,7 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_option() -> Callable[[Any], Any]:
-    """The option that says who does something, by default the user of the machine."""
+    """The option for who acts, by default the machine's user."""
     return click.option("--by", default=_user, show_default="you", help="Your name.")
 
 

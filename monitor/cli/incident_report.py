@@ -1,4 +1,4 @@
-"""What `rankmon explain-incident` prints for people: five lines, what happened in order of time, then tables."""
+"""Text of `rankmon explain-incident`: five lines, the course of events, then tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FAILED = "could not be captured"
 HOUR, DAY, WEEK = 3600, 86_400, 604_800
 
 EVERY_EVENT = 4
-"""Version of diagnoses from which on the events of all traffic are all that came."""
+"""Diagnosis version since which the events of all traffic are complete."""
 
 MAX_ROWS = 8
-"""Of a table of slices."""
+"""Rows of a slice table."""
 
 LEADING = 3
-"""Slices that must stand in another order for a second table of them, and slices that the summary names."""
+"""Slices that must differ in order for a second table, and slices named in the summary."""
 
 SURE = -2.0
 """Standard errors below which a slice surely fell."""
@@ -45,14 +45,14 @@ STILL_COMING, IN_PART = "labels still coming", "stored in part"
 
 @dataclass(frozen=True)
 class Told:
-    """What is known of one condition of an incident.
+    """One condition of an incident.
 
     Attributes:
         fired_at: when it began to fire, seconds.
-        document: the diagnosis, or what of it the store knows.
+        document: the diagnosis, or the store's part of it.
         missing: why the rest is missing.
-        restated: how its figures changed since it was taken, see `diagnosis.moved`; None: they did not.
-        is_over: it no longer fires, though the incident goes on.
+        restated: how its figures have changed since, see `diagnosis.moved`; None: they did not.
+        is_over: it stopped firing, though the incident goes on.
     """
 
     condition: ConditionName
@@ -64,7 +64,7 @@ class Told:
 
     @property
     def fell(self) -> Evidence | None:
-        """What fell when it began to fire."""
+        """The fall as it began to fire."""
         return None if self.document is None or self.document["fell"] is None else evidence_of(self.document["fell"])
 
 
@@ -77,13 +77,13 @@ def lines(
     link: str = "",
     full: bool = True,
 ) -> list[str]:
-    """The incident in lines; a table that a condition shares with one before it is shown once.
+    """The incident in lines; a table shared with an earlier condition is shown once.
 
     Args:
         hours: of an incident on the data, see `hours_of`.
-        until: end of the last window of its monitor that was judged, seconds.
+        until: end of its monitor's last judged window, seconds.
         link: where there is more.
-        full: everything that is known, also of requests, queries and other conditions.
+        full: include requests, queries and other conditions.
     """
     first, *others = told
     said: set[tuple[str, ...]] = set()
@@ -99,7 +99,7 @@ def lines(
 
 
 def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
-    """Five lines: what fell and how surely, since when, where, what to do first, where there is more."""
+    """Five lines: the fall and how sure it is, since when, where, what to do first, where there is more."""
     incident, fell = found.incident, first.fell
     known = [*([] if fell is None else [fell]), *found.findings]
     what = sentence(known[0]).partition(". ")[0] if known else incident.matter
@@ -113,7 +113,7 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
 
 
 def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
-    """The slices that surely fell, those first that add most to the change."""
+    """Slices that surely fell, largest contribution first."""
     parts = {} if document is None else {_slice(p): p for p in document["slices"] if p.get("before") is not None}
     sure = {name: p for name, p in parts.items() if (p.get("z") or 0.0) <= SURE and p["within"] < 0}
     told = [
@@ -138,7 +138,7 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
 
 
 def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:
-    """What fell from what to what, and since when: when it opened, and now if that is another thing."""
+    """The fall at opening, and now if that differs."""
     incident = found.incident
     if opening is not None:
         when = "When it opened" if opening.end <= incident.opened_at else f"At {utc(opening.end)}"
@@ -168,7 +168,7 @@ def _missing(one: Told) -> Iterator[str]:
 
 
 def _restated(one: Told) -> Iterator[str]:
-    """That the data were read again since, so that the figures are others now."""
+    """Notes that the data were read again and figures changed."""
     if one.restated is None or one.document is None:
         return
     captured, then, now = one.document.get("captured"), one.restated["value"], one.restated["value_now"]
@@ -184,7 +184,7 @@ def _restated(one: Told) -> Iterator[str]:
 
 
 def _other(one: Told, missing: str, said: set[tuple[str, ...]]) -> Iterator[str]:
-    """A condition that fired with the first; `missing` is why the first lacks what single requests say."""
+    """A condition that fired with the first; `missing`: why the first lacks request details."""
     rule, dimension, value = one.condition
     what = f"{rule} of {dimension}={value}" if dimension else rule
     over = ", which is over by now" if one.is_over else ""
@@ -200,7 +200,7 @@ def _other(one: Told, missing: str, said: set[tuple[str, ...]]) -> Iterator[str]
 
 
 def _parts(document: Document | None, said: set[tuple[str, ...]], full: bool = True) -> Iterator[str]:
-    """All of a diagnosis but what is in `said`, to which it is added."""
+    """All of a diagnosis except what is in `said`, which is extended."""
     if document is None:
         return
     captured = document.get("captured")
@@ -236,7 +236,7 @@ def _left_out(document: Document) -> Iterator[str]:
 
 
 def _against(document: Document, what: str = BEFORE) -> str:
-    """What slices are compared with, in words, and which hours if these are not the whole window."""
+    """The reference of slices in words, with its hours if not the whole window."""
     if what != BASELINE:
         return f"against {_before(document)}" if document["compared"] else "against nothing"
     window = document["split"].get("window", document["window"])
@@ -257,12 +257,12 @@ def _slice(part: Document) -> str:
 
 
 def _slices(document: Document, full: bool = True) -> Iterator[Iterator[str]]:
-    """Slices by what they add, and by z where that is another order, each against what it is compared with."""
+    """Slices by contribution, and by z where that order differs, each against its reference."""
     told: dict[str, list[Any]] = {}
     orders = (("By what they add to the change", "slices"), ("By z, the surest fall first", "slices_by_z"))
     for title, name in orders[: 1 + full]:
         for what in (BASELINE, BEFORE):
-            # Slices of the two are in tables of their own: a fall against the one is none against the other.
+            # Separate tables per reference: falls against different references do not compare.
             parts = [p for p in document[name] if p.get("against", BEFORE) == what]
             leading = [(p["dimension"], p["slice"]) for p in parts[:LEADING]]
             if parts and told.get(what) != leading:
@@ -289,7 +289,7 @@ _SLICES = {
 
 
 def _new(part: Document) -> str:
-    """Since when a slice is there, and how it compares with the others in the same hours."""
+    """Since when a slice exists, and how it compares with the others in the same hours."""
     value, others = part["value"], part["others"]
     told = f"  {_slice(part)} is new since {utc(part['new_since'])}: {number(value)}"
     if others is None:
@@ -321,14 +321,14 @@ def _labels(document: Document) -> Iterator[str]:
 
 
 def _last_of(document: Document) -> str:
-    """How much of the fall was looked at, where that is not all."""
+    """How much of the fall was examined, if not all."""
     fell, (since, until) = document["fell"], document["window"]
     is_all = fell is None or fell["window"] <= until - since
     return "" if is_all else f", the last {lasting(until - since)} of {lasting(fell['window'])}"
 
 
 def _versions(document: Document) -> Iterator[str]:
-    """The versions side by side: of all traffic as stored, of a slice by the requests that were read."""
+    """Versions side by side: of all traffic as stored, of a slice from the requests read."""
     found, of = document["versions"], "of all traffic"
     read, lost = (document.get("captured") or {}).get("versions", []), document.get("unlabelled", ())
     if (document["dimension"] or lost) and any(v["version"] != NONE for v in read):
@@ -371,7 +371,7 @@ def _requests(document: Document) -> Iterator[str]:
 
 
 def _bare(document: Document) -> Iterator[str]:
-    """That requests lost all because they got no label, which is nothing remarkable where few get one."""
+    """Notes that requests lost all because they got no label, unless that is common."""
     captured = document["captured"]
     if not (bare := sum(bool(r.get("bare")) for r in captured["requests"])):
         return
@@ -415,7 +415,7 @@ def _source(captured: Document) -> Iterator[str]:
 
 
 def hour_by_hour(hours: Sequence[Document]) -> Iterator[str]:
-    """The steps of an incident on the data, a table for all traffic and one for each slice."""
+    """The steps of an incident on the data, a table for all traffic and one per slice."""
     has_events = any(h["events"] is not None for h in hours)
     columns = {title: show for title, show in _HOURS.items() if has_events or title not in ("events", "on nothing")}
     for dimension, value in dict.fromkeys((h["dimension"], h["slice"]) for h in hours):

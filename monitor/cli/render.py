@@ -1,4 +1,4 @@
-"""One renderer: what a command found, a dataclass, as text or as JSON. A field says once how it is shown."""
+"""Renders a command's result, a dataclass, as text or JSON. Each field declares how it is shown."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, TypeAlias, TypeVar, dataclass_transform
 DASH = "–"
 T = TypeVar("T")
 Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
-"""Title -> what a row has there."""
+"""Title -> text of a row's cell."""
 
 
 def column(title: str, show: Callable[[Any], str] = str, left: bool = False, json: bool = True) -> Any:
-    """A dataclass's field that is a column of a table; without `json` of the table alone."""
+    """A dataclass field that is a table column; with `json=False` in the table only."""
     return field(metadata={"title": title, "show": show, "left": left, "json": json})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(column, field))
 def record(made: type[T]) -> type[T]:
-    """A frozen dataclass, some of whose fields are columns."""
+    """A frozen dataclass with columns."""
     return dataclass(frozen=True)(made)
 
 
 class Document(dict[str, Any]):
-    """JSON data, with the lines that people read instead."""
+    """JSON data with the lines that people read instead."""
 
     def __init__(self, data: Mapping[str, Any], text: Callable[[], Iterable[str]], exit_code: int = 0) -> None:
         super().__init__(data)
@@ -36,7 +36,7 @@ class Document(dict[str, Any]):
 
 
 class Documents(list[Document]):
-    """Some of them, with a blank line between; `exit_code` is the command's."""
+    """Documents separated by blank lines; `exit_code` is the command's."""
 
     exit_code = 0
 
@@ -47,7 +47,7 @@ class Documents(list[Document]):
 
 
 def render(found: Any, style: str) -> str:
-    """A dataclass, or some of them, as `json`, `csv` or text for people."""
+    """One or more dataclasses as `json`, `csv` or text for people."""
     import json
 
     if style == "json":
@@ -56,7 +56,7 @@ def render(found: Any, style: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """As JSON data: fields by their names, null for what is no finite number."""
+    """JSON data: fields by name, null for non-finite numbers."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if value is None or isinstance(value, int | str):
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 
 def lines(found: Any) -> Iterator[str]:
-    """For people: by its own method `lines`; else a line a field, and a table of fields that hold dataclasses."""
+    """Lines for people: from its own method `lines`; else a line per field, and a table for fields of dataclasses."""
     if hasattr(found, "lines"):
         yield from found.lines()
     elif isinstance(found, Sequence):
@@ -87,7 +87,7 @@ def lines(found: Any) -> Iterator[str]:
 
 
 def rows(found: Sequence[Any], indent: str = "") -> list[str]:
-    """The lines of a table of dataclasses; none without any."""
+    """Lines of a table of dataclasses; empty without any."""
     if not found:
         return []
     columns = _columns(found[0])
@@ -120,7 +120,7 @@ def _cell(value: Any) -> Any:
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Lines of a table in columns of equal width; those numbered in `left` are text, the others numbers.
+    """Lines of a table with equal column widths; columns in `left` are text, the others numbers.
 
     >>> table(("slice", "drop"), [("overall", "3 %")])
     ['slice    drop', 'overall   3 %']
@@ -135,35 +135,35 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int
 
 
 def table_of(columns: Columns, body: Iterable[Any], left: Sequence[int] = (0,)) -> list[str]:
-    """Lines of a table with a column for each title, whose function shows a row there."""
+    """Lines of a table with a column per title, whose function renders a row's cell."""
     return table(list(columns), [[show(row) for show in columns.values()] for row in body], left)
 
 
 def percent(share: float | None) -> str:
-    """`3.1 %`; a dash where nothing is known."""
+    """`3.1 %`; a dash if unknown."""
     return DASH if share is None else f"{100 * share:.1f} %"
 
 
 def change(share: float | None) -> str:
-    """`-3.1 %`; a dash where nothing is known."""
+    """`-3.1 %`; a dash if unknown."""
     return DASH if share is None else f"{100 * share:+.1f} %"
 
 
 def number(value: float | None) -> str:
-    """`0.7312`; a dash where nothing is known."""
+    """`0.7312`; a dash if unknown."""
     return DASH if value is None else f"{value:.4f}"
 
 
 def signed(value: float | None) -> str:
-    """`+0.0312`; a dash where nothing is known."""
+    """`+0.0312`; a dash if unknown."""
     return DASH if value is None else f"{value:+.4f}"
 
 
 def count(value: float | None) -> str:
-    """`12,345`; a dash where nothing is known."""
+    """`12,345`; a dash if unknown."""
     return DASH if value is None else f"{value:,.0f}"
 
 
 def interval(lower: float | None, upper: float | None) -> str:
-    """`0.7000 – 0.7500`; a dash where there is none."""
+    """`0.7000 – 0.7500`; a dash if there is none."""
     return DASH if lower is None else f"{number(lower)} – {number(upper)}"

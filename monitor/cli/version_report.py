@@ -1,4 +1,4 @@
-"""Two versions of a model against each other, as `explain-incident` and `versions` print it."""
+"""Compares two model versions in text, for `explain-incident` and `versions`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LONGEST = 60
 
 
 def shown(text: object, longest: int = LONGEST) -> str:
-    """Text that comes out of a database, on one line."""
+    """Text from a database, on one line."""
     found = plain(str(text), one_line=True)
     return found if len(found) <= longest else found[:longest] + "..."
 
 
 def compared(found: Document | None, began: int | None = None) -> Iterator[str]:
-    """Two versions against each other; `began` is the end of the first window that had fallen, seconds."""
+    """Two versions compared; `began` is the end of the first fallen window, seconds."""
     if found is None:
         return
     one, other = found["first"], found["second"]
@@ -41,7 +41,6 @@ def _strangers(found: Document) -> Iterator[str]:
 
 
 def _versus(found: Document, began: int | None) -> Iterator[str]:
-    """How much better or worse the second of two versions is."""
     first, second = shown(found["first"]["version"]), shown(found["second"]["version"])
     surely = "" if found["lower"] is None else f" (95 %: {signed(found['lower'])} to {signed(found['upper'])})"
     is_paired, is_one_time = found["by"] == "query", found.get("at_one_time", True)
@@ -58,7 +57,7 @@ def _versus(found: Document, began: int | None) -> Iterator[str]:
 
 
 def _shares(found: Document, key: str, what: str) -> str:
-    """Of how much of each version's requests it is, if that is not all."""
+    """The share of each version's requests that it covers, if not all."""
     shares = found.get(key, (1.0, 1.0))
     if min(shares) >= ALL_THE_TIME:
         return ""
@@ -72,9 +71,9 @@ def _signs(found: Document) -> str:
 
 
 def _times(found: Document, began: int | None) -> str:
-    """When two versions served that did not do so together, with a semicolon at its end.
+    """When two versions served that did not overlap, with a final semicolon.
 
-    Older diagnoses know only the edges of what was looked at, and no resolution.
+    Older diagnoses know only the edges of what was examined, and no resolution.
     """
     one, other, width = found["first"], found["second"], found.get("resolution")
     if width is None or one.get("since") is None or other.get("since") is None:

@@ -40,16 +40,16 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PASSING = ("connect", "timeout", "resources", "permission")
-"""Reasons of a source that may answer the next time."""
+"""Reasons after which a source may answer next time."""
 
 PATIENCE = 300.0
-"""Seconds without any answer for which an outage is waited out; a restart, or a fail-over, takes less."""
+"""Seconds to wait out an outage; a restart or failover takes less."""
 
 LONGEST_PAUSE = 15.0
-"""Seconds between two attempts, at most."""
+"""Most seconds between two attempts."""
 
 MOST_AT_ONCE = 5_000_000
-"""Buckets; those of 1h are 570 years. More are a mistyped year, and would fill the memory before anything was read."""
+"""Buckets; those of 1h are 570 years. More means a mistyped year, and would exhaust memory before the first read."""
 
 
 @command
@@ -88,7 +88,7 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
 def _try_to_fill(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
 ) -> InputError | SourceError | LeaseLost | None:
-    """Backfill one monitor; what keeps it from that, said already, if that does not concern the others."""
+    """The error that stops this monitor, already reported, unless it concerns the others too."""
     from monitor.cli.commands.replay import rule_lines
 
     try:
@@ -107,8 +107,7 @@ def _try_to_fill(
 def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False, force: bool = False) -> int:
     """Backfill one monitor with a progress bar on standard error; how many buckets were stored.
 
-    What its alert rules find is recorded. Nobody is notified of what opens or gets worse: the daemon does that, if
-    it goes on.
+    Records what alert rules find but notifies nobody: the daemon does that, if it goes on.
     """
     from monitor.messages.words import command, counted
     from monitor.series.partials import starts
@@ -140,7 +139,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 def _read(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
 ) -> tuple[CycleResult, Judgement | None]:
-    """Read, store and judge, with a progress bar; outages of what has answered before are waited out."""
+    """Outages of what has answered before are waited out."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -172,12 +171,12 @@ def _read(
             except (SourceError, StoreError) as error:
                 outages.wait(error)
                 total = total.and_then(outcome)
-                if again and outcome.due:  # what was read again already stays
+                if again and outcome.due:  # buckets already read again stay
                     span = (left[min(outcome.due - outcome.left, len(left) - 1)], span[1])
 
 
 class _Outages:
-    """Waits for a source or a store that has answered before, as the daemon would: some seconds, then longer."""
+    """Waits, with growing pauses, for a source or store that has answered before."""
 
     def __init__(self, app: App, has_answered: bool = False) -> None:
         self._app = app
@@ -186,11 +185,10 @@ class _Outages:
         self._pause = 1.0
 
     def end(self) -> None:
-        """Both have answered."""
         self._has_answered, self._began, self._pause = True, None, 1.0
 
     def through(self, ask: Callable[[], T]) -> T:
-        """What is answered, if not at once. Raises what `wait` does."""
+        """The answer, retried. Raises what `wait` does."""
         while True:
             try:
                 return ask()
@@ -198,7 +196,6 @@ class _Outages:
                 self.wait(error)
 
     def wait(self, error: SourceError | StoreError) -> None:
-        """Wait a while."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         if not (self._has_answered and error.may_pass) or now - self._began > PATIENCE:
@@ -210,7 +207,7 @@ class _Outages:
 
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
-    """What was refused of the buckets that begin in `span`, by reason, in words; empty if nothing was."""
+    """Rows refused in buckets that begin in `span`, by reason; empty if none."""
     from monitor.series.partials import TRAFFIC_FIELDS
 
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)

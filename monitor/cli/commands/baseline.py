@@ -81,7 +81,7 @@ def forget(config_path: Path, monitor: str, at: int) -> None:
 
 
 def taken_back(monitor: Monitor, store: Store, at: int) -> str:
-    """Forget a reset of a monitor's baseline, in seconds; returns what to tell."""
+    """Undo the reset of a monitor's baseline at `at`, seconds; returns what to print."""
     if not store.verdicts.forget_baseline(monitor.name, at):
         known = ", ".join(utc(said.since) for said in store.verdicts.baselines(monitor.name)) or "none"
         raise InputError(f"no baseline of {monitor.name} starts at {utc(at)}; known starts: {known}")
@@ -89,9 +89,9 @@ def taken_back(monitor: Monitor, store: Store, at: int) -> str:
 
 
 def start_of(monitor: Monitor, version: str, store: Store) -> int:
-    """Start of the first stored bucket, in seconds, from which on a version served most requests for a day.
+    """Start of the first stored bucket, seconds, from which a version served most requests for a day.
 
-    A version that few were served at first, to try it, makes no level of its own by that.
+    A version first served to a few does not set a level by that.
     """
     import numpy as np
 
@@ -123,7 +123,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
-    """A note on a version of which no request is stored under its own name."""
+    """A note on a version without stored requests under its own name."""
     from monitor.series.partials import RESERVED
 
     known = store.places(monitor.name).present.get(dimension.dimension, set())
@@ -138,10 +138,9 @@ def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: St
 
 
 def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
-    """Reset a monitor's baseline; returns what to tell.
+    """Reset a monitor's baseline; returns what to print.
 
-    Args:
-        since: seconds since 1970; the hour that goes on now without it. It is taken to the beginning of its step.
+    `since`: seconds since 1970, by default now; rounded down to its step.
     """
     from monitor.conditions.checkpoint import BaselineReset
     from monitor.conditions.verdict_hours import step_of
@@ -177,7 +176,7 @@ def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by:
 
 @record
 class SeriesBaseline:
-    """What is known of a series; requests a day."""
+    """A series' baseline; requests a day."""
 
     slice: str
     name: str = column("series", left=True, json=False)
@@ -192,7 +191,7 @@ class SeriesBaseline:
 
 @record
 class BaselineReport:
-    """What the verdicts on a monitor compare with; instants in seconds since 1970."""
+    """What a monitor's verdicts compare with; instants in seconds since 1970."""
 
     monitor: str
     measure: str

@@ -77,7 +77,6 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
 
 
 def _told(monitor: Monitor, rule: Rule) -> str:
-    """Who hears of a rule that fires."""
     if monitor.paging == "prometheus":
         return "paged by Prometheus"
     owners = () if monitor.drift is None or not rule.is_about_data else monitor.drift.data_channels
@@ -86,14 +85,13 @@ def _told(monitor: Monitor, rule: Rule) -> str:
 
 @dataclass
 class _Answers:
-    """What is wrong with sources and store, and what is odd about the data; each with its place."""
+    """Errors of sources and store, and oddities of the data, each with its place."""
 
     problems: list[RankmonError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 def _connect(config: Config) -> _Answers:
-    """Ask every source and the store."""
     from monitor.source.engine import Database
 
     databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
@@ -116,7 +114,7 @@ def _connect(config: Config) -> _Answers:
 
 
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
-    """What does not fit of a mapping by which a source fails, all of it at once; else the error itself."""
+    """Every misfit of the mapping behind a source's error; else the error itself."""
     from monitor.source.checks.mapping import TOLD, check_mapping
 
     monitor, found = config.monitors[index], []
@@ -129,7 +127,7 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
         return [SourceError(text, error.reason)]
     by = f"{monitor.name}: source {database.name}"
     told = [f"{config.place('monitors', index, *r.key)}: {by}: {plainly(r.text)}" for r in found]
-    # What is damaged may be whole the next time, and is no mistake of the mapping.
+    # Damaged data may be whole next time, and are not a mapping mistake.
     may_be_damaged = error.reason == "data" and not error.lasting
     is_damaged = [may_be_damaged and r.key[-1] in ("table", "select") and r.text in str(error) for r in found]
     return [
@@ -138,7 +136,7 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
 
 
 def _located(config: Config, index: int, text: str) -> str:
-    """A source's error with the key that it is about, or that of the source."""
+    """The error with its key, or the source's key."""
 
     monitor = config.monitors[index]
     key = key_of(monitor, text)
@@ -147,7 +145,7 @@ def _located(config: Config, index: int, text: str) -> str:
 
 
 def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
-    """Look at a sample of a monitor's data, say so, and return what is odd about it. Raises SourceError."""
+    """Reports a data sample and returns what is odd about it. Raises SourceError."""
     from monitor.source.checks.assess import assess
 
     monitor = config.monitors[index]
@@ -160,7 +158,7 @@ def _assess(config: Config, index: int, database: Database, fresh: Freshness) ->
 
 
 def _gone_through(monitor: Monitor, database: Database) -> list[str]:
-    """Which tables each read goes through as a whole. Raises SourceError."""
+    """Tables that each read scans in full. Raises SourceError."""
     from monitor.source.choice import explained
     from monitor.source.plans import gone_through
 
@@ -170,7 +168,7 @@ def _gone_through(monitor: Monitor, database: Database) -> list[str]:
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:
-    """Read a second of a monitor's rankings and labels, and say how new they are. Raises SourceError."""
+    """Reads a second of rankings and labels, and reports freshness. Raises SourceError."""
     from monitor.source.choice import open_source
 
     now, pull = time.time(), open_source(monitor, database)
@@ -185,7 +183,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
 
 
 def _ask_store(config: Config, warnings: list[str]) -> str:
-    """Look into the store; what alert rules need and it lacks goes to `warnings`. Raises StoreError."""
+    """Appends to `warnings` what alert rules need and the store lacks. Raises StoreError."""
     from monitor.cli.commands.replay import rule_lines
     from monitor.service.retention import baselines_gone
     from monitor.store import Store
@@ -229,7 +227,7 @@ _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 
 
 def plainly(text: str) -> str:
-    """A database's message without the statement that was sent, and without the names that rankmon gave tables in it.
+    """A database's message without the statement, and without rankmon's table aliases.
 
     >>> plainly("no such column: r.skuu; compare the table")
     'no such column: skuu; compare the table'
@@ -240,11 +238,10 @@ def plainly(text: str) -> str:
 
 
 def key_of(monitor: Monitor, text: str) -> Key:
-    """The key, within a monitor, whose table, column or file is not there or of another type by a database's message.
-
-    Empty if it is none.
+    """The key, within a monitor, of a table, column or file that is missing or mistyped by a database's message; or
+    empty.
     """
-    if "function floor(" in text or " >= integer" in text:  # which only positions are asked for
+    if "function floor(" in text or " >= integer" in text:  # sent only for positions
         return ("rankings", "position")
     if found := _UNLIKE.search(text):
         return ("relevance", "judgments" if isinstance(monitor.recipe, Judgments) else "events", found[1])

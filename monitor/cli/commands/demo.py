@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from monitor.service.app import App
 
 FILES = ("rankmon.yaml", "rankmon.db", "shop.db")
-"""What a demo writes into its folder."""
+"""Files that a demo writes into its folder."""
 
 STEP = timedelta(minutes=5)
-"""Simulated time between two deliveries of live traffic."""
+"""Simulated time between deliveries of live traffic."""
 
 LEAP = timedelta(hours=6)
 """The same with the whole story in the past."""
 
 PAGE = "Page: "
 COPIED = ("More: ", "To count labels ", PAGE)
-"""How lines begin that hold a command or an address."""
+"""First words of lines that hold a command or an address."""
 
 CONFIG = (Path(__file__).parents[2] / "demo" / "rankmon.yaml").read_text(encoding="utf-8")
-"""With `{folder}`, `{listen}`, `{level}` and `{pager}`, to be filled in by `str.format`."""
+"""Template with `{folder}`, `{listen}`, `{level}` and `{pager}` for `str.format`."""
 
 
 @command
@@ -65,7 +65,7 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         click.echo(f"\nAll of it stays: {words.command(called(folder / 'rankmon.yaml'), 'incidents list')}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
-        # A story in the past is read when all of it is there.
+        # A story in the past is read once it is complete.
         _demo(Path(made), once, speed, listen, "" if once else called(Path(made) / "rankmon.yaml"))
     click.echo(
         "\nNothing of it stays. To look closer, as with explain-incident, keep it: --folder PATH with rankmon demo,"
@@ -74,14 +74,14 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
 
 
 def _see_that_it_is_free(listen: str) -> None:
-    """Raises Unserved if the page cannot be served there, before anybody has waited for it."""
+    """Raises Unserved if the page cannot be served, before anybody has waited for it."""
     from monitor.web.server import bound
 
     bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of a demo. Raises InputError if it cannot be, or holds what would be written over."""
+    """Raises InputError if the folder cannot be made, or holds what would be overwritten."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         known = [name for name in FILES if (folder / name).exists()]
@@ -92,7 +92,7 @@ def _make(folder: Path) -> None:
 
 
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
-    """The demo in a folder; `call`: how rankmon is called on it, see `words.command`."""
+    """`call`: how to invoke rankmon on it, see `words.command`."""
     from monitor.clock import ManualClock
     from monitor.config import load
     from monitor.demo.pager import Pager
@@ -122,7 +122,7 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
 
 
 def _story(now: datetime) -> Story:
-    """The story, such that all that it tells lies in the past: no command takes a time that lies in the future."""
+    """A story wholly in the past: no command accepts a future time."""
     from monitor.demo.shop import Story
 
     spans = Story(start=now)
@@ -185,7 +185,7 @@ def _print_series(app: App, rolled_out: datetime) -> None:
 
 
 def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[str]:
-    """The daily values as bars from .6 to .9, with a mark where the new model version went live."""
+    """Daily values as bars from .6 to .9, with a mark at the new version's rollout."""
     lines = []
     for day, value in zip(days, values, strict=True):
         bar = "█" * round((value - 0.6) / 0.3 * 60)
@@ -195,7 +195,7 @@ def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[st
 
 
 def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
-    """Quality before and after the new version, overall and by device, from the stored partials."""
+    """Quality before and after the new version, overall and by device, from stored partials."""
     from monitor.series.partials import read_as
     from monitor.types import OVERALL
 
@@ -212,7 +212,6 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
 
 
 def _print_incidents(app: App, is_served: bool) -> None:
-    """What the alert rules found so far; with the address of the page where it is served."""
     from monitor.cli.commands.incidents import judged_until, line, text
 
     some = app.store.alerts.incidents()
@@ -223,7 +222,6 @@ def _print_incidents(app: App, is_served: bool) -> None:
 
 
 def _show_page(page: dict[str, Any], is_served: bool) -> None:
-    """One notification, as the telephone of on-call would show it."""
     kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
     lines = [page["title"], "", *_lines(page["text"], is_served)]
     framed = [f"  ┃ {part}" for written in lines for part in _wrapped(written)]
@@ -231,13 +229,12 @@ def _show_page(page: dict[str, Any], is_served: bool) -> None:
 
 
 def _lines(message: str, is_served: bool) -> list[str]:
-    """Of a notification; without the page's address where none is served."""
     found = [part if is_served else re.sub(rf"{PAGE}\S+ *", "", part) for part in message.splitlines()]
     return [part for part, was in zip(found, message.splitlines(), strict=True) if part or not was]
 
 
 def _wrapped(text: str) -> list[str]:
-    """A line as it fits a terminal; what is there to be copied stays in one piece."""
+    """Wrapped to the terminal; what is to be copied stays in one piece."""
     return [text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""]
 
 
@@ -267,15 +264,12 @@ def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> 
 
 @dataclass(frozen=True)
 class _Act:
-    """Something that happens to the shop."""
-
     begins: datetime
     ends: datetime
     text: str
 
 
 def _acts(story: Story) -> list[_Act]:
-    """What happens in live traffic, in order."""
     outage, campaign = story.history_end + story.outage_after, story.history_end + story.campaign_after
     lasts = int(story.outage_lasts.total_seconds() // 3600)
     return [
@@ -286,7 +280,7 @@ def _acts(story: Story) -> list[_Act]:
 
 
 def _print_mix(app: App, campaign: _Act) -> None:
-    """That the mean moved with the mix of devices, and that no page was sent for it."""
+    """The mean moved with the mix of devices, and nobody was paged."""
     from monitor.messages.words import utc
 
     (name,) = app.runners
@@ -319,7 +313,6 @@ def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str
 
 
 def _feed(app: App, shop: Shop, engine: Engine, clock: ReplayClock) -> None:
-    """Deliver the shop's live traffic in small steps until the app ends."""
     at = shop.story.history_end
     while not app.stopping.is_set():
         now = datetime.fromtimestamp(clock.now(), UTC)

@@ -44,7 +44,6 @@ def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
 
 
 def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
-    """Print all of one monitor. Raises SourceError."""
     from monitor.source.choice import choose, explained
     from monitor.source.plans import gone_through
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from monitor.store.verdicts import Diagnosis
 
 BEFORE, AFTER = 4, 3
-"""Steps shown from before an incident on the data began and from after it closed."""
+"""Steps shown before an incident on the data began and after it closed."""
 
 
 @command
@@ -68,7 +68,7 @@ def _plain(one: Told) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Teller:
-    """Puts together what is known of an incident; `now`: reads the source for what was not captured."""
+    """Collects what is known of an incident; `now`: read the source for what was not captured."""
 
     config: Config
     found: StoredIncident
@@ -77,11 +77,10 @@ class _Teller:
 
     @cached_property
     def _monitor(self) -> Monitor | None:
-        """As it is configured now."""
         return next((m for m in self.config.monitors if m.name == self.found.incident.monitor), None)
 
     def all(self) -> list[Told]:
-        """Of each condition that fired, at least of one: the gravest that still fires, then by when they fired."""
+        """Conditions that fired, at least one: the most severe still firing first, then by time of firing."""
         from monitor.service.diagnosing import MOST, fired, first_fired
 
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
@@ -90,13 +89,12 @@ class _Teller:
             return [Told(first.name, first.at, missing=why)]
         taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}
         wanted = [first, *list(began.values())[:MOST], *(one for one in began.values() if one.name in taken)]
-        # As the data were read again since, others may have begun it.
+        # The data were read again since: other conditions may have opened the incident.
         wanted += [replace(first, name=name) for name, one in taken.items() if one.document and name not in began]
         others = sorted({f.name: f for f in wanted if f.name != first.name}.values(), key=lambda f: (f.at, f.name))
         return [self._told(f, taken.get(f.name), began) for f in (first, *others)]
 
     def hours(self) -> list[dict[str, Any]]:
-        """The hours of an incident on the data, as JSON data."""
         if self.found.incident.matter != "data" or self._monitor is None:
             return []
         return hours_of(self._monitor, self.found, self.store)
@@ -115,7 +113,7 @@ class _Teller:
         return Told(one.name, one.at, document, missing, restated, is_over)
 
     def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
-        """(the diagnosis, or what of it the store knows; why the rest is missing, empty if nothing is)."""
+        """(the diagnosis, or the store's part of it; why the rest is missing, or empty)."""
         from monitor.service.diagnosing import stored_part
 
         monitor = self._monitor
@@ -129,7 +127,6 @@ class _Teller:
         return stored_part(monitor, self.found, one, self.store), self._why(taken)
 
     def _why(self, taken: Diagnosis | None) -> str:
-        """Why nothing was captured."""
         is_open = self.found.incident.is_open
         if taken is not None:
             more = "it is tried again with the next cycles" if is_open else "the incident closed since"
@@ -139,7 +136,7 @@ class _Teller:
         return "the incident closed before the source was read; --capture reads what the source still holds"
 
     def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
-        """Read the source, and keep what was found. Raises SourceError, StoreError."""
+        """Reads the source and keeps the diagnosis. Raises SourceError, StoreError."""
         from monitor.service.diagnosing import capture, detailed
         from monitor.source.pull import Pull
         from monitor.store.verdicts import Diagnosis
@@ -153,7 +150,7 @@ class _Teller:
 
 
 def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str, Any]:
-    """Without the texts of queries, unless they are switched on now too."""
+    """Without query texts, unless they are enabled now too."""
     captured = document.get("captured")
     is_on = monitor is not None and monitor.drift is not None and monitor.drift.show_queries
     if is_on or captured is None or captured["queries"] is None:
@@ -166,12 +163,15 @@ def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str,
 
 
 def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[dict[str, Any]]:
-    """Each step (an hour, or a longer bucket) of an incident as far as anything is stored, as JSON data.
+    """Each step (an hour, or a longer bucket) of an incident that is stored in any part, as JSON data.
 
-    Of all traffic, and of slices where it is about such. Columns: dimension, slice, start and seconds, requests (None:
-    not stored, or in coarser buckets alone), labelled (share of the requests, as verdicts count them), events (a
-    request, those on nothing too), unmatched (share of them, where they are counted), refused (rows), whole (all
-    buckets of the step are stored), final (labels are complete), verdict.
+    Of all traffic, of slices, or both, as the incident concerns. Fields: dimension, slice, start and seconds,
+    requests
+    (None: not stored, or only in coarser buckets), labelled (share of the requests, as verdicts count them), events
+    (a
+    request, including those on nothing), unmatched (share of them, where counted), refused (rows), whole (all
+    buckets
+    of the step are stored), final (labels are complete), verdict.
     """
     about, step = incident.incident, step_of(monitor.bucket)
     since = about.began_at - about.began_at % step - BEFORE * step
@@ -202,7 +202,6 @@ def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[d
 
 
 def _units(incident: StoredIncident) -> list[SliceKey]:
-    """What it is about: all traffic, the slices that its findings name, or both."""
     named = [(s.dimension, s.slice) for f in incident.findings if f.rule in SLICE_KINDS for s in f.slices]
     named += [(f.dimension, f.slice) for f in incident.findings if f.dimension]
     is_about_all = not named or any(f.rule not in SLICE_KINDS and not f.dimension for f in incident.findings)

@@ -14,7 +14,7 @@ from monitor.cli.common import command
 from monitor.errors import InputError
 
 COST = 10
-"""Of the hash: a check takes some 50 ms."""
+"""bcrypt cost: a check takes some 50 ms."""
 
 
 @command

@@ -30,7 +30,7 @@ def healthcheck(config_path: Path) -> int:
 
 
 def ask(host: str, port: int, has_tls: bool = False, wants_certificates: bool = False) -> str:
-    """What is wrong with the daemon that listens there; empty if nothing is. It is asked with and without TLS."""
+    """What is wrong with the daemon at that address, asked with and without TLS; empty if nothing is."""
     said = ""
     for tls in (has_tls, not has_tls):
         try:

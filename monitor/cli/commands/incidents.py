@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from monitor.store.alerts import Silence, StoredIncident, Transition
 
 LONGEST_SILENCE = 3650 * 86_400
-"""Seconds; what is silent for good should name no channel, and no calendar goes on for ever."""
+"""Seconds; a permanent silence should name no channel instead, and calendars end."""
 
 
 incidents = group(__name__)
 
 
 class Incidents(list[dict[str, Any]]):
-    """Incidents as JSON data, with a line of each."""
+    """Incidents as JSON data, with a line each."""
 
     text: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
-            pick_monitors(config, (monitor,))  # of one that was removed there still are some
+            pick_monitors(config, (monitor,))  # incidents of a removed monitor may remain
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
         ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
@@ -188,7 +188,7 @@ def find(store: Store, incident: str) -> StoredIncident:
 
 
 def steps_of(found: StoredIncident, store: Store) -> list[Transition]:
-    """Every change of an incident, and the suspicions on its matter from before it opened. Raises StoreError."""
+    """Every change of an incident, and earlier suspicions on its matter. Raises StoreError."""
     about = found.incident
     every = store.alerts.transitions(about.monitor, about.began_at, about.closed_at)
     return [s for s in every if s.incident == about.id or (s.incident is None and _matter(s) == about.matter)]
@@ -200,7 +200,7 @@ def _matter(step: Transition) -> Matter:
 
 
 def judged_until(found: Iterable[StoredIncident], store: Store) -> dict[str, int]:
-    """Of the monitors with an open incident among some, the end of the last window that was judged, seconds."""
+    """Monitor -> end of its last judged window, seconds, for monitors with an open incident among `found`."""
     ends = {name: store.alerts.state(name).until for name in {s.incident.monitor for s in found if s.incident.is_open}}
     return {name: end for name, end in ends.items() if end is not None}
 
@@ -208,8 +208,7 @@ def judged_until(found: Iterable[StoredIncident], store: Store) -> dict[str, int
 def line(stored_: StoredIncident, until: int | None = None) -> str:
     """An incident in one line.
 
-    Args:
-        until: end of the last window of its monitor that was judged, seconds: an open incident lasts until there.
+    `until`: end of its monitor's last judged window, seconds: an open incident lasts until there.
     """
     from monitor.service.snapshot import bad_for
 
@@ -228,11 +227,9 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
 
 
 def text(stored_: StoredIncident, config: Config, why: str = "", called: str = CALLED) -> str:
-    """The message that on-call gets of an incident, as it is now.
+    """The message on-call gets of an incident, as it stands now.
 
-    Args:
-        why: what was withdrawn was.
-        called: how rankmon is called, see `words.command`.
+    `why`: reason of a withdrawal; `called`: how to invoke rankmon, see `words.command`.
     """
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)

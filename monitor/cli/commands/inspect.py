@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from monitor.config import Config
 
 Stored = dict[str, BucketState | None] | str
-"""What is stored of the request's bucket, by measure; or why that is not known."""
+"""Stored state of the request's bucket by measure; or why it is unknown."""
 
 MAX_JUDGMENTS = 50
-"""Judgments that the table shows; JSON has all of them."""
+"""Judgments in the table; JSON has all."""
 
 
 @command
@@ -101,7 +101,7 @@ def _stored(config: Config, seen: Inspection, measures: Iterable[Measure]) -> St
 
 @dataclass(frozen=True)
 class Page:
-    """What is printed."""
+    """The output."""
 
     seen: Inspection
     workings: list[Derivation]
@@ -110,18 +110,18 @@ class Page:
 
     @property
     def monitor(self) -> Monitor:
-        """Whose request it is."""
+        """The request's monitor."""
         return self.seen.monitor
 
     @property
     def slices(self) -> dict[str, Any]:
-        """Without the query, if it is one of them and was not asked for."""
+        """Without the query, unless asked for."""
         hidden = None if self.show_query else self.monitor.rankings.query
         return {s.dimension: _named(self.seen.slices[s.dimension]) for s in self.monitor.slices if s.column != hidden}
 
 
 def document(page: Page) -> dict[str, Any]:
-    """All of it as plain data. What is no finite number is null; instants are text in UTC."""
+    """The page as plain data: non-finite numbers are null, instants are UTC text."""
     seen = page.seen
     parts = {
         "monitor": page.monitor.name,
@@ -144,7 +144,7 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """A slice's value; an array or JSON as the text under which it is stored."""
+    """A slice's value; an array or JSON as the text it is stored under."""
     return str(value) if isinstance(value, list | dict) else value
 
 
@@ -168,7 +168,7 @@ def _instant(micros: int) -> str:
 
 
 def lines(page: Page) -> Iterator[str]:
-    """The request: what it is, its rows, then each measure."""
+    """The request, its rows, then each measure."""
     yield _head(page)
     yield from _rows(page)
     yield from _notes(page.seen)
@@ -182,7 +182,7 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def _table(titles: Mapping[str, str], body: Iterable[Sequence[str]]) -> list[str]:
-    """A table with these columns: title -> which way it is aligned."""
+    """Column title -> alignment."""
     return table(list(titles), body, [i for i, way in enumerate(titles.values()) if way == "left"])
 
 
@@ -240,7 +240,7 @@ def _rule(rule: EventRule) -> str:
 
 
 def _rows(page: Page) -> list[str]:
-    """Rows in order, each with its events below one another; then the events on nothing that was shown."""
+    """Rows in order, each above its events; then events on nothing shown."""
     seen, monitor = page.seen, page.monitor
     titles = {"position": "right", "rank": "right", "item": "left", "grade": "right", "refused": "left"}
     if isinstance(monitor.recipe, Events):
@@ -253,7 +253,7 @@ def _rows(page: Page) -> list[str]:
         lines += _beside(place, row.events, seen.served)
     for event in seen.strays:
         lines += _beside({"position": "–", "item": _text(event.item)}, [event], seen.served)
-    # Columns that say nothing are left out; a rank says something where it is not the position.
+    # Empty columns are left out; so is a rank that equals the position.
     empty = {t for t in titles if not any(line.get(t) for line in lines) and t not in ("grade", "event")}
     empty |= {"rank"} if monitor.rankings.position.base == 1 else set()
     shown = {t: way for t, way in titles.items() if t not in empty}
@@ -261,7 +261,7 @@ def _rows(page: Page) -> list[str]:
 
 
 def _beside(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
-    """A row's lines: one for each event, or just one."""
+    """One line per event, at least one."""
     lines = [_event(event, served) for event in events] or [{}]
     return [place | lines[0], *lines[1:]]
 
@@ -278,7 +278,7 @@ def _event(event: Event, served: int) -> dict[str, str]:
 
 
 def _notes(seen: Inspection) -> Iterator[str]:
-    """What the words in the table mean, and what is not in it."""
+    """Explains words in the table, and what is not in it."""
     events = [e for row in seen.rows for e in row.events] + list(seen.strays)
     used = [*(r for row in seen.rows for r in row.reasons), *(e.reason for e in events if e.reason), *seen.mixed]
     meanings = REASONS | EVENT_REASONS
@@ -290,7 +290,7 @@ def _notes(seen: Inspection) -> Iterator[str]:
 
 
 def _again(seen: Inspection) -> str:
-    """That the same events count for other servings of the id too."""
+    """The same events count for other servings of the id too."""
     nearest = min(seen.again, key=lambda at: abs(at - seen.served))
     times = f"{counted(len(seen.again), 'time')} more within the attribution, nearest at {_moment(nearest)} UTC"
     does = "an event counts for every serving of its request's id within the attribution"
@@ -318,7 +318,7 @@ def _judgments(page: Page) -> Iterator[str]:
     yield "" if len(lines) <= MAX_JUDGMENTS else f"and {len(lines) - MAX_JUDGMENTS} more; --format json has all\n"
 
 
-# Title of the gain, of the weight (empty where it is 1 for all), of their sum, and of what that is divided by.
+# Titles of the gain, the weight (empty where it is 1 for all), their sum, and its divisor.
 _IDEALS = {
     "local": "the items shown within the cut-off, best first",
     "recall": "all logged items, best first",
@@ -328,7 +328,7 @@ _IDEALS = {
 
 
 def _steps(w: Derivation, counts: bool) -> Iterator[str]:
-    """The measure's items, its ideal, and the division that makes the value."""
+    """The measure's items, its ideal, and the division."""
     _, _, total, below = w.measure.spec.words
     yield from _terms(w.terms, w.measure) if w.terms else ["no item adds anything"]
     if w.below:
@@ -382,7 +382,7 @@ def _delay(micros: int) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value out of a database, on one line."""
+    """A database value on one line."""
     if isinstance(value, float):
         return _number(value)
     return "–" if value is None else plain(str(value), one_line=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from monitor.service.app import App
 
 SEND_WITHIN = 30.0
-"""Seconds that the receivers have."""
+"""Seconds for the receivers."""
 
 
 @command
@@ -42,7 +42,7 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
 
 
 def _cycle(app: App, name: str) -> Exception | None:
-    """Run one cycle of a monitor and say how it went; the error if it failed."""
+    """The error if the cycle failed; prints the outcome."""
     run = app.runners[name].run()
     if run.outcome is not None:
         stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows_read

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @record
 class SeriesPower:
-    """What shows in a series; requests a day, drops relative to the level."""
+    """The smallest detectable drop of a series; requests a day, drops relative to the level."""
 
     slice: str
     name: str = column("series", left=True, json=False)

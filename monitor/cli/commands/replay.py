@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DAY = 86_400
 MOST_SERIES = 3
-"""Of a rule that are named."""
+"""Series named per rule."""
 
 
 @command
@@ -94,7 +94,7 @@ def replay(
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
-    """The monitors that there is something to judge by. Raises InputError if there are none."""
+    """Monitors with a rule or verdicts. Raises InputError if there are none."""
     found = [monitor for monitor in wanted if monitor.drift is not None or monitor.alerts]
     if not found:
         text = "neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}` to it"
@@ -103,7 +103,7 @@ def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
 
 
 def _not_split(monitor: Monitor, store: Store) -> str:
-    """A note on dimensions by which nothing is stored, so that they are not judged."""
+    """A note on dimensions without stored slices, which are not judged."""
     known = store.known_slices(monitor.name)
     mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
     ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}
@@ -198,7 +198,7 @@ def _methods(found: Replay) -> list[str]:
 
 
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
-    """(place of an alert rule, what the stored past says of it, whether that is a warning). Raises StoreError."""
+    """(index of an alert rule, what the stored past says of it, whether as a warning). Raises StoreError."""
     from monitor.evaluation.replay import try_rules
 
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
@@ -224,7 +224,7 @@ def _tried(tried: RuleTrial) -> str:
 
 
 def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
-    """That chance alone moves some of a rule's series by more than it takes to fire; empty if it does not."""
+    """A note that chance alone moves some series enough to fire; empty if it does not."""
     if not (unsure := tried.unsure):
         return ""
     worst = max(unsure, key=lambda key: tried.margins[key][1] / tried.margins[key][0])
@@ -238,7 +238,6 @@ def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
 
 
 def _by_verdicts(monitor: Monitor, store: Store) -> str:
-    """What `rankmon power` says of the monitor, to follow what a rule cannot tell."""
     from monitor.evaluation.run import baseline_status
 
     if monitor.drift is None:
@@ -262,7 +261,7 @@ ALARM, MASKED, MIX = "#dc2626", "#6b7280", "#b8860b"
 
 
 def picture(found: Replay) -> str:
-    """The replay as an SVG document, with a lane for each way of judging below it."""
+    """The replay as an SVG document, with a lane per way of judging."""
 
     if not found.verdicts:
         raise ValueError("without `drift:` there is nothing expected to draw; rankmon series draws the values")

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("monitor.daemon")
 
 LOOK_EVERY = 1.0
-"""Seconds after which it is looked for a signal that woke nobody."""
+"""Seconds between checks for a signal that did not end the wait."""
 
 
 ALIVE_EVERY = 10.0
-"""Seconds between two signs of life to systemd, far below the unit's WatchdogSec."""
+"""Seconds between watchdog notifications to systemd, far below the unit's WatchdogSec."""
 
 
 @command
@@ -49,24 +49,20 @@ def run(config_path: Path, replay_from: int | None, speed: float) -> None:
 
 
 def _noted(signals: SimpleQueue[int] | None = None) -> SimpleQueue[int]:
-    """Where requests to reload the configuration are noted from now on: unhandled, they would end the process."""
+    """Queue of reload requests from now on: unhandled, they would end the process."""
     found = SimpleQueue[int]() if signals is None else signals
     signal.signal(signal.SIGHUP, lambda number, _: found.put(number))
     return found
 
 
 def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = None) -> None:
-    """Prepare and start an app, and keep it going until it is stopped.
-
-    Args:
-        signals: that have come so far, as `_noted` has them.
-    """
+    """Prepare, start and run an app until it is stopped. `signals`: those received so far, as from `_noted`."""
     from monitor.messages.words import counted
 
     signals = _noted(signals)
 
     def note(number: int, _: object) -> None:
-        signals.put(number)  # may happen in the middle of anything, and so must take no lock
+        signals.put(number)  # a handler can interrupt anything, so it must take no lock
 
     def end_at_once(number: int, _: object) -> NoReturn:
         raise _EndedEarly
@@ -96,15 +92,14 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
             log.info("stopped")
     if not has_ended:
         logging.shutdown()
-        os._exit(exit_code(StoreError("")))  # threads that hang in the store would keep the process
+        os._exit(exit_code(StoreError("")))  # threads hanging in the store would keep the process
 
 
 def _next(signals: SimpleQueue[int], look: Callable[[], None]) -> int:
-    """The next signal, once there is one.
+    """The next signal; calls `look` while it waits.
 
-    Python runs handlers in the main thread alone, when that does something. A signal that the system gave to another
-    thread, or that came just as this one began to wait, does not end the wait; so it ends by itself, and `look`
-    is called.
+    Python runs handlers only in the main thread, when that does something. A signal given to another thread, or just
+    before this wait began, does not end it; so the wait ends by itself every LOOK_EVERY.
     """
     while True:
         look()
@@ -113,7 +108,7 @@ def _next(signals: SimpleQueue[int], look: Callable[[], None]) -> int:
 
 
 class _Watched:
-    """Tells systemd that the daemon is ready, and for as long as it is well that it lives (sd_notify's protocol)."""
+    """Tells systemd that the daemon is ready, and while healthy that it lives (sd_notify's protocol)."""
 
     def __init__(self, health: Callable[[], str]) -> None:
         self._health = health
@@ -122,7 +117,7 @@ class _Watched:
         self._tell("READY=1")
 
     def look(self) -> None:
-        """To be called every second or so."""
+        """Call about every second."""
         if self._address and time.monotonic() - self._last >= ALIVE_EVERY and not self._health():
             self._last = time.monotonic()
             self._tell("WATCHDOG=1")
@@ -135,7 +130,7 @@ class _Watched:
 
 
 class _EndedEarly(BaseException):
-    """Told to end before there was anything to end in order; no fault, so nobody may catch it as one."""
+    """Stopped before there was anything to stop in order; no fault, so no `except Exception` may catch it."""
 
 
 def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:

@@ -81,7 +81,7 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
 @click.option(
     "--max-grade",
     type=click.FloatRange(0, min_open=True),
-    is_eager=True,  # before the measures, which are parsed with it
+    is_eager=True,  # before the measures, whose parser uses it
     metavar="GRADE",
     help="Highest grade there can be, for err and ideal=max; a grade above it is a mistake.",
 )
@@ -134,7 +134,7 @@ def _digits(value: float | None) -> str:
 
 @record
 class MeasureRow:
-    """A measure of all requests; the value is None where there is no data."""
+    """A measure over all requests; the value is None without data."""
 
     measure: str = column("measure", left=True)
     value: float | None = column("value", _digits)
@@ -144,7 +144,7 @@ class MeasureRow:
 
 @record
 class RequestRow:
-    """A measure of one request; the value is None where it is left out of the mean."""
+    """A measure of one request; the value is None if it is left out of the mean."""
 
     request: str = column("request", lambda text: plain(text, one_line=True), left=True)
     measure: str = column("measure", left=True)
@@ -153,8 +153,6 @@ class RequestRow:
 
 
 class _ScoreDocument(Document):
-    """The measures of a file, and those of each request if they are wanted."""
-
     def __init__(self, report: ScoreReport, path: Path, per_request: bool) -> None:
         measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty) for r in report.results]
         requests = list(_requests(report)) if per_request else []

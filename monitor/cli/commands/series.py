@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
 WINDOWS = 7
-"""What a table for people has of a series without --from: windows of a week, and of a shorter step those of a day."""
+"""Windows per series in a table without --from: of a week, and of a shorter step those of a day."""
 _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling": "{} requests alone"}
 
 
@@ -111,10 +111,9 @@ def _table(
     slices: bool,
     for_people: bool,
 ) -> pd.DataFrame | None:
-    """The series of one monitor; None, with a word on why, where there is nothing of it.
+    """One monitor's series; None, with a printed reason, if there are none.
 
-    Args:
-        for_people: without a beginning, all but the newest windows are left out, and it is said.
+    `for_people`: without a start, show the newest windows only and say so.
     """
     every = max(monitor.bucket, min(*lengths, 86400)) if step is None else step
     if every < monitor.bucket or every % monitor.bucket:
@@ -139,7 +138,7 @@ def _table(
 
 
 def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span: tuple[int, int]) -> Iterator[str]:
-    """What lacks of single measures in a time of which others are stored: they are new, or their definition changed."""
+    """Measures not stored for part of the time in which others are: new or redefined."""
     oldest = store.oldest_bucket(monitor.traffic)
     begin = span[0] if oldest is None else max(span[0], oldest)
     for measure in measures:
@@ -159,10 +158,9 @@ def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[str, float] | None = None) -> None:
-    """Print the table, or write it to a file. Raises InputError if that cannot be written.
+    """Print the table, or write it to a file. Raises InputError if that fails.
 
-    Args:
-        least: monitor -> share of a window that must have been read; in a table for people others are marked.
+    `least`: monitor -> share of a window that must have been read; others are marked in tables for people.
     """
     try:
         if style == "parquet":
@@ -180,7 +178,7 @@ def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[s
 
 
 def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
-    """The table in a format of text, with one line break at its end."""
+    """The table as text that ends with a line break."""
     if style == "json":
         text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
     elif style == "csv":
@@ -193,7 +191,7 @@ def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
 
 
 def picture(table: pd.DataFrame) -> str:
-    """One chart of one monitor, measure and window, overall first. Raises InputError if the table holds more."""
+    """A chart of one monitor, measure and window, overall first. Raises InputError if the table holds more."""
     from monitor.page.chart import Line, draw
 
     kinds = table[["monitor", "measure", "window"]].drop_duplicates()
@@ -258,12 +256,12 @@ def series_table(
     step: int,
     with_slices: bool = False,
 ) -> pd.DataFrame:
-    """Every window that ends in (since, until] at a multiple of `step`, one row a measure, length, end and slice.
+    """Every window that ends in (since, until] at a multiple of `step`; one row per measure, length, end and slice.
 
-    Windows of which nothing was read are left out, and those that cut a bucket that was rolled up. Where intervals
-    would have to look into such buckets and cannot, they look back less far, or are left out.
-    Columns: monitor, measure, window, definition, those of `windows.Point` with `end` as a UTC timestamp and `length`
-    left out; nan where a point has None.
+    Leaves out windows of which nothing was read, and those that cut a rolled-up bucket. Where intervals cannot look
+    into
+    such buckets, they look back less far or are left out. Columns: monitor, measure, window, definition, those of
+    `windows.Point` without `length` and with `end` as a UTC timestamp; nan where a point has None.
     """
     import pandas as pd
 
@@ -294,7 +292,7 @@ def series_table(
 
 
 def _ends(history: History, width: int, span: tuple[int, int], length: int, step: int) -> range:
-    """The multiples of `step` in (since, until], of those that may end a window of which something was read."""
+    """Multiples of `step` in (since, until] that may end a window of which something was read."""
     if not len(history.starts):
         return range(0)
     since, until = max(span[0], int(history.starts[0])), min(span[1], int(history.starts[-1]) + width + length)
@@ -303,7 +301,7 @@ def _ends(history: History, width: int, span: tuple[int, int], length: int, step
 
 @dataclass(frozen=True)
 class StoredSeries:
-    """The buckets of a series, those that were rolled up among them; `coarse`: [start, end) of each of these."""
+    """A series' buckets, including rolled-up ones; `coarse`: [start, end) of each of these."""
 
     history: History
     coarse: tuple[tuple[int, int], ...]
@@ -322,16 +320,16 @@ class StoredSeries:
         return cls(merged_in_time(parts), tuple(spans))
 
     def cuts(self, instant: int) -> bool:
-        """Whether it lies within a bucket that was rolled up."""
+        """Whether it lies within a rolled-up bucket."""
         at = bisect_right(self.coarse, (instant, 0)) - 1
         return at >= 0 and self.coarse[at][0] < instant < self.coarse[at][1]
 
     def before(self, end: int, length: int) -> History | None:
-        """What the interval of the window [end - length, end) may look at; None if there can be none.
+        """The history for the interval of the window [end - length, end); None if there can be no interval.
 
-        It compares days that end when the window does, and windows of its length that end with them. A coarser bucket
-        serves where it lies within one of these. Where one does not, only what came after it is looked at, if the
-        window did too.
+        It compares days that end when the window does, and windows of its length that end with them. A coarser
+        bucket is
+        used if it lies within one of these; else only what came after it, if the window did too.
         """
         reach = [span for span in self.coarse if end - max(REACH, length) < span[1] <= end]
         unfit = [s for s in reach if s[1] - s[0] > DAY or (end - s[1]) % (s[1] - s[0]) or length % (s[1] - s[0])]
@@ -355,7 +353,7 @@ def _values(point: Point) -> tuple[object, ...]:
 
 
 def stored_span(store: Store, monitor: Monitor) -> tuple[int, int] | None:
-    """[first, end) of what is stored of a monitor's traffic, seconds; None if there is nothing."""
+    """[first, end) of a monitor's stored traffic, seconds; None if there is none."""
     newest = store.newest_bucket(monitor.traffic)
     coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
     if newest is None:

@@ -64,7 +64,7 @@ def release(
 
 @record
 class SlicePlaces:
-    """The places of a dimension, and the values that have them; instants in seconds since 1970."""
+    """A dimension's places and the values that have them; instants in seconds since 1970."""
 
     dimension: str
     places: int

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DAY = 86_400
 MAX_SLICES = 3
-"""That a line names."""
+"""Slices named in a line."""
 
 
 @record
@@ -134,7 +134,7 @@ class MonitorStatus:
 
 
 class Statuses(list[MonitorStatus]):
-    """Of some monitors."""
+    """The states of some monitors."""
 
     doubt = ""
 
@@ -237,7 +237,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
     since = store.verdicts.same_since(monitor.name, verdict.kind)
     if verdict.kind == DEGRADED:
         since = min((a.fell_at + step for a in verdict.alarms), default=since)
-    if snapshot.verdict_kind != verdict.kind:  # of what does not arrive now
+    if snapshot.verdict_kind != verdict.kind:  # data that do not arrive now
         since = snapshot.verdict_conditions[snapshot.verdict_kind, "", ""].since or since
     return told | {
         "kind": snapshot.verdict_kind,
@@ -258,7 +258,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _verdict(told: dict[str, Any]) -> str:
-    """A verdict in a line: what, since when, where, the last day's mean against what is expected, until when."""
+    """What, since when, where, the last day's mean against the expected, until when."""
     from monitor.messages.explanation import title_of
     from monitor.messages.words import decayed, named, not_judged, over_the_last
 

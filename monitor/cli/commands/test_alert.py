@@ -60,7 +60,7 @@ def test_alert(
 
 
 def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
-    """A notification that says it is a test, with the labels and the severity by which a real one would be routed."""
+    """Marked as a test, with the labels and severity by which a real one is routed."""
     from monitor.conditions.incident import Incident
     from monitor.messages.notification import About, notification
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @record
 class Verified:
-    """What reading a bucket again found; `difference` names the ways of reading and the figures of each."""
+    """Outcome of reading a bucket again; `difference` names the ways of reading and their sums."""
 
     monitor: str
     bucket: str
@@ -58,7 +58,7 @@ class Verification(list[Verified]):
 
     @property
     def exit_code(self) -> int:
-        """1 where the ways of reading disagree."""
+        """1 if the ways of reading disagree."""
         return int(any(one.result == "differs" for one in self))
 
     def lines(self) -> Iterator[str]:
@@ -97,7 +97,6 @@ def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | N
 
 
 def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Verified]:
-    """Bucket by bucket, oldest first."""
     from monitor.service.audit import audit, finals
 
     ways = app.readers_of(monitor)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 WEEK = 7 * 86_400
 
 MOST = 200_000
-"""Requests that are compared at most."""
+"""Most requests compared."""
 
 
 @command
@@ -111,7 +111,6 @@ def _measure(monitor: Monitor, text: str | None) -> Measure:
 
 
 def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
-    """The dimension by whose slices versions are compared; None where there is none."""
     from monitor.causes.diagnosis import dimensions
 
     known = {one.dimension: one for one in dimensions(monitor)}
@@ -123,7 +122,7 @@ def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
 
 
 def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) -> tuple[int, int]:
-    """Whole buckets that are final."""
+    """Whole final buckets."""
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     end = settled if until is None else until - until % monitor.bucket
     if end is None:
@@ -137,7 +136,7 @@ def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) 
 
 
 def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str]:
-    """End of each step of a period in which the data were bad -> its verdict; none where they always were."""
+    """Step end -> verdict, for steps with bad data; empty if the data always were bad."""
     if monitor.drift is None:
         return {}
     step = step_of(monitor.bucket)
@@ -149,7 +148,7 @@ def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str
 def _stored(
     monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
 ) -> list[dict[str, Any]]:
-    """The versions by what is stored of their slices: means with intervals."""
+    """Stored means with intervals, by version."""
     from monitor.causes import diagnosis as d
     from monitor.series.intervals import REACH
     from monitor.service.diagnosing import unsound
@@ -177,7 +176,7 @@ def _read(
     bad: Mapping[int, str],
     store: Store,
 ) -> tuple[RequestSample, int | None]:
-    """(requests of the period, how many are stored). Raises SourceError, InputError if there are none."""
+    """(requests of the period, how many are stored). Raises SourceError, or InputError if there are none."""
     from monitor.causes.sample import SampleQuery
     from monitor.service.diagnosing import QUERY, VERSION, detailed, read_sample, stock
     from monitor.source.pull import Pull
@@ -207,7 +206,7 @@ def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> s
 
 
 def _newer_against_older(monitor: Monitor, sample: RequestSample, store: Store) -> Sequence[str]:
-    """The two busiest versions, that first which is first seen in the store; one, where one served."""
+    """The two busiest versions, first stored first; only one if only one served."""
     from monitor.causes.versions import in_order, names
     from monitor.service.diagnosing import first_served
 
@@ -229,7 +228,7 @@ def _compare(
     if two[0] == two[1]:
         raise InputError(f"{two[0]!r} is one version; name two")
     found = compare(sample, two[0], two[1], monitor.bucket, None if by is None else by.dimension)
-    # Of a part of the requests, the first and the last are not those of a version.
+    # In a sample, the first and last request are not those of a version.
     is_whole = len(sample) < MOST and (of is None or of <= MOST)
     return (found if is_whole else found.served({}, monitor.bucket)).plain()
 
@@ -238,7 +237,7 @@ def _slices(monitor: Monitor, sample: RequestSample, two: Sequence[str]) -> list
     from monitor.causes.versions import by_place
 
     found = by_place(sample, two[0], two[1], monitor.bucket)
-    for one in found:  # when each served is stored for all traffic only
+    for one in found:  # serving times are stored for all traffic only
         for which in ("first", "second"):
             one[which] = {n: v for n, v in one[which].items() if n not in ("since", "until", "read", "empty")}
     return found
