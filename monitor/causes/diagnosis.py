@@ -1,8 +1,5 @@
-"""Where a fall comes from, by stored partials: the fallen window against the same hours of earlier weeks or days.
-
-The drop is split into worse slices and another mix of them; slices, model versions and labels are compared. If a
-verdict found the fall, its split is used, which compares with the expectation for the same hours. Single requests,
-which only the source has, are in `losses`.
+"""Where a fall comes from, by stored partials: the fallen window against the same hours of earlier weeks or days. If a
+verdict found the fall, its split against the baseline is used. Single requests, from the source, are in `losses`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """One request taken apart: which of its rows and events count, and why not.
-
 The decisions are those of the pull (`event_grades`, `attribute`, `combine`, `accept`); this module only records them.
 """
 
@@ -162,7 +161,7 @@ def by_column(grades: Iterable[Any]) -> RowLabels:
 def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> RowLabels:
     """Labels from (item, event) pairs as of `weigh`; the item is None if it was not shown.
 
-    All rows of an item get the grade, but only the last one by rank gets the events.
+    All rows of an item get the grade, the last one by rank its events.
     """
     grades = _combined(recipe, events)
     mine: dict[Any, list[Event]] = {}

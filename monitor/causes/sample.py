@@ -1,7 +1,5 @@
-"""A bounded sample of a period's requests: what each adds to a measure, with its query and version.
-
-A hash of the ids decides which are kept, so each look at a period keeps the same ones, and samples of parts of a period
-add up to the sample of the whole.
+"""A bounded sample of a period's requests: what each adds to a measure, with its query and version. A hash of the ids
+decides which are kept, so each look keeps the same ones, and samples of parts add up to the sample of the whole.
 """
 
 from __future__ import annotations
@@ -219,10 +217,7 @@ def _empty(versions: Sequence[str], sampled_: Bools, empty: Bools) -> dict[str, 
 
 
 def weights(measure: Measure, scores: Scores) -> tuple[Floats, Floats]:
-    """(over, under), (n,) each: the measure of any requests is their sum of over / sum of under.
-
-    As `partials.parts` reads their partials.
-    """
+    """(over, under), (n,) each: the measure of any requests is sum of over / sum of under, as in `partials.parts`."""
     if measure.aggregate == "pooled":
         return scores.numerator, scores.denominator
     over = np.where(scores.empty, 1.0 if measure.empty == "one" else 0.0, scores.value)

@@ -1,13 +1,5 @@
-"""How much worse a version is than the others, from stored sums by slice and by version.
-
-No sums are stored by slice and version together, but the hours reveal them: a version that serves one slice alone has
-that slice's requests in every hour; one that serves a share of each slice has that share of all. So the version's share
-of each slice is fitted to the hours, and used if it predicts them clearly better than one overall share.
-
-With the share p of each slice, and the sums T and numbers n of slice and version, `(T_v - sum p T) / (sum p n (1 - p))`
-is the version's difference from the others in the same slices, which Mantel and Haenszel (1959) weight by
-n_v n_o / (n_v + n_o). With one overall share it is the difference of the means. If the version alone serves its slices,
-they are compared with the weeks before it.
+"""How much worse a version is than the others, from stored sums by slice and by version: none are stored for both
+together, but a version that serves a share of a slice has that share of its requests in every hour.
 """
 
 from __future__ import annotations
@@ -55,10 +47,11 @@ class VersionEffect:
 
 
 def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
-    """The effect of a version in [since, until); None if there are too few requests.
+    """The effect of a version in [since, until), within the slices of dimension `by`, if any; None if it is too thin.
 
-    Compares within the slices of dimension `by`, if any. `began`: seconds, when neither the version served nor
-    anything had fallen.
+    `began`: seconds, when neither the version served nor anything had fallen. With p the version's share of each slice,
+    and T and n sums and numbers by slice and version, the difference is `(T_v - sum p T) / (sum p n (1 - p))`, which
+    Mantel and Haenszel (1959) weight by n_v n_o / (n_v + n_o).
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)
@@ -79,9 +72,9 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
 
 
 def shares_of(theirs: b.Floats, slices: b.Floats) -> tuple[b.Floats, b.Floats]:
-    """(S,) share of each slice's requests that a version served, and (S, S) covariance of the errors.
+    """(S,) the share of each slice's requests that a version served, and (S, S) covariance of the errors.
 
-    By (H,) requests of the version and (H, S) requests of each slice, per hour.
+    By (H,) requests of the version and (H, S) of each slice, per hour; one overall share unless more fit far better.
 
     >>> mobile, desktop = np.array([9, 4, 7, 8, 3, 9, 5, 6.0]), np.array([5, 5, 6, 4, 7, 5, 6, 5.0])
     >>> both = np.stack([mobile, desktop], axis=1)

@@ -1,17 +1,5 @@
-"""Two model versions of one period compared: by the queries that both got, otherwise all against all.
-
-Queries differ in difficulty far more than versions in quality. So the difference is averaged over the queries that both
-got, weighted by n1 n2 / (n1 + n2) for n1 and n2 requests: the most precise average if requests are equally uncertain
-(Mantel and Haenszel 1959 weight tables this way). Its interval is from the spread of the queries' differences. Without
-common queries, it is the difference of the means, with the larger of the spreads from hour to hour, which both versions
-share, and of single requests (see `half_width`).
-
-Slices differ as queries do, so versions are compared within the slices that both served: a query counts for each slice
-on its own, and differences of means are weighted by the second version's requests there (direct standardisation).
-Without a common slice there is no comparison.
-
-If one version served after the other (a rollout), its effect cannot be told from the time's. If they served together
-for a while, only that while is compared.
+"""Two model versions of one period compared: by the queries that both got, otherwise all against all; always within the
+slices that both served, and only while both served if they did. After a rollout, version and time cannot be separated.
 """
 
 from __future__ import annotations
@@ -250,12 +238,13 @@ def _near(one: RequestSample, other: RequestSample) -> NDArray[np.bool_]:
 
 
 def _pairs(one: RequestSample, other: RequestSample) -> list[tuple[float, float]]:
-    """(difference, weight) of each query that both got, per slice."""
+    """(difference, weight) of each query that both got, per slice: queries differ far more than versions do."""
     rows, others = by_query_and_place(one), by_query_and_place(other)
     found = []
     for key in sorted(rows.keys() & others.keys()):
         n1, n2 = float(one.under[rows[key]].sum()), float(other.under[others[key]].sum())
         m1, m2 = float(one.over[rows[key]].sum()) / n1, float(other.over[others[key]].sum()) / n2
+        # The most precise weight if requests are equally uncertain (as in Mantel and Haenszel 1959).
         found.append((m2 - m1, n1 * n2 / (n1 + n2)))
     return found
 
@@ -300,6 +289,7 @@ def _unpaired(
         at = np.flatnonzero(places == place), np.flatnonzero(others == place)
         a, b = one.where(places == place), other.where(others == place)
         levels = float(a.over.sum() / a.under.sum()), float(b.over.sum() / b.under.sum())
+        # Direct standardisation: slices weigh as the second version serves them.
         share = float(b.under.sum()) / every
         difference += share * (levels[1] - levels[0])
         for i, part in enumerate((a, b)):

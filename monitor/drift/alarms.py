@@ -1,6 +1,5 @@
-"""The alarms of a monitor's units: evidence accumulates, opens an alarm, and closes it when the drop is over.
-
-well --evidence above the threshold, and lower in the last hours--> open --evidence of recovery--> well
+"""The alarms of a monitor's units:
+well --evidence above the threshold, and lower in the last hours--> open --evidence of recovery--> well.
 """
 
 from __future__ import annotations
@@ -100,8 +99,7 @@ class StepEvidence:
     Attributes:
         ends, length: seconds.
         factor, middle: (T, U, 3) factors of the evidence, (T, U) logarithm of the middle stake's.
-        has, labelled: (T, U) whether there were requests; whether the last hours have enough labels to blame
-            a sudden fall on the model.
+        has, labelled: (T, U) whether there were requests; and enough labels in the last hours to blame the model.
     """
 
     ends: list[int]
@@ -182,8 +180,7 @@ def see(
 def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThreshold) -> AlarmStates:
     """The states after one more step.
 
-    Overall pauses while slices that make up most of its fall are left out or without requests:
-    without them it would look well.
+    Overall pauses while slices behind most of its fall are left out or silent: without them it would look well.
     """
     has, sums, end, is_open = seen.has[row], seen.whole.sums[row], seen.ends[row], was.open
     if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):

@@ -126,10 +126,7 @@ class Reference:
 
 
 def counted(settings: DriftSettings, reference: Reference) -> Floats:
-    """(T, S) 1 for steps that count: usable, since the slice's labels began.
-
-    Days on which a slice or the total stood out do not count: an unnoticed fall, or a holiday.
-    """
+    """(T, S) 1 for usable steps since a slice's labels began, except days on which it or the total stood out."""
     reference = reference.precise()
     slot, variance = seasonality.slots(reference.starts, settings.step), _variance(reference)
     kept: Floats = reference.usable[:, None] * reference.begun

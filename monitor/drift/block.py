@@ -257,10 +257,7 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 
 
 class FaultTracker:
-    """Tracks the data faults of one block step by step; `now` holds those after the last step.
-
-    `usual` below is a day's crowd, (5,) as in `levels`.
-    """
+    """Data faults of one block; `now` holds those after the last step, `usual` is a day's crowd as in `levels`."""
 
     def __init__(self, settings: DriftSettings, state: DriftState, block: Block) -> None:
         self.now = state.trouble
@@ -272,9 +269,9 @@ class FaultTracker:
         self._never = np.zeros(len(state.slices), np.int64)
 
     def step(self, row: int, fallen: Bools | None) -> Kind | None:
-        """The gravest data fault in a step, if any; only label faults while a new level is learnt.
+        """The gravest data fault in a step; only label faults while a new level is learnt.
 
-        An alarm is open on (U,) `fallen` units; None if on none.
+        `fallen`: (U,) units with an open alarm; None if there is none.
         """
         was, checked, end = self.now, self._block.checked, self._block.ends[row]
         settled, until_later = self._settled, end + self._settings.lasting

@@ -24,7 +24,7 @@ EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
 def rolling(values: Floats, length: int, steps: int) -> Floats:
     """Sums of `length` rows that end at each of the last `steps` rows; rows on the second axis.
 
-    The order of addition never depends on how many are computed at once, or on which way.
+    Always added in the same order, however many are computed at once.
     """
     if steps == 1:
         return _last(values, length)[:, None]

@@ -1,9 +1,6 @@
 """Evidence that a unit's mean is lower than tolerated: a one-sided e-process on partials, one factor per step.
-
-For values y in [0, 1] with mean at least m, 1 + lambda (m - y) has expectation at most one, and so has its lower bound:
-ln(1 + x) >= x - kappa x^2 for x >= -c, kappa = (-ln(1 - c) - c) / c^2 (Fan, Grama and Liu, 2015, lemma 4.1).
-So sums and sums of squares are enough. Summed over all starts (Shiryaev, 1963; Roberts, 1966; e-detectors: Shin,
-Ramdas and Rinaldo, 2022), the mean time to a false alarm is the threshold, whatever the values' distribution.
+Summed over all starts (Shiryaev, 1963; Roberts, 1966; e-detectors: Shin, Ramdas and Rinaldo, 2022), its mean time
+to a false alarm is the threshold, whatever the values' distribution.
 """
 
 from __future__ import annotations
@@ -105,7 +102,9 @@ def most(threshold: EvidenceThreshold, tempered: Floats, hours: float) -> Floats
 def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: Noise) -> tuple[Floats, Floats, Floats]:
     """((..., U, 3) lambda of each stake, (..., U, 3) kappa, (..., U, 1) exponent that tempers for common noise).
 
-    By (..., U) number of requests, mean and variance of their values, and least tolerated mean.
+    By (..., U) number of requests, mean and variance of their values, and least tolerated mean m. For y in [0, 1],
+    1 + lambda (m - y) has expectation at most one, and so has its lower bound by ln(1 + x) >= x - kappa x^2 for
+    x >= -c, kappa = (-ln(1 - c) - c) / c^2 (Fan, Grama and Liu, 2015, lemma 4.1): sums and squares are enough.
     """
     sampling = variance / size
     whole = sampling + noise.common * level**2
@@ -117,10 +116,7 @@ def odds(size: Floats, level: Floats, variance: Floats, lowest: Floats, noise: N
 
 
 def _shortfall(sums: SliceSums, noise: Noise) -> tuple[Floats, Floats, Floats]:
-    """((T, U) sum of m - y, (T, U) sum of (m - y)^2, (T, U) least m), with m the lowest tolerated mean.
-
-    Overall's m is each slice's expected mean minus overall's tolerance.
-    """
+    """(T, U) sums of m - y and of (m - y)^2, and least m: the lowest tolerated mean, for overall by slice."""
     whole = sums.whole
     by_mean, of_mean, squares = whole.products
     share = noise.still

@@ -1,8 +1,5 @@
-"""The judge: a fold over steps. A verdict depends only on its step and on those before it.
-
-1. At the start of a UTC day: count in the days that are old enough; fit a baseline if one is due.
-2. Step by step: if the data are fit to be judged, update each unit's evidence and open or close alarms.
-3. Add the good parts to the day's sums, from which the level and the daily cycle are tracked.
+"""The judge: a fold over steps. At the start of a UTC day, count in old days and fit a baseline if due; at each step,
+check the data, then update evidence and alarms; add the good parts to the day's sums, which track level and cycle.
 """
 
 from __future__ import annotations

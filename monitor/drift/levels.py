@@ -1,7 +1,5 @@
-"""What changes slowly: each slice's level, its forecast error, and the shared daily cycle.
-
-Compares observed and expected sums of days. Older days fade; the last days are left out, so that a new drop is found
-before it becomes the level.
+"""What changes slowly: each slice's level, its forecast error, and the shared daily cycle. Older days fade; the
+youngest are left out, so that a new drop is found before it becomes the level.
 """
 
 from __future__ import annotations
@@ -262,7 +260,7 @@ def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool
 
 @dataclass(frozen=True)
 class ForecastErrors:
-    """How far blocks of three days missed their forecasts, without sampling variance; older ones fade.
+    """Misses of forecasts over blocks of three days, without sampling variance; older ones fade.
 
     (U,) each: weighted sum of squared relative misses, sum of the weights, and `chance` of the last block.
     """
@@ -293,10 +291,7 @@ class ForecastErrors:
         return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
     def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
-        """The baseline's noise plus the misses: the tolerance, and what tempers a step's evidence.
-
-        Less is tolerated where sampling blurs a day anyway.
-        """
+        """The baseline's noise plus the misses; less is tolerated where sampling blurs a day anyway."""
         variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
         wider = np.sqrt(max(c.REFERENCE_DAYS / max(found.days, 1.0), 1.0))
         visible = variance / np.maximum(variance + c.ERROR_BLOCK_DAYS * self.chance, 1e-12)

@@ -1,6 +1,5 @@
 """A new level after a lasting change: the cycles are kept and the level is learnt again.
-
-begun --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole
+begun --two days with enough requests and labels--> settled: judged, with more tolerance until a reference is whole.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ def lacks_to_settle(state: DriftState, now: int) -> str:
 
 
 def days_known(state: DriftState, now: int) -> int:
-    """Number of whole days of the new level that count; broken days must be removed first.
-
-    The current day counts only at its very end.
-    """
+    """Whole days of the new level that count, the current one only at its end; remove broken days first."""
     return min(_days_counted(state, now), days_since(state, now))
 
 

@@ -1,8 +1,5 @@
-"""How much a unit moves by itself: over-dispersion beyond sampling, its autocorrelation, its wander, and the mix.
-
-A unit is a slice, or overall, which sums the slices' deviations from their expectation. The wander is a first-order
-autoregression under sampling noise, fitted by likelihood on a grid: each candidate forecasts the reference step by step
-(Kalman, 1960). Misses follow Student's t, since a few are large.
+"""How much a unit (slice or overall) moves by itself: over-dispersion beyond sampling, its autocorrelation, its wander,
+and the mix.
 """
 
 from __future__ import annotations
@@ -96,8 +93,9 @@ def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> t
 def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
     """((U,) share of a deviation left after a step, (U,) variance of the wander).
 
-    By (T, U) relative deviations, their sampling variance, and 1 where there were requests. What the slices have in
-    common counts as much as what each shows by itself.
+    By (T, U) relative deviations, their sampling variance, and 1 where there were requests. The wander is a first-order
+    autoregression under sampling noise, fitted by likelihood on a grid (Kalman, 1960; misses as Student's t, since a
+    few are large). What the slices have in common counts as much as what each shows by itself.
     """
     persistence = np.repeat(c.WANDER_PERSISTENCES, len(c.WANDER_DEVIATIONS)) ** hours
     variance = np.tile(c.WANDER_DEVIATIONS, len(c.WANDER_PERSISTENCES)) ** 2

@@ -22,10 +22,7 @@ def slots(starts: Ints, step: int) -> Ints:
 
 @lru_cache(maxsize=8)
 def regressors(step: int) -> Floats:
-    """(P, K) for the P slots of a week: sines and cosines of the day's harmonics, then six weekday contrasts.
-
-    Only harmonics that the step resolves.
-    """
+    """(P, K) for the P slots of a week: the day's harmonics that the step resolves, then six weekday contrasts."""
     middles = (np.arange(WEEK // step) + 0.5) * step
     angles = 2 * np.pi * middles / DAY
     most = min(c.HARMONICS, (DAY // step - 1) // 2)
@@ -127,15 +124,13 @@ def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: 
 
 
 def _cycle(x: Floats, by_slots: Sequence[tuple[Floats, Floats]], usual: float, is_level: bool) -> tuple[Floats, Floats]:
-    """((S,) intercepts, (S, K) coefficients) with a cautious prior, or without it if the cycle is far wider.
-
-    The careful weights treat all noise as repeated from step to step, which is too much for a weekend that is worse
-    every week. Such a cycle also needs an intercept: the level is not the mean of days with few requests.
+    """((S,) intercepts, (S, K) coefficients) with a cautious prior, or with a fitted one if the cycle is far wider.
 
     Args:
-        by_slots: the careful and the plain (weights, weighted responses), each (P, S).
+        by_slots: the careful weights, which treat all noise as repeated, and the plain ones, for a cycle as wide as a
+            weekend worse every week: (weights, weighted responses), (P, S).
         usual: standard deviation of the prior.
-        is_level: whether a usual cycle is around the level and has no intercept.
+        is_level: whether a usual cycle is around the level and has no intercept; a wide one needs one.
     """
     careful, plain = by_slots
     precision = np.full(x.shape[1], usual**-2)

@@ -1,14 +1,5 @@
 """Sudden falls: how far a step misses its forecast from the steps before, and when a fall began.
-
-A wandering mean is nearly the same an hour later. So a filter (Kalman, 1960) follows its deviation from the baseline,
-and each miss is independent of what came before: a fall hidden by the wander of days stands out within an hour.
-How the filter absorbs a fall is known (Willsky and Jones, 1976). For each step of the last day the evidence is summed
-that the fall began there, and the highest counts: the likelihood ratio against a tolerated fall, of one whose size
-beyond that is normally distributed. Single steps are clipped (Huber, 1981), so heavy tails and blips raise no alarm.
-
-When a fall began is only reported; evidence alone opens and closes alarms. It is the change point with the best two
-levels, the later one lower, for the deviations of the last day (Hinkley, 1970); beginnings that fit nearly as well give
-its range. A decay has no single beginning: if the days before were already low, it may have begun with the first.
+A wandering mean is nearly the same an hour later, so a fall hidden by the wander of days stands out within an hour.
 """
 
 from __future__ import annotations
@@ -29,7 +20,11 @@ ABSORBED, AGAINST, INFORMATION = range(3)
 
 @frozen
 class FallFilter:
-    """The filtered mean of U units, and the evidence of a fall from each of the last starts.
+    """A Kalman filter (1960) of the deviation of U units, and the evidence of a fall from each of the last starts.
+
+    The filter absorbs a fall at a known rate (Willsky and Jones, 1976). The evidence is the likelihood ratio against a
+    tolerated fall, of one whose further size is normally distributed; the best start counts. Steps are clipped
+    (Huber, 1981), so that heavy tails and blips raise no alarm.
 
     Attributes:
         until: end of the last step, seconds.
@@ -132,8 +127,9 @@ def _with_new_start(of_starts: Floats) -> Floats:
 
 
 def change_point(moved: Floats, weight: Floats, prior: Floats) -> Ints:
-    """(U, 3) rows at which each unit's fall began: most likely, earliest, latest.
+    """(U, 3) rows at which each unit's fall began: most likely, earliest, latest; for messages only.
 
+    The change point whose two levels, the later one lower, fit best (Hinkley, 1970), and those that fit nearly as well.
     By (N, U) relative deviations and their precisions (0 if unknown), and (U,) precision of the level before.
     """
     part, whole = np.cumsum(weight * moved, axis=0), np.cumsum(weight, axis=0)
@@ -157,8 +153,8 @@ def with_days_before(
 ) -> Ints:
     """(U,) earliest beginning of the falls, seconds: `first`, or the start of one of the `days` before it.
 
-    It is the day from which on the whole days, oldest first, were together most clearly lower than expected. The (U,)
-    `effect` is the relative size of the fall; the (S,) `level` multiplies the baseline's expectations.
+    A decay has no single beginning: the day from which on the whole days, oldest first, were together most clearly low.
+    The (U,) `effect` is the fall's relative size; the (S,) `level` multiplies the baseline's expectations.
     """
     found, count, most = first.copy(), np.zeros(len(first)), np.full(len(first), c.STANDARD_ERRORS)
     short, expected, sampling = np.zeros((3, len(first)))
