@@ -76,11 +76,7 @@ def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
 
 
 def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
-    """`open_source` for repeated long reads; logs a warning about reused ids.
-
-    Raises:
-        SourceError: as in `open_source`.
-    """
+    """`open_source` for repeated long reads; logs a warning about reused ids. Raises SourceError likewise."""
     source = open_source(monitor, database)
     pull = source.pull if isinstance(source, PushDown) else source
     pull.reused = ReusedIds(monitor)

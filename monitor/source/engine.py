@@ -56,11 +56,10 @@ def _any_text(data: bytes) -> str:
 
 
 class Database:
-    """One source. Thread-safe; connects on first use.
+    """One source, thread-safe; connects on first use.
 
-    PostgreSQL, SQLite, MariaDB and MySQL cannot be written to; a DuckDB file is opened read-only. Elsewhere the user's
-    rights decide. Statements are limited by the server if it can, and a little later by us, so nothing blocks a reader
-    forever.
+    Read-only on PostgreSQL, SQLite, MariaDB, MySQL and DuckDB files; elsewhere the user's rights decide. The server
+    limits statements if it can, and we do a little later, so nothing blocks a reader forever.
     """
 
     def __init__(
@@ -112,7 +111,6 @@ class Database:
             wait(max(0.0, until - time.monotonic()))
 
     def _end(self, driver: Any) -> None:
-        """Cancels whatever the driver's connection runs, if the driver can."""
         if hasattr(driver, "cancel_safe"):
             driver.cancel_safe(timeout=ASKED_FOR)
         elif hasattr(driver, "cancel"):
@@ -123,7 +121,6 @@ class Database:
             self._kill(int(driver.thread_id()))
 
     def _kill(self, number: int) -> None:
-        """Kills a connection's statement over another connection."""
         with closing(self._aside()) as connection:
             connection.cursor().execute(f"KILL QUERY {number}")
 
@@ -175,7 +172,6 @@ class Database:
 
     @contextmanager
     def _connection(self, watch: Watch) -> Iterator[sa.Connection]:
-        """Returning it to the pool ends the transaction."""
         with watch.step():
             connection = self._connected().connect()
         try:

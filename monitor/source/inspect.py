@@ -125,7 +125,7 @@ class _Look:
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def _locate(self) -> int:
-        """Finds the request's bucket; returns the rows with its id in the range searched."""
+        """Finds the request's bucket; returns how many rows have its id in the range searched."""
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
         kind = self.queries.types.rankings.get(self.monitor.rankings.request)

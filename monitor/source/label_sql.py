@@ -28,13 +28,7 @@ def is_dirty(events: sa.FromClause) -> list[Condition]:
 
 
 class _Shown(NamedTuple):
-    """Requests' items to join with events, once each.
-
-    Attributes:
-        rank: NULL if no row has one.
-        times: of the earliest and the latest row.
-        copies: number of rows.
-    """
+    """Requests' items to join with events, once each: `times` of the earliest and latest of `copies` rows."""
 
     rows: sa.FromClause
     request: Expression
@@ -69,7 +63,6 @@ class LabelSQL:
         return self.sql.instant(self.monitor.rankings.time, instant)
 
     def _rank(self) -> Expression:
-        """NULL without a usable position."""
         q, base = self.queries, written(str(self.monitor.rankings.position.base - 1))
         number = self.sql.rank(q.position, q.whole_position)
         if q.small_position and not self.monitor.rankings.position.base:
@@ -113,8 +106,7 @@ class LabelSQL:
     ) -> sa.FromClause:
         """Each event once, with its item's row and request if there are any; named x.
 
-        Args:
-            blocks: search rows this far, and include unmatched events.
+        `blocks`: search rows this far, and include unmatched events.
         """
         happened, wide = self._happened(recipe, since, until), self.wide(since, until)
         e = self._worthy(recipe, *happened)
@@ -141,8 +133,7 @@ class LabelSQL:
     def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
         """`events` in fewer steps, assuming a plain log without duplicate items; see `RankingSQL.plain`.
 
-        Each row then carries its request's time and stands for it. An event appears once per row of its item, uncounted
-        here; see `surplus`.
+        Each row carries its request's time then. An event appears once per row of its item; see `surplus`.
         """
         q, e = self.queries, self._worthy(recipe, *self._happened(recipe, since, until))
         # No subquery: PostgreSQL would evaluate its columns before the join.
@@ -192,7 +183,6 @@ class LabelSQL:
         return since - span, until + recipe.attribution + span
 
     def _ordered(self, item: Expression) -> Expression:
-        """An item as a type that has min and max."""
         return item if self.queries.has_ordered_items else sa.cast(item, sa.Text)
 
     def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
@@ -277,7 +267,6 @@ class LabelSQL:
         since: int,
         until: int,
     ) -> list[Condition]:
-        """Whether each of some rows is within reach of an event's block."""
         column = self.monitor.rankings.time
         at = self.sql.seconds(event, recipe.time)
         times = [t for row in rows if (t := self.sql.seconds(row, column)) is not None]

@@ -166,7 +166,7 @@ class Labelling:
         return replace(found, unmatched=found.left_out(matched, since, until))
 
     def _unmatched(self, recipe: Events, blocks: Blocks) -> Ints:
-        """Microseconds of unmatched events, by a separate query."""
+        """Microseconds, by a separate query."""
         found = [np.empty(0, np.int64)]
         for since, until, reach in blocks.cut(*self.asked) if recipe.count_unmatched else ():
             times = self._columns(self.queries.unmatched(recipe, since, until, reach))[0]
@@ -223,7 +223,6 @@ class Labelling:
         )
 
     def _pool(self, counts: list[list[Any]]) -> JudgedItems:
-        """All usable judgments of each request's query."""
         grades = _floats(counts[1], np.nan)
         allowed = np.flatnonzero(self.limits.allow(grades)).tolist()
         by_query: dict[Any, list[int]] = {}
@@ -247,13 +246,7 @@ class Labelling:
     def _samples(
         self, usable: GradedRows, pool: JudgedItems | None, is_sampled: Callable[[GradedRows, Any], Bools]
     ) -> tuple[Gradable, dict[Measure, Gradable]]:
-        """(input of the measures, the remainder for each measure that cannot take all grades).
-
-        A refused row counts once, however many measures refuse it.
-
-        Args:
-            is_sampled: requests with data, from usable rows and pool.
-        """
+        """(input of all measures, the rest for measures that cannot take all grades); counts a refused row once."""
         joint = GradeLimits.of(self.monitor.measures, None)
         common = graded(usable, joint, self.refusals)
         rows = once(common, self.refusals)
@@ -280,11 +273,7 @@ class Labelling:
     def _rows(
         self, columns: list[list[Any]], grades: list[Any] | None = None, inside: Bools | None = None
     ) -> tuple[GradedRows, Ints]:
-        """(rows of these requests, their indexes in `columns`). Non-numbers become inf.
-
-        Args:
-            inside: (n,) which rows are part of the requests' summary; None: all.
-        """
+        """(rows of these requests, their indexes in `columns`), non-numbers as inf; `inside`: (n,) summarized rows."""
         items, size = self.items, len(columns[0])
         request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
@@ -295,11 +284,7 @@ class Labelling:
         return GradedRows(request, item, position, grade).where(kept), kept
 
     def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
-        """(n,) index of each id's request; -1 if it was not asked for.
-
-        Raises:
-            SourceError: the database equates differently written ids, which would lose rows.
-        """
+        """(n,) index of each id's request, or -1; SourceError if the database equates differently written ids."""
         number, unknown = self.requests.number, -2
         places = np.fromiter((number.get(i, unknown) for i in ids), np.int64, len(ids))
         if inside is not None:
@@ -328,14 +313,7 @@ class Labelling:
 
 @dataclass(frozen=True)
 class _EventRows:
-    """Events, repeated for every row they fall on, n in all.
-
-    Attributes:
-        columns: request, item, position, number, time, [type], [value], (n,) each; see `Queries.event_rows`.
-        times: (n,) of the events.
-        inside: (n,) whether the row may belong to a request being read.
-        unmatched: microseconds of unmatched events.
-    """
+    """Events, once per row they fall on; `columns` as in `Queries.event_rows`, `unmatched` in microseconds."""
 
     columns: list[list[Any]]
     times: Instants

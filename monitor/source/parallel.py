@@ -53,8 +53,7 @@ class ParallelReader:
         """`PushDown.read`, in one or several pieces. After a failure no new piece starts; its error is raised last.
 
         Raises:
-            TooMany: as in `PushDown.read`; also if a piece, even of one bucket, hit the statement limit. Read alone, it
-                may fit.
+            TooMany: as in `PushDown.read`; also if even one bucket hit the statement limit; read alone, it may fit.
         """
         expected = self._cut_from if self._per_second is None else self._per_second * (until - since)
         pieces = self._cut(since, until, expected) if self._is_cut(since, until, expected) else []
@@ -96,10 +95,7 @@ class ParallelReader:
         return expected >= self._cut_from and source.sums_up(since, until)
 
     def _cut(self, since: int, until: int, expected: float) -> list[tuple[int, int]]:
-        """Pieces of similar length on bucket boundaries, small but not below the minimum.
-
-        An even number, so that neither reader waits for the other's last piece.
-        """
+        """An even number of similar pieces on bucket boundaries, so that neither reader waits for the other's last."""
         monitor, span = self._source.monitor, until - since
         recipe, bucket = monitor.recipe, monitor.bucket
         least = bucket

@@ -41,12 +41,7 @@ ORDER BY a.part, a.height
 
 
 class _Part(NamedTuple):
-    """A table that may be a partition.
-
-    Attributes:
-        size: bytes.
-        names: its own and its ancestors', nearest first.
-    """
+    """A table, its bytes, and the names of itself and its ancestors, nearest first."""
 
     table: Table
     size: int
@@ -59,8 +54,7 @@ def gone_through(monitor: Monitor, database: Database, statements: Sequence[str]
     Silent on other databases, on compatible ones without such an EXPLAIN or catalog, and on tables without times, such
     as judgments and lookups of a `select:`.
 
-    Sequential scans are disabled in the planner, so a reported one is not its preference: no index or partition can
-    serve the time range.
+    Sequential scans are disabled, so a reported one means that no index or partition can serve the time range.
 
     Args:
         statements: complete, as sent for one bucket.
@@ -104,10 +98,7 @@ def _unbounded(monitor: Monitor, database: Database, statements: Sequence[str], 
 
 
 def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:
-    """Tables grouped by common ancestor, through partitioning or inheritance.
-
-    Omits an empty parent whose parts are present.
-    """
+    """Tables grouped by common ancestor, without empty parents whose parts are present."""
     query = sa.text(_ANCESTORS.replace("::", r"\:\:")).bindparams(
         sa.bindparam("tables", sorted(tables), expanding=True)
     )
@@ -146,7 +137,6 @@ def _nodes(plan: Plan) -> Iterator[Plan]:
 
 
 def _scans(plan: Plan) -> Iterator[Plan]:
-    """Plan nodes that scan a table."""
     return (node for node in _nodes(plan) if "Relation Name" in node)
 
 
@@ -155,11 +145,7 @@ def _table(scan: Plan) -> Table:
 
 
 def _with_times(plan: Plan) -> set[Table]:
-    """Tables that supply a probe's times.
-
-    PostgreSQL filters at the scan if it can. If it must compute first, as for a window function, any table below may
-    supply them.
-    """
+    """Tables that supply a probe's times: filtered at the scan, or any below a node that computes first."""
     common = {node["Subplan Name"]: node for node in _nodes(plan) if "Subplan Name" in node}
     found = set[Table]()
     for node in _nodes(plan):
@@ -170,5 +156,4 @@ def _with_times(plan: Plan) -> set[Table]:
 
 
 def _whole(plan: Plan) -> set[Table]:
-    """Tables that a plan scans without a bound."""
     return {_table(scan) for scan in _scans(plan) if not any(bound in scan for bound in _BOUNDS)}

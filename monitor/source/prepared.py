@@ -1,7 +1,4 @@
-"""Long statements compiled once per kind of read; only the range differs.
-
-Building and compiling one takes longer than many databases need to answer it.
-"""
+"""Statements compiled once per kind of read, varying only in range: compiling can take longer than the answer."""
 
 from __future__ import annotations
 
@@ -52,8 +49,7 @@ class Ends:
 class Mark(int):
     """An instant (seconds) that remembers its derivation from an end of a read.
 
-    So do results of adding or subtracting seconds, `rounded_down` and `rounded_up`. Other arithmetic gives plain
-    numbers.
+    So do sums and differences with seconds, `rounded_down` and `rounded_up`; other arithmetic gives plain numbers.
     """
 
     ends: Ends

@@ -1,7 +1,4 @@
-"""The sparse pull: one row per request, plus the relevant rows only.
-
-If a gain table gives grade 0 a gain, it reads every row.
-"""
+"""The sparse pull: one row per request plus the relevant rows; all rows if a gain table gives grade 0 a gain."""
 
 from __future__ import annotations
 
@@ -141,10 +138,7 @@ class Pull:
         return replace(joined([reading for reading, _ in parts]), rows=rows)
 
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
-        """Readings and labels of [since, until); buckets with recurring ids come separately.
-
-        Such an id may be another request in another bucket, so results must not depend on the range read.
-        """
+        """Recurring ids may be other requests in other buckets, so their buckets come separately."""
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         summary = reader.columns(queries.requests(*wide), self.most_rows)
@@ -162,7 +156,6 @@ class Pull:
     def _part(
         self, reader: Reader, queries: Queries, requests: Requests, since: int, until: int
     ) -> tuple[Reading, Labels]:
-        """The reading and labels of those requests that were served in [since, until)."""
         monitor, asked = self.monitor, (since, until)
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         strays = {"long_request": self._refused(reader, queries, requests.recurring, since, until)}
@@ -190,7 +183,6 @@ class Pull:
         return reading, labels
 
     def _refused(self, reader: Reader, queries: Queries, recurring: Recurring, since: int, until: int) -> Ints:
-        """Microseconds of the rows of recurring ids in [since, until)."""
         near: list[list[Any]] = [[], [], []]
         if recurring.reach_out(since, until):
             near = reader.columns(queries.near_ends(since, until), self.most_rows)
@@ -220,7 +212,6 @@ class Pull:
             raise
 
     def _prepared(self, reader: Reader, to_sum: bool, is_checked: bool) -> Queries:
-        """Statements for the tables' verified column types."""
         known = self._queries
         if known is not None and not is_checked:
             return known
@@ -237,7 +228,6 @@ class Pull:
             return queries
 
     def _plain(self, reader: Reader) -> Queries:
-        """Statements that need no column types."""
         monitor = self.monitor
         return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
 
@@ -268,7 +258,6 @@ class Pull:
 
 
 def _check_zones(queries: Queries) -> None:
-    """Raises SourceError if times arrive without their zones."""
     recipe = queries.monitor.recipe
     columns = [(queries.monitor.rankings.time, queries.types.rankings)]
     columns += [(recipe.time, queries.types.labels)] if isinstance(recipe, Events) else []

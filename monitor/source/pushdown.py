@@ -1,8 +1,6 @@
 """Push-down: the database sums whole buckets, and only the sums travel.
 
-The pull reads buckets with rows SQL would treat differently (an item or position twice among relevant rows, an overlong
-request, an unreadable time, an unexpected grade), and all buckets between the first and last row of a recurring id,
-which may be another request there.
+The pull reads buckets with rows SQL treats differently, and all between the first and last row of a recurring id.
 """
 
 from __future__ import annotations
@@ -182,7 +180,7 @@ class PushDown:
         return any(changes_clocks(column, *wide) for column in columns)
 
     def _summing(self, reader: Reader, queries: Queries) -> Summing:
-        """Built once column types are known."""
+        """Built once per set of column types."""
         with self._preparing:
             known = self._known
             if known is None or known[0] is not queries:
@@ -200,10 +198,7 @@ class PushDown:
         return Summing(queries)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
-        """Checks that native times have the declared kind: the database compares any kind with ours.
-
-        The pull sees it in the rows.
-        """
+        """Checks the kind of native times: the database compares any kind with ours, where the pull would notice."""
         recipe = self.monitor.recipe
         columns: list[tuple[Events | None, TimeColumn, Any]] = [
             (None, self.monitor.rankings.time, queries.types.rankings)
@@ -218,7 +213,6 @@ class PushDown:
                 check(declared, reader.columns(queries.sample(of_events))[0])
 
     def _check_values(self, queries: Queries) -> None:
-        """Raises SourceError if grades or values are not numbers."""
         recipe = self.monitor.recipe
         name, kinds = queries.grade_column, queries.types.rankings
         if isinstance(recipe, Events):
@@ -227,10 +221,7 @@ class PushDown:
             raise SourceError(f"column {name!r} is no number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
-        """Checks early that ids compare when duplicate items are counted, where DuckDB is stricter.
-
-        It converts id types in a join, but not in a lookup of pairs.
-        """
+        """Checks early what counting duplicate items needs: DuckDB converts ids in joins, not in lookups of pairs."""
         recipe = self.monitor.recipe
         if isinstance(recipe, Events) and not queries.sql.converts_in_pairs:
             pairs = sa.select(queries.labels.c[recipe.request], queries.labels.c[recipe.item])
@@ -265,7 +256,6 @@ class PushDown:
         return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
 
     def _for_now(self, thorough: Summing) -> Summing:
-        """Assumes a plain log until proven otherwise."""
         return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
 
     def _be_thorough(self, why: str) -> None:
@@ -294,19 +284,15 @@ class PushDown:
 
     @property
     def _counted(self) -> _Record:
-        """The record of this trial; a new one starts when the pause ends."""
         return _Record() if self._record.failed else self._record
 
     def _stretches(self, odd: Iterable[int], since: int, until: int) -> Iterable[tuple[int, int]]:
-        """[since, until) ranges to read row by row, from the starts of their buckets."""
         for start, end in runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE):
             yield max(start, since), min(end, until)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The result of one read."""
-
     summing: Summing
     edges: Sequence[int]
     rows: Sequence[Mapping[str, Any]]
@@ -315,7 +301,6 @@ class _Found:
     sent: int
 
     def _start(self, stretch: Any) -> int:
-        """Start of a stretch's bucket."""
         edge = self.edges[int(stretch)]
         return edge - edge % self.summing.monitor.bucket
 
@@ -381,6 +366,6 @@ class _Found:
 
     @staticmethod
     def _floats(cells: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Floats:
-        """Shape (cells, columns named)."""
+        """Shape (cells, names)."""
         found = [[float(row[name]) for name in names] for row in cells]
         return np.array(found, np.float64).reshape(len(cells), len(names))

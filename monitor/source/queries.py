@@ -264,7 +264,6 @@ class Queries:
         return [self._as_told_apart(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
 
     def _as_told_apart(self, name: str) -> ColumnElement[Any]:
-        """Cast to text if equal values may be written differently."""
         return sa.cast(self._r(name), sa.Text) if name in self.varied_slices else self._r(name)
 
     def exactly(self, name: str) -> ColumnElement[Any]:
@@ -308,7 +307,6 @@ class Queries:
         )
 
     def _type(self, name: str, events: sa.FromClause) -> ColumnElement[Any]:
-        """Comparable with any text."""
         return sa.cast(events.c[name], sa.Text) if self.has_enum_types else events.c[name]
 
     def kind(self, recipe: Events, events: sa.FromClause) -> ColumnElement[Any] | None:
@@ -478,11 +476,7 @@ class Queries:
         return sa.select(*columns, self.time, inside).select_from(joined)
 
     def _numbered(self, recipe: Events, since: float, until: float, by_rowid: bool) -> sa.FromClause:
-        """The events in [since, until), each with a unique number.
-
-        A rowid is cheaper than a window function. But SQLite flattens such a subquery and may then build an index over
-        all events ever, except when the events are on the outer side of the join.
-        """
+        """Numbers events; by rowid only on a join's outer side, else SQLite flattens it and indexes all events ever."""
         e = self.labels
         number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
         if by_rowid:
@@ -527,10 +521,7 @@ class Queries:
     # ---- judgments ---------------------------------------------------------------------------------------------
 
     def _judged(self, recipe: Judgments, since: float, until: float) -> sa.Subquery:
-        """Each judged (query, item) of the queries served, once, with the highest grade.
-
-        The query is the rankings' spelling: the database may equate it with a different spelling in the judgments.
-        """
+        """Each judged (query, item) served, once, with its highest grade; the query is written as in the rankings."""
         e = self.labels
         query = self._r(str(self.monitor.rankings.query))
         served = (

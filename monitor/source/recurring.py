@@ -1,8 +1,6 @@
-"""Recurring request ids: their rows are treated the same whatever range is read at once.
+"""Recurring request ids: each row is in one request, or refused in one bucket, whatever range is read at once.
 
-A bucket is read with a margin of `max_request_span`. An id whose rows in it are farther apart than that is left out of
-the bucket; recurring in a later bucket, it is another request. So each row belongs to one request, or is refused in one
-bucket. If a bucket does not fit into memory and is read in parts, this holds per part.
+A bucket is read with a margin of `max_request_span`; ids that span more are left out of it, and are new requests later.
 """
 
 from __future__ import annotations
@@ -123,10 +121,7 @@ def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[
 
 
 class ReusedIds:
-    """Warns, once a day, about recurring ids in whatever is read.
-
-    A bucket read alone shows ids that recur within it; a longer read shows more.
-    """
+    """Warns once a day about recurring ids in whatever is read; longer reads show more of them."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
@@ -134,10 +129,7 @@ class ReusedIds:
         self._lock = threading.Lock()
 
     def see(self, ids: int, found: Recurring) -> None:
-        """Checks the number of non-recurring ids of one read against the recurring ones.
-
-        Ids that recur only after the attribution share no events.
-        """
+        """Compares a read's recurring ids with its others; those that recur after the attribution share no events."""
         recipe = self._monitor.recipe
         if not isinstance(recipe, Events) or time.monotonic() < self._silent_until:
             return

@@ -29,7 +29,6 @@ class Requests:
     """One entry per request, R of them.
 
     Attributes:
-        ids: (R,) as the source has them.
         served: (R,) microseconds, time of the earliest row.
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
         counts: name in `Queries.request_counts` -> (R,).
@@ -124,7 +123,6 @@ class Requests:
         return self._where(inside, strays)
 
     def _without_long(self, is_long: Bools, last: Ints) -> Requests:
-        """Requests that end in time, given the microseconds of their last rows."""
         if not is_long.any():
             return self
         ids = [self.ids[i] for i in np.flatnonzero(is_long).tolist()]
@@ -230,12 +228,7 @@ def _undecodable(columns: Sequence[Sequence[Any]]) -> Ints:
 
 
 class _Groups:
-    """Groups rows of a summary by request.
-
-    Attributes:
-        names: request ids.
-        earliest: each request's earliest row.
-    """
+    """Groups rows of a summary by request."""
 
     def __init__(self, ids: list[Any], named: Bools, micros: Ints) -> None:
         self._rows = np.flatnonzero(named)

@@ -1,10 +1,6 @@
-"""The push-down statement: from rankings and labels to joint cells of a monitor's buckets, in one query.
+"""The push-down statement: rankings give requests, labels graded rows, both give cells by bucket and slices.
 
-    requests:  rankings, by request                     when, which slices, how many rows of which kind
-    graded:    relevant rows, by request and rank       from events or a column; then by request
-    cells:     requests with their sums, by bucket and slices
-
-No window functions and no sort of all rows. Whatever SQL would treat differently from the pull is marked `odd`.
+No window functions, no full sort. Whatever SQL would treat differently from the pull is marked `odd`.
 """
 
 from __future__ import annotations
@@ -136,7 +132,6 @@ class Summing:
         return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
 
     def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
-        """`cells` for a log assumed plain."""
         requests = self.rankings.plain(since, until)
         events = self.labels.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
         found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
@@ -164,11 +159,7 @@ class Summing:
         return PreparedStatement.of(self.cells(*ends.marks), self.queries.dialect, ends)
 
     def _shape(self, since: int, until: int) -> tuple[bool, bool] | None:
-        """A key: `cells` of reads with equal keys differ only in parameters.
-
-        None if they may differ in more: irregular bucket edges, clock changes, or a driver not known to take text as
-        SQLAlchemy would send it.
-        """
+        """Equal keys: `cells` differ only in parameters; None if edges are irregular or the driver is unproven."""
         if not self.sql.is_proven:
             return None
         recipe, width = self.monitor.recipe, self.monitor.bucket
@@ -181,10 +172,7 @@ class Summing:
         return len(self.edges(since, until)) > 2, until - since >= width
 
     def unmatched(self, recipe: Events, since: int, until: int) -> sa.Select[Any] | None:
-        """Stretch, and number of unmatched events in it; None if `cells` counts them too.
-
-        For less than a block, the surroundings are read for these alone.
-        """
+        """Stretch, and number of unmatched events in it, for less than a block; None if `cells` counts them."""
         blocks = Blocks.of(self.monitor, recipe)
         if not recipe.count_unmatched or until - since >= blocks.width:
             return None
@@ -243,7 +231,6 @@ class Summing:
     # ---- cells -------------------------------------------------------------------------------------------------
 
     def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
-        """Column prefix -> the kernel's formula."""
         shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
         shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
         return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
@@ -258,7 +245,6 @@ class Summing:
         return sa.select(h.c.request, *columns).group_by(h.c.request).subquery("p")
 
     def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        """Sums of all requests by bucket and slices."""
         formulas = Formulas(self.sql, h.c.item_rank, h.c.grade, grades(self.monitor))
         self._formulas(formulas, q, lambda name: _ZERO)  # registers the sums
         p = self._per_request(formulas, h)
@@ -341,7 +327,6 @@ class Summing:
         }
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
-        """Conditions under which a request is read row by row."""
         found = [_or_zero(p.c.odd) > _ZERO, *self.rankings.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
@@ -355,7 +340,6 @@ class Summing:
         return sa.or_(everywhere, self.rankings.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
-        """One measure's columns for a request, from its ingredients."""
         zero = self.sql.number(0)
         sampled = is_data > _ZERO
         num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")

@@ -54,10 +54,7 @@ class Instants(NamedTuple):
 
 
 def bound(column: TimeColumn, instant: float) -> object:
-    """`instant` (seconds since 1970 UTC, truncated) as a value comparable with the column.
-
-    Text ends after the seconds, so that `12:00:00` sorts before `12:00:00Z` and `12:00:00.5`.
-    """
+    """`instant` (seconds) to compare with the column, truncated to seconds: as text it sorts before any fraction."""
     whole = int(instant // 1)
     if column.format in _PER_SECOND:
         return whole * _PER_SECOND[column.format]
@@ -113,7 +110,6 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
 
 
 def _check_kind(column: TimeColumn, sample: object) -> None:
-    """Raises SourceError if a value's type contradicts the column's declaration."""
     is_time, is_number = isinstance(sample, date), isinstance(sample, int | float) or hasattr(sample, "as_tuple")
     if sample is None:
         return
@@ -292,10 +288,7 @@ def _to_utc(column: TimeColumn, moments: Moments) -> Instants:
 
 
 def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
-    """A zone's offsets from UTC in microseconds, (n,) each, before and after a clock change near the local time.
-
-    They differ where a local time occurs twice or never. Looks up the zone once per day without a change.
-    """
+    """Offsets from UTC in microseconds, (n,) each, before and after a nearby clock change; equal away from one."""
     days = local // _DAY
     first = int(days.min(initial=0))
     seen = np.zeros(int(days.max(initial=0)) - first + 1, bool)
@@ -313,7 +306,6 @@ def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
 
 
 def _offset(zone: ZoneInfo, local: int) -> tuple[int, int]:
-    """`_offsets` of one local time."""
     moment = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=zone)
     before, after = ((one.utcoffset() or timedelta()) // _MICRO for one in (moment, moment.replace(fold=1)))
     return before, after

@@ -1,9 +1,4 @@
-"""A client-side limit on each driver step: a server, or the network to it, may never answer.
-
-Most databases cancel slow statements themselves. If that message is lost, the driver would wait forever, and so would
-the monitor. So each step has a deadline. Past it, the database is asked to cancel; if that fails, the driver's socket
-is shut.
-"""
+"""A deadline on each driver step, since a server or network may never answer: cancel first, then shut the socket."""
 
 from __future__ import annotations
 
@@ -80,10 +75,7 @@ class Watch:
             self.is_on = driver is not None
 
     def ask_no_more(self) -> bool:
-        """Stops cancel requests over this connection, which somebody else may get next. True: one was already sent.
-
-        A late step's socket is still cut.
-        """
+        """Stops cancel requests over this connection, for its next user; True: too late. A late socket is still cut."""
         with self._changed:
             self._driver = None
             return self.is_ended
@@ -110,11 +102,7 @@ class Watch:
             self._changed.notify_all()
 
     def end(self) -> Callable[[float], None]:
-        """Ends the running step, from any thread: at once if the database obeys, else soon.
-
-        Returns:
-            A function that waits for the request to be sent, up to the given seconds.
-        """
+        """Ends the running step, from any thread; returns a wait (seconds) for the request to be sent."""
         with self._changed:
             self.is_ended = True
             driver = self._driver
@@ -134,10 +122,7 @@ class Watch:
             self._is_past(step, None)
 
     def _await_late(self) -> tuple[int, Any] | None:
-        """(number of the late step, connection to cancel unless already ended); None: the watch is over.
-
-        Sets `is_late` under the lock, so whoever ends the step later sees it.
-        """
+        """(late step, connection to cancel unless already ended), `is_late` set under the lock; None at the end."""
         with self._changed:
             while not self._is_over:
                 left = self._due - time.monotonic()
@@ -150,7 +135,6 @@ class Watch:
         return None
 
     def _is_past(self, step: int, seconds: float | None) -> bool:
-        """Whether a step finishes within `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_over or self._step != step, seconds)
 

@@ -1,7 +1,4 @@
-"""Checks a mapping against a bounded sample of a monitor's source, for `check-config --connect`.
-
-A wrong mapping often reads fine and gives wrong numbers: 0-based positions, event types no rule names.
-"""
+"""Checks a mapping on a sample of its source, for `check-config --connect`: wrong mappings often read fine."""
 
 from __future__ import annotations
 

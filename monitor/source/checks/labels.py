@@ -81,13 +81,7 @@ def check_matches(sample: Sample) -> Iterator[Remark]:
 
 @dataclass(frozen=True)
 class _Traces:
-    """Where items of unmatched events were logged, at any time.
-
-    Attributes:
-        strangers: events whose request was never logged.
-        unlisted: events whose request was logged without their item.
-        lags: seconds from serving to the other events, sorted.
-    """
+    """Unmatched events: request never logged, logged without their item, or seconds from serving (`lags`, sorted)."""
 
     strangers: int
     unlisted: int
@@ -122,7 +116,6 @@ def _traces(sample: Sample, recipe: Events) -> _Traces | None:
 
 
 def _why_unmatched(traces: _Traces | None) -> str:
-    """The likely cause of unmatched events, and the fix."""
     usual = "a few % are usual (late clicks, bots); more of them make values wrong"
     items = "is every item that was shown logged, each page of a list too, and by the same name?"
     requests = (

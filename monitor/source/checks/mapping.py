@@ -1,7 +1,4 @@
-"""Finds every table, column and time of a mapping that does not fit the source, for `check-config --connect`.
-
-A database reports only the first unknown name, in its own words, so each is queried separately.
-"""
+"""Finds every misfit of a mapping, each by its own query: a database reports only the first, in its own words."""
 
 from __future__ import annotations
 

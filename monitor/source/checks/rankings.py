@@ -115,7 +115,6 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
 
 
 def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64]) -> Iterator[Remark]:
-    """Remarks if positions do not start at the declared base."""
     base, column = queries.monitor.rankings.position.base, queries.monitor.rankings.position.column
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
@@ -213,7 +212,6 @@ def _paged(queries: Queries, last: NDArray[np.float64]) -> str:
 
 
 def _names(queries: Queries) -> list[str]:
-    """The ranking columns we read, as written in SQL."""
     quote = queries.dialect.identifier_preparer.quote
     return list(dict.fromkeys(quote(name) for side, _, name in columns_of(queries.monitor) if side == "r" and name))
 
@@ -257,10 +255,7 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
 
 
 def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) -> Iterator[Remark]:
-    """Remarks on often-refused grades, from a column or judgments, among items shown.
-
-    Checks the share of nonzero grades too: few logs have many, and they carry the signal.
-    """
+    """Remarks on grades often refused among items shown, or among nonzero ones, which are few and carry the signal."""
     bound, depth = monitor.recipe.bound, monitor.depth
     # A grade that only a measure refuses still counts as a label, so it is already in `judged`.
     refused_by_all = sum(n for reason, n in counts.items() if reason != "grade_above_max" or bound is not None)

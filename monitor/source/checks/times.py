@@ -48,7 +48,6 @@ def check_times(sample: Sample) -> Iterator[Remark]:
 
 
 def _from_the_future(sample: Sample) -> Iterator[Remark]:
-    """Remarks if times lie in the future."""
     monitor, recipe = sample.monitor, sample.recipe
     low = sample.low_shares
     with sample.asking() as (reader, queries):
@@ -87,7 +86,6 @@ def _apart(sample: Sample) -> Iterator[Remark]:
 
 
 def _too_late(sample: Sample) -> Iterator[Remark]:
-    """Remarks if many events arrive after the attribution."""
     recipe, lags = sample.recipe, sample.lags
     if not isinstance(recipe, Events):
         return

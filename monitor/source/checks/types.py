@@ -61,7 +61,6 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
 
 
 def _not_compared(reader: Reader, shown: Expression, labelled: Expression, names: tuple[str, str]) -> str:
-    """The database's reason for not comparing two columns; empty if it compares them."""
     try:
         reader.types(sa.select(shown).where(shown == labelled))
     except (OperationalError, ProgrammingError) as error:

@@ -195,9 +195,7 @@ class Dialect:
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
         """The connection in a transaction, read-only if the database can, with `limit` seconds per statement.
 
-        Args:
-            driver: the driver's own connection.
-            who: the reading monitor; may be empty.
+        `driver` is the driver's own connection, `who` the reading monitor or empty.
         """
         return connection
 
@@ -209,12 +207,9 @@ class Dialect:
         return limit + GRACE
 
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
-        """(type codes of all columns of the relations, whether some of their rows may be invisible); reads no row.
+        """(type codes of all columns, whether some rows may be invisible), by a false condition: no scan, no charge.
 
-        Its false condition makes no database scan a table or charge for one.
-
-        Args:
-            to_sum: also prepare for statements that sum, if that is free.
+        `to_sum`: also prepare for statements that sum, if that is free.
         """
         empty = [sa.select(*relation.c).where(sa.false()) for relation in relations]
         return [code for query in empty for code in reader.types(query)], False
@@ -264,12 +259,7 @@ class Dialect:
         return self.quoted(user)
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """Why two columns do not compare, from the error; empty if the error is about something else.
-
-        Args:
-            names: qualified, of both.
-            columns: bare names of both.
-        """
+        """Why two columns (`names`: qualified) do not compare, from the error; empty if it is about something else."""
         return ""
 
     def absent_column_hint(self, select: str) -> str:

@@ -116,8 +116,6 @@ class BigQuery(Strict):
 
 
 class _AddsByFunction(Dialect):
-    """Moves times by DATEADD."""
-
     def time_later(self, time: Expression, column: Any, seconds: int) -> Expression:
         """The time moved by DATEADD."""
         found: Expression = sa.func.dateadd(written("SECOND"), written(str(seconds)), time)

@@ -132,7 +132,6 @@ class DuckDB(Dialect):
 
 
 def _pointed_at(found: re.Match[str]) -> str:
-    """The part of a line above the carets."""
     first = len(found[3]) - len(found[1])
     pointed = _ALIAS.sub("", found[2][max(first, 0) : first + len(found[4])]).strip()
     return f", in: {pointed}" if len(pointed) > 1 else ""

@@ -11,7 +11,6 @@ class Fault(NamedTuple):
     """One kind of failure.
 
     Attributes:
-        reason: as in `SourceError`.
         codes: prefixes of SQLSTATEs, or of the error names some databases use instead.
         words: lower-case message parts, for drivers without codes and for failed connections.
         lasting: whether retrying the same statement can never succeed.
@@ -211,7 +210,6 @@ _VAGUE = ("42000", "70100", "HY000")
 
 
 _CARRIERS = ("thrift", "requests", "urllib3", "http", "google")
-"""Transport packages of drivers."""
 
 
 def is_of_the_way(error: BaseException) -> bool:

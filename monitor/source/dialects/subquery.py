@@ -1,8 +1,6 @@
-"""Ensures a user's SELECT cannot escape the parentheses it is put into.
+"""Keeps a user's SELECT inside its parentheses, where databases take one query only.
 
-Inside parentheses every database takes one query only, so such a text writes nothing except through the database's own
-functions. A parser could be fooled where its quotes or comments differ from the server's, such as MySQL's
-`/*! ... */` and `--x`; so anything databases tokenize differently is refused.
+A parser may disagree with the server (MySQL's `/*! ... */`, `--x`); anything ambiguous between databases is refused.
 """
 
 from __future__ import annotations

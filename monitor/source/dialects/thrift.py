@@ -1,8 +1,4 @@
-"""Spark's Thrift server over PyHive, with cancellable, time-limited statements and ordinary driver errors.
-
-PyHive alone waits without limit and cannot be stopped. So statements run asynchronously and are polled until they
-finish, time out or are cancelled.
-"""
+"""Spark's Thrift server: PyHive can neither time out nor cancel, so statements run asynchronously and are polled."""
 
 from __future__ import annotations
 
@@ -180,15 +176,12 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
 
 
 def _settings(limit: float) -> Iterator[tuple[str, object]]:
-    """Settings of a new session."""
     yield "spark.sql.session.timeZone", "UTC"
     yield "spark.sql.thriftServer.queryTimeout", math.ceil(limit)
     yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or cancelled work would go on in the executors
 
 
 class _Socket(TSocket):  # type: ignore[misc]
-    """Has a shorter timeout for connecting than for reading."""
-
     def __init__(self, host: str, port: int, patience: float) -> None:
         super().__init__(host, port)
         self._patience = patience
