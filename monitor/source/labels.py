@@ -166,7 +166,7 @@ class Labelling:
         return replace(found, unmatched=found.left_out(matched, since, until))
 
     def _unmatched(self, recipe: Events, blocks: Blocks) -> Ints:
-        """Microseconds, by a separate query."""
+        """Microseconds of unmatched events, by a separate query."""
         found = [np.empty(0, np.int64)]
         for since, until, reach in blocks.cut(*self.asked) if recipe.count_unmatched else ():
             times = self._columns(self.queries.unmatched(recipe, since, until, reach))[0]

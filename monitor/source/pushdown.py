@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 DAY = 86_400.0
 HOUR = 3_600.0
-"""Seconds the pull takes over if the database cannot sum, or failed for an unknown reason."""
+"""Seconds the pull takes over: DAY if the database cannot sum, HOUR if it failed for an unknown reason."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -128,10 +128,10 @@ class PushDown:
             if error.reason in ("timeout", "resources") and self._has_another_way(since, until, known):
                 raise TooMany(f"more than can be summed up in time or memory: {error}") from error
             if UNDECODABLE in str(error):
-                return self.pull.read(since, until)  # refuses those rows
+                return self.pull.read(since, until)  # which refuses those rows
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
-            reading = self.pull.read(since, until)  # otherwise the data are at fault
+            reading = self.pull.read(since, until)  # raises too if the data are at fault
             self._yield(DAY if error.lasting else HOUR, f"the database could not sum up: {error}")
             return reading
 

@@ -146,7 +146,7 @@ class Snowflake(_AddsByFunction):
         }
 
     def time_literal(self, value: datetime) -> str:
-        """A literal type that keeps the zone."""
+        """Empty for zoned times, since TIMESTAMP drops the zone."""
         return "" if value.tzinfo else "TIMESTAMP "
 
 

@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 )
 _CONTROL = re.compile(r"[^\S \t\n\xa0\u2000-\u200a\u202f\u205f\u3000]|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _ESCAPED_QUOTE = re.compile(r"""(?<!\\)(?:\\\\)*\\['"`]""")
-_FIRST = ("select", "with", "from")  # DuckDB's
+_FIRST = ("select", "with", "from")  # FROM first is DuckDB's
 
 _REFUSED_SIGNS = {
     "'": "a quote ' is not closed; close it",
