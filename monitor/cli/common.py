@@ -107,10 +107,7 @@ config_option = click.option(
 
 
 def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
-    """The configuration at `path`, with its logging set up if `log`. Raises ConfigError.
-
-    `with_sources`: as in `load`; False for a command that opens none.
-    """
+    """The configuration at `path`, with logging set up if `log`. Raises ConfigError. `with_sources` as in `load`."""
     import os
 
     from monitor.config import load
@@ -172,9 +169,8 @@ def unwritable_store(config: Config) -> str:
 def interruptible(app: App) -> Iterator[None]:
     """While the block runs, SIGTERM and SIGINT cancel the app's reads, which raise Stopped.
 
-    A handler can interrupt anything and must take no lock, so it only queues the signal for a thread. That
-    interrupts
-    repeatedly, as a statement may have begun since the last time.
+    A handler can interrupt anything and must take no lock, so it only queues the signal for a thread. That thread
+    interrupts repeatedly, as a statement may have begun since the last time.
     """
     signals: SimpleQueue[int] = SimpleQueue()
     ended = threading.Event()

@@ -71,10 +71,7 @@ def _signs(found: Document) -> str:
 
 
 def _times(found: Document, began: int | None) -> str:
-    """When two versions served that did not overlap, with a final semicolon.
-
-    Older diagnoses know only the edges of what was examined, and no resolution.
-    """
+    """When two versions served, if apart. Older diagnoses know only the edges examined, and no resolution."""
     one, other, width = found["first"], found["second"], found.get("resolution")
     if width is None or one.get("since") is None or other.get("since") is None:
         return ""

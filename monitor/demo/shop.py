@@ -102,10 +102,8 @@ def create_schema(bind: Engine | Connection) -> None:
 class Story:
     """What happens to the shop's ranking model, and when.
 
-    v1 ranks from `start` (aware). v2 replaces it `degraded_days` before the history's end, until `rollback_after`
-    into
-    live traffic. Later all events of `outage_lasts` are lost, and then a campaign changes the mix of devices:
-    neither
+    v1 ranks from `start` (aware). v2 replaces it `degraded_days` before the history's end, until `rollback_after` into
+    live traffic. Later all events of `outage_lasts` are lost, and then a campaign changes the mix of devices: neither
     is the model's fault.
     """
 
@@ -241,10 +239,9 @@ class Hour:
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """The shop. `peak`: expected requests in the busiest hour of the week.
+    """The shop. `peak`: expected requests in the busiest hour of the week. Nothing is served before `story.start`.
 
-    Equal parameters give equal traffic in every process, so a killed demo resumes. Nothing is served before
-    `story.start`.
+    Equal parameters give equal traffic in every process, so a killed demo resumes.
     """
 
     story: Story
@@ -261,8 +258,7 @@ class Shop:
     ) -> int:
         """Write the requests served in [since, until) with their events; how many requests the interval holds.
 
-        One transaction a day, whose end is passed to `progress`. Events at or after `events_until` are left to
-        `advance`.
+        One transaction a day, whose end is passed to `progress`. Events from `events_until` on are left to `advance`.
         Raises ValueError for naive times.
         """
         events = Interval(-math.inf, math.inf if events_until is None else _epoch(events_until))
@@ -374,10 +370,7 @@ def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> ShopEven
 
 
 def _soil(rng: np.random.Generator, events: ShopEvents) -> ShopEvents:
-    """The events as logged: as in real logs, a few go astray.
-
-    Half of those name a search that was never logged, half an item that was not shown.
-    """
+    """The events as logged: a few go astray, half naming an unlogged search, half an item that was not shown."""
     chance = rng.random(len(events.visit))
     unlogged = chance < DIRT_RATE / 2
     unshown = ~unlogged & (chance < DIRT_RATE)

@@ -31,10 +31,7 @@ States = Mapping[Definition, Mapping[int, BucketState]]
 
 @dataclass
 class FinalizedUpTo:
-    """Buckets before `until` seconds are settled and need no second look.
-
-    Holds while nobody else writes the monitor (by the lease's number) and the clock is not set back.
-    """
+    """Buckets before `until` seconds are settled, while nobody else takes the lease and the clock is not set back."""
 
     until: int = 0
     token: int = -1
@@ -77,7 +74,7 @@ class CycleResult:
 
     Attributes:
         rows, summed: rows the source sent, and further rows it aggregated itself.
-        kept: not replaced: the source has fewer rows now than the final bucket.
+        kept: not replaced: the source holds less now than the final bucket.
         held: not replaced: the source has none of their requests now.
         late: final, but read again because rows arrived since.
         arrived: the newest the source has ever shown.
@@ -174,7 +171,7 @@ def run_backfill(
 ) -> Iterator[CycleResult]:
     """Read the non-final buckets in `span`; otherwise as `run_cycle`. Resumes where it was interrupted.
 
-    `again` reads final buckets too and records that in the store; fewer rows than stored are refused unless `force`.
+    `again` reads final buckets too and records that in the store; less than is stored is refused unless `force`.
 
     Raises:
         InputError: part of the span was rolled up, or is older than the retention.
@@ -249,11 +246,7 @@ class _Cycle:
         return self.monitor.drift is not None and self.monitor.has_events
 
     def arrived(self, since: float, noted: Arrived, states: States, is_real: bool = False) -> tuple[Arrived, int]:
-        """(the newest the source has ever shown, rows dated in the future).
-
-        Raises:
-            ClockError: `is_real`, and the source's clock and requests are on another day.
-        """
+        """(the newest ever seen, rows dated in the future). Raises ClockError if `is_real` and a day off."""
         fresh = self.source.freshness(self._look_from(since, noted, states), self.now)
         request = noted.request if fresh.newest is None else fresh.newest
         label = noted.label if fresh.newest_label is None else fresh.newest_label
@@ -278,10 +271,7 @@ class _Cycle:
     # ---- which buckets are due? ----------------------------------------------------------------------------------
 
     def late(self, since: int | None) -> list[int]:
-        """Final buckets with more rows in the source than when read; at most a day's.
-
-        Counts by day first, then by bucket in days whose count changed.
-        """
+        """Final buckets with more rows in the source than when read; a day's at most. Counts by day first."""
         known = {} if since is None else self.store.row_counts(self.monitor.traffic, since)
         days: dict[int, list[int]] = {}
         for start in sorted(known):
@@ -361,10 +351,7 @@ class _Cycle:
 
 
 def _batches(due: Sequence[int], width: int, batch_size: BatchSize, cuts: Sequence[int]) -> Iterator[Span]:
-    """Spans of adjacent buckets, as many at once as `batch_size` allows at that moment.
-
-    No batch crosses an instant in `cuts` (rising).
-    """
+    """Spans of adjacent buckets, as many as `batch_size` allows by then; none crosses an instant in `cuts` (rising)."""
     done = 0
     while done < len(due):
         since, until = next(runs(list(due[done : done + batch_size.buckets]), width, batch_size.buckets))

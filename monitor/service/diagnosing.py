@@ -347,11 +347,8 @@ class Diagnoser:
     def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
         """Continue with conditions not diagnosed yet; the incident's id if one was completed.
 
-        Works on the open incident, else on closed, notified ones that an ended process left undiagnosed.
-
-        Args:
-            is_over: checked after each step; at least one step is taken.
-            longest: seconds.
+        Works on the open incident, else on closed, notified ones that an ended process left undiagnosed. `is_over` is
+        checked after each step, of which there is at least one; `longest`: seconds.
 
         Raises:
             SourceError, StoreError, Stopped: a later cycle starts over, with another condition first.

@@ -298,10 +298,7 @@ def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class VerdictPeriod:
-    """Consecutive steps with the same verdict; start of the first to end of the last, seconds.
-
-    `kind` is empty for a shift of the mix; `effect`: its largest effect on the mean, relative.
-    """
+    """Steps in a row with the same verdict; instants in seconds. Mix shifts have no `kind`, but a relative `effect`."""
 
     since: int
     until: int

@@ -50,8 +50,7 @@ class RowReader(Protocol):
 class BatchSize:
     """Buckets per read, adapted to keep a read near `rows`.
 
-    `growth`: largest factor per read. `slow`: limit until `slow_until` (monotonic clock): larger reads were too
-    slow.
+    `growth`: largest factor per read. `slow`: limit until `slow_until` (monotonic): larger reads took too long.
     """
 
     rows: int = 200_000

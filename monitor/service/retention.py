@@ -125,10 +125,7 @@ class RetentionWorker:
         return True
 
     def _checkpoint(self, until: int, gone: Set[str] | None = None) -> VerdictCheckpoint | None:
-        """Where evaluation restarts once the buckets before `until` are gone; None if that changes nothing.
-
-        `gone`: definitions of their series; None: all.
-        """
+        """Where evaluation restarts without buckets before `until` (`gone`: of these series); None if unaffected."""
         monitor = self._monitor
         if monitor.drift is None or (gone is not None and gone.isdisjoint(verdict_conditions(monitor, ()).series)):
             return None

@@ -38,9 +38,7 @@ KEEP = 30 * 86_400
 
 CLEAN_EVERY = 3600.0
 ORPHANED = 600.0
-"""Seconds without an attempt after which the queue of a receiver not configured here is orphaned; before, another
-daemon may have that receiver.
-"""
+"""Seconds without an attempt until an unknown receiver's queue is orphaned: another daemon may have that receiver."""
 
 STUCK = 600.0
 """Seconds of waiting after which a receiver counts as stuck; Prometheus' rule fires later."""
@@ -149,11 +147,7 @@ class Sender:
             self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock, is_single)
 
     def tidy(self) -> None:
-        """Count the queues, clean the outbox, and pass on what waits for replaced receivers.
-
-        Raises:
-            StoreError: out of reach.
-        """
+        """Count the queues, clean the outbox, pass on what waits for replaced receivers. Raises StoreError."""
         receivers = self.receivers
         self._introduce(receivers)
         self._retire_strangers(receivers)
@@ -344,10 +338,7 @@ class _Worker:
         return self._reminded is None or time.monotonic() - self._reminded >= every
 
     def _remind(self, sent_by: float | None = None) -> None:
-        """Repeats what is open to a receiver that would forget it; a lost reminder does no harm.
-
-        Skips what was sent after `sent_by`, real seconds since 1970.
-        """
+        """Repeats what is open, unless sent after `sent_by` (real seconds). A lost reminder does no harm."""
         try:
             until = self._clock() - (self.receiver.repeat or 0.0)
             ended = self._store.outbox.ended(self.receiver.target, until - ENDS_AGAIN, until)

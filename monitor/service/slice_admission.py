@@ -23,10 +23,7 @@ LEAST_SPAN = 28 * DAY
 
 @dataclass(frozen=True)
 class SliceUsage:
-    """A value with a place: requests in the counted span, start of the last UTC day with one, seconds.
-
-    `kept_by`: the open alert or verdict on it; empty if none.
-    """
+    """A value with a place: requests in the counted span, start of its last UTC day, seconds, what is open on it."""
 
     value: str
     requests: int

@@ -71,10 +71,8 @@ def compare(
 ) -> SliceComparison:
     """The slices at `end` against the baseline of the rule that judges the same, else the week before.
 
-    If `lookback` is too short for that, against the window before.
-
-    Args:
-        fell_at: start of the open incident, seconds; later windows are no reference.
+    If `lookback` is too short for that, against the window before. `fell_at`: start of the open incident, seconds;
+    later windows are no reference.
     """
     view = View(history, traffic, monitor.bucket, monitor.min_completeness)
     keys = [key for key in history.slices if key != OVERALL]
@@ -104,11 +102,8 @@ def _as_new(
 ) -> ComparedSlice:
     """The slice as new if its requests began with the fall, or recently with too few before.
 
-    Its first hours belong to the fall. A dimension not read before has no new slices.
-
-    Args:
-        sums: of the newest window, by slice.
-        with_it, lately: from when on it began with the fall, or recently, seconds.
+    Its first hours belong to the fall. A dimension not read before has no new slices. `with_it`, `lately`: from when on
+    it began with the fall, or recently, seconds.
     """
     if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
         return one

@@ -46,11 +46,7 @@ class Passwords:
         self._waiting: Counter[str] = Counter()
 
     async def are_right(self, header: str, client: str) -> bool:
-        """Whether an `Authorization` header holds a user and their password; `client` is the peer's address.
-
-        Raises:
-            TooManyChecks: the client has MOST_WAITING other passwords in progress.
-        """
+        """Whether an `Authorization` header is right. Raises TooManyChecks above MOST_WAITING per `client`."""
         credentials = _credentials(header)
         if credentials is None:
             return False

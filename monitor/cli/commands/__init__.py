@@ -1,1 +1,1 @@
-"""One file a command: its name is the file's, its help the file's docstring. A file put here is found by itself."""
+"""One file per command: its name is the file's, its help the docstring. Files put here are found automatically."""

@@ -238,9 +238,7 @@ def plainly(text: str) -> str:
 
 
 def key_of(monitor: Monitor, text: str) -> Key:
-    """The key, within a monitor, of a table, column or file that is missing or mistyped by a database's message; or
-    empty.
-    """
+    """The key, within a monitor, of what is missing or mistyped by a database's message; empty if there is none."""
     if "function floor(" in text or " >= integer" in text:  # sent only for positions
         return ("rankings", "position")
     if found := _UNLIKE.search(text):

@@ -165,12 +165,9 @@ def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str,
 def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[dict[str, Any]]:
     """Each step (an hour, or a longer bucket) of an incident that is stored in any part, as JSON data.
 
-    Of all traffic, of slices, or both, as the incident concerns. Fields: dimension, slice, start and seconds,
-    requests
-    (None: not stored, or only in coarser buckets), labelled (share of the requests, as verdicts count them), events
-    (a
-    request, including those on nothing), unmatched (share of them, where counted), refused (rows), whole (all
-    buckets
+    Of all traffic, of slices, or both, as the incident concerns. Fields: dimension, slice, start and seconds, requests
+    (None: not stored, or only in coarser buckets), labelled (share of the requests, as verdicts count them), events (a
+    request, including those on nothing), unmatched (share of them, where counted), refused (rows), whole (all buckets
     of the step are stored), final (labels are complete), verdict.
     """
     about, step = incident.incident, step_of(monitor.bucket)

@@ -259,8 +259,7 @@ def series_table(
     """Every window that ends in (since, until] at a multiple of `step`; one row per measure, length, end and slice.
 
     Leaves out windows of which nothing was read, and those that cut a rolled-up bucket. Where intervals cannot look
-    into
-    such buckets, they look back less far or are left out. Columns: monitor, measure, window, definition, those of
+    into such buckets, they look back less far or are left out. Columns: monitor, measure, window, definition, those of
     `windows.Point` without `length` and with `end` as a UTC timestamp; nan where a point has None.
     """
     import pandas as pd
@@ -327,9 +326,8 @@ class StoredSeries:
     def before(self, end: int, length: int) -> History | None:
         """The history for the interval of the window [end - length, end); None if there can be no interval.
 
-        It compares days that end when the window does, and windows of its length that end with them. A coarser
-        bucket is
-        used if it lies within one of these; else only what came after it, if the window did too.
+        It compares days that end when the window does, and windows of its length that end with them. A coarser bucket
+        is used if it lies within one of these; else only what came after it, if the window did too.
         """
         reach = [span for span in self.coarse if end - max(REACH, length) < span[1] <= end]
         unfit = [s for s in reach if s[1] - s[0] > DAY or (end - s[1]) % (s[1] - s[0]) or length % (s[1] - s[0])]
