@@ -81,7 +81,6 @@ class _Commands(Listing):
 
 
 def _docstring(module: str) -> str:
-    """Read without importing the command."""
     spec = importlib.util.find_spec(f"{commands.__name__}.{module}")
     path = Path(str(spec and spec.origin))
     return path.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]

@@ -113,7 +113,6 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
 
 
 def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
-    """Slices that surely fell, largest contribution first."""
     parts = {} if document is None else {_slice(p): p for p in document["slices"] if p.get("before") is not None}
     sure = {name: p for name, p in parts.items() if (p.get("z") or 0.0) <= SURE and p["within"] < 0}
     told = [
@@ -138,7 +137,6 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
 
 
 def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:
-    """The fall at opening, and now if that differs."""
     incident = found.incident
     if opening is not None:
         when = "When it opened" if opening.end <= incident.opened_at else f"At {utc(opening.end)}"
@@ -168,7 +166,6 @@ def _missing(one: Told) -> Iterator[str]:
 
 
 def _restated(one: Told) -> Iterator[str]:
-    """Notes that the data were read again and figures changed."""
     if one.restated is None or one.document is None:
         return
     captured, then, now = one.document.get("captured"), one.restated["value"], one.restated["value_now"]
@@ -289,7 +286,6 @@ _SLICES = {
 
 
 def _new(part: Document) -> str:
-    """Since when a slice exists, and how it compares with the others in the same hours."""
     value, others = part["value"], part["others"]
     told = f"  {_slice(part)} is new since {utc(part['new_since'])}: {number(value)}"
     if others is None:
@@ -321,14 +317,12 @@ def _labels(document: Document) -> Iterator[str]:
 
 
 def _last_of(document: Document) -> str:
-    """How much of the fall was examined, if not all."""
     fell, (since, until) = document["fell"], document["window"]
     is_all = fell is None or fell["window"] <= until - since
     return "" if is_all else f", the last {lasting(until - since)} of {lasting(fell['window'])}"
 
 
 def _versions(document: Document) -> Iterator[str]:
-    """Versions side by side: of all traffic as stored, of a slice from the requests read."""
     found, of = document["versions"], "of all traffic"
     read, lost = (document.get("captured") or {}).get("versions", []), document.get("unlabelled", ())
     if (document["dimension"] or lost) and any(v["version"] != NONE for v in read):
@@ -371,7 +365,6 @@ def _requests(document: Document) -> Iterator[str]:
 
 
 def _bare(document: Document) -> Iterator[str]:
-    """Notes that requests lost all because they got no label, unless that is common."""
     captured = document["captured"]
     if not (bare := sum(bool(r.get("bare")) for r in captured["requests"])):
         return

@@ -57,7 +57,6 @@ def _versus(found: Document, began: int | None) -> Iterator[str]:
 
 
 def _shares(found: Document, key: str, what: str) -> str:
-    """The share of each version's requests that it covers, if not all."""
     shares = found.get(key, (1.0, 1.0))
     if min(shares) >= ALL_THE_TIME:
         return ""

@@ -347,7 +347,6 @@ def _rank(rng: np.random.Generator, visits: Visits, latent: Floats) -> Ints:
 
 
 def _clicks(rng: np.random.Generator, latent: Floats) -> Mask:
-    """(n, SHOWN) clicks, given the relevances shown."""
     attraction = 1 / (1 + np.exp(-ATTRACTION_SLOPE * (latent - ATTRACTION_MIDPOINT)))
     return rng.random(latent.shape) < EXAMINATION * attraction
 
@@ -429,7 +428,6 @@ def _ids(prefix: str, hour: int, count: int) -> npt.NDArray[np.object_]:
 
 
 def _texts(seconds: Ints) -> npt.NDArray[np.object_]:
-    """Epoch seconds as 'YYYY-MM-DDTHH:MM:SSZ'."""
     return np.datetime_as_string(seconds.astype("datetime64[s]"), timezone="UTC").astype(object)
 
 
@@ -447,12 +445,10 @@ def _between(since: datetime, until: datetime) -> Interval:
 
 
 def _epoch(moment: datetime) -> float:
-    """Raises ValueError for a naive time."""
     return _utc(moment).timestamp()
 
 
 def _utc(moment: datetime) -> datetime:
-    """Raises ValueError for a naive time."""
     if moment.utcoffset() is None:
         raise ValueError(f"{moment.isoformat()} has no time zone")
     return moment.astimezone(UTC)

@@ -270,7 +270,6 @@ def spark(values: Values, low: float, high: float, words: str) -> str:
 
 
 def _ticks(since: int, until: int) -> range:
-    """Instants at even hours or days, at most six."""
     every = next((e for e in _TICKS if (until - since) / e <= _MAX_TICKS), -(-(until - since) // _MAX_TICKS))
     return range(-(-since // every) * every, until + 1, max(every, 1))
 

@@ -69,7 +69,6 @@ def _thinned(history: VerdictHistory, most: int) -> list[VerdictPoint]:
 
 
 def _incidents(snapshot: MonitorSnapshot, now: int) -> Iterator[ShadedPeriod]:
-    """Those on quality, oldest first; open ones last until `now`, seconds."""
     for incident in (s.incident for s in reversed(snapshot.incidents) if s.incident.matter == "quality"):
         until = now if incident.closed_at is None else incident.closed_at
         words = caption(incident) if incident.is_open and incident.began_at < now else ""
@@ -85,7 +84,6 @@ def _periods(history: VerdictHistory) -> Iterator[ShadedPeriod]:
 
 
 def _told(history: VerdictHistory) -> Iterator[dict[str, Any]]:
-    """Newest troubles and shifts, newest first."""
     newest = history.newest
     for period in sorted((*history.troubles, *history.mixes), key=lambda s: s.since, reverse=True)[:MAX_PERIODS]:
         goes_on = newest is not None and period.until == newest.end

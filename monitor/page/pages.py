@@ -136,7 +136,6 @@ def _article(
 
 
 def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
-    """Five lines, and whatever else the notifications say."""
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
     fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
@@ -223,7 +222,6 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
 
 
 def _lowest(snapshot: MonitorSnapshot, incident: Incident, closed_at: int) -> str:
-    """How far the main series fell meanwhile; empty if unknown by now."""
     history = main_history(snapshot)
     known = [p for t in (history, history and history.recent) if t is not None for p in t.points]
     inside = (p for p in known if incident.began_at <= p.end <= closed_at)

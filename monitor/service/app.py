@@ -255,7 +255,6 @@ class App:
         return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
 
     def _adopt(self, new: Config, parts: _Parts) -> list[str]:
-        """Replaces the present parts; returns the names of new monitors."""
         databases, runners = self._databases, self.runners
         if parts.receivers is not self.sender.receivers:
             self.sender.use(parts.receivers)

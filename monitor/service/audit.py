@@ -208,7 +208,6 @@ class _Auditing:
         return found
 
     def _one_by_one(self, parts: Sequence[Reading], seconds: float) -> tuple[int, Difference | None]:
-        """(requests read singly, the first value that differs from the pull's)."""
         until, compared = time.monotonic() + seconds, 0
         every = [(place, i) for place, part in enumerate(parts) for i in range(len(part.ids))]
         random.Random(_hash(self.monitor.name, str(self.start))).shuffle(every)

@@ -325,7 +325,6 @@ class _Cycle:
             yield result
 
     def _counted(self, plan: _Plan, since: int, until: int) -> dict[int, int]:
-        """Row counts of buckets that this read makes final, for `late` to compare with."""
         inside = range(since, until, self.monitor.bucket)
         try:
             return self._rows_of([s for s in self._finals(plan, inside) if s >= self.now - self.monitor.lookback])

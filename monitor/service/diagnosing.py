@@ -309,7 +309,6 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
 
 
 def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:
-    """Caveats of the figures; `without`: slices that are left out."""
     if without:
         names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
         yield f"{names} had lost the labels and is left out of requests, queries and versions"

@@ -154,8 +154,6 @@ def _recent(width: int, window: int) -> tuple[int, int]:
 
 
 class _Past:
-    """What is stored of a monitor, each part read once."""
-
     def __init__(self, monitor: Monitor, store: Store, now: float) -> None:
         self.monitor = monitor
         self._store = store
@@ -167,7 +165,6 @@ class _Past:
         return self.monitor.traffic if measure is None else self.monitor.definition(measure)
 
     def settled_end(self, definition: Definition) -> int | None:
-        """End of the newest bucket up to which all are final."""
         if definition not in self._ends:
             end = self._store.settled_end(definition, self.monitor.bucket)
             self._ends[definition] = None if end is None else min(end, self._now)

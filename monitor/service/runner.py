@@ -335,8 +335,6 @@ def _reason(error: Exception) -> str:
 
 
 class _TimedSource:
-    """A source that times its reads as a stage."""
-
     def __init__(self, source: RequestSource, monitor: str, telemetry: Telemetry) -> None:
         self._source = source
         self._monitor = monitor

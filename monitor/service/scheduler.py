@@ -219,6 +219,5 @@ def _name(event: JobEvent) -> str:
 
 
 def _quieten() -> None:
-    """Keeps APScheduler from logging what the listeners log."""
     logging.getLogger("apscheduler.scheduler").setLevel(logging.ERROR)
     logging.getLogger("apscheduler.executors").setLevel(logging.CRITICAL)

@@ -297,7 +297,6 @@ class _Worker:
                 self.receiver.send(end, self._clock(), self._former(end.kind, end.incident))
 
     def _former(self, kind: str, incident: str) -> Collection[Severity]:
-        """Severities under which the receiver knows what has changed or is over."""
         if kind == "updated" or kind in NEVER_GIVEN_UP:
             return self._store.outbox.severities(self.receiver.target, incident)
         return ()

@@ -148,7 +148,6 @@ class _Reference:
 
 
 def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_at: int | None) -> Iterator[_Reference]:
-    """Best first; rules that look back too far are left out."""
     for rule in monitor.alerts:
         is_near = isinstance(rule.limit, Drop) and rule.limit.baseline.pinned is None and rule.reach <= REACH
         if is_near and (rule.measure, rule.window) == (measure, window):

@@ -249,7 +249,6 @@ def renew(
 def _refused_then(
     monitor: Monitor, store: Store, incidents: Iterable[StoredIncident]
 ) -> Iterator[tuple[str, dict[str, int]]]:
-    """(id, reason -> rows) of incidents about refused ranking rows."""
     for incident in (s.incident for s in incidents if any(f.verdict == "rows_refused" for f in s.findings)):
         until = FOREVER if incident.closed_at is None else incident.closed_at
         refused = store.refused(monitor.traffic, incident.began_at - step_of(monitor.bucket), until)

@@ -104,7 +104,6 @@ class Gate:
 
 
 async def _refusal(passwords: Passwords, scope: Scope) -> Response | None:
-    """None if the request has the password."""
     client, _ = scope["client"] or ("", 0)
     given = Headers(scope=scope).get("authorization", "")
     try:

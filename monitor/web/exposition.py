@@ -98,8 +98,6 @@ def registry(board: Board, telemetry: Telemetry, clock: Clock | None = None) -> 
 
 
 class _Families(Collector):
-    """Families to be encoded alone."""
-
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
 
@@ -141,7 +139,6 @@ class Exposition:
 
 
 def _written(encode: Encoder, snapshots: Sequence[MonitorSnapshot]) -> dict[bytes, bytes]:
-    """Head of each family -> its samples."""
     return dict(_FAMILY.findall(encode(_Families(of_monitors(snapshots)))))
 
 

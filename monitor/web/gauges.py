@@ -198,7 +198,6 @@ def _limit_gauges() -> Iterator[Gauge]:
 
 
 def _gauges(of: Callable[[str, MonitorSnapshot], Samples], *rows: tuple[str, str, str]) -> Iterator[Gauge]:
-    """From (field, name, help): one sample per monitor."""
     return (Gauge(name, text, MONITOR, partial(of, field)) for field, name, text in rows)
 
 

@@ -89,7 +89,6 @@ def _cost(one: bytes) -> int:
 
 
 def _credentials(header: str) -> tuple[bytes, bytes] | None:
-    """Of a basic authentication header; None if it is another."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "basic":
         return None

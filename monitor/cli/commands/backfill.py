@@ -139,7 +139,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 def _read(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
 ) -> tuple[CycleResult, Judgement | None]:
-    """Outages of what has answered before are waited out."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -188,7 +187,6 @@ class _Outages:
         self._has_answered, self._began, self._pause = True, None, 1.0
 
     def through(self, ask: Callable[[], T]) -> T:
-        """The answer, retried. Raises what `wait` does."""
         while True:
             try:
                 return ask()
@@ -207,7 +205,6 @@ class _Outages:
 
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
-    """Rows refused in buckets that begin in `span`, by reason; empty if none."""
     from monitor.series.partials import TRAFFIC_FIELDS
 
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)

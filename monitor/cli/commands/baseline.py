@@ -123,7 +123,6 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
-    """A note on a version without stored requests under its own name."""
     from monitor.series.partials import RESERVED
 
     known = store.places(monitor.name).present.get(dimension.dimension, set())

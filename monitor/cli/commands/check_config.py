@@ -85,8 +85,6 @@ def _told(monitor: Monitor, rule: Rule) -> str:
 
 @dataclass
 class _Answers:
-    """Errors of sources and store, and oddities of the data, each with its place."""
-
     problems: list[RankmonError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -136,8 +134,6 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
 
 
 def _located(config: Config, index: int, text: str) -> str:
-    """The error with its key, or the source's key."""
-
     monitor = config.monitors[index]
     key = key_of(monitor, text)
     place = config.place("monitors", index, *key) if key else config.place("sources", monitor.source)
@@ -158,7 +154,6 @@ def _assess(config: Config, index: int, database: Database, fresh: Freshness) ->
 
 
 def _gone_through(monitor: Monitor, database: Database) -> list[str]:
-    """Tables that each read scans in full. Raises SourceError."""
     from monitor.source.choice import explained
     from monitor.source.plans import gone_through
 
@@ -168,7 +163,6 @@ def _gone_through(monitor: Monitor, database: Database) -> list[str]:
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:
-    """Reads a second of rankings and labels, and reports freshness. Raises SourceError."""
     from monitor.source.choice import open_source
 
     now, pull = time.time(), open_source(monitor, database)

@@ -74,7 +74,6 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
 
 
 def _see_that_it_is_free(listen: str) -> None:
-    """Raises Unserved if the page cannot be served, before anybody has waited for it."""
     from monitor.web.server import bound
 
     bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
@@ -92,7 +91,6 @@ def _make(folder: Path) -> None:
 
 
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
-    """`call`: how to invoke rankmon on it, see `words.command`."""
     from monitor.clock import ManualClock
     from monitor.config import load
     from monitor.demo.pager import Pager
@@ -185,7 +183,6 @@ def _print_series(app: App, rolled_out: datetime) -> None:
 
 
 def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[str]:
-    """Daily values as bars from .6 to .9, with a mark at the new version's rollout."""
     lines = []
     for day, value in zip(days, values, strict=True):
         bar = "█" * round((value - 0.6) / 0.3 * 60)
@@ -195,7 +192,6 @@ def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[st
 
 
 def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
-    """Quality before and after the new version, overall and by device, from stored partials."""
     from monitor.series.partials import read_as
     from monitor.types import OVERALL
 
@@ -234,7 +230,6 @@ def _lines(message: str, is_served: bool) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Wrapped to the terminal; what is to be copied stays in one piece."""
     return [text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""]
 
 
@@ -280,7 +275,6 @@ def _acts(story: Story) -> list[_Act]:
 
 
 def _print_mix(app: App, campaign: _Act) -> None:
-    """The mean moved with the mix of devices, and nobody was paged."""
     from monitor.messages.words import utc
 
     (name,) = app.runners

@@ -113,7 +113,6 @@ class _Teller:
         return Told(one.name, one.at, document, missing, restated, is_over)
 
     def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
-        """(the diagnosis, or the store's part of it; why the rest is missing, or empty)."""
         from monitor.service.diagnosing import stored_part
 
         monitor = self._monitor
@@ -136,7 +135,6 @@ class _Teller:
         return "the incident closed before the source was read; --capture reads what the source still holds"
 
     def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
-        """Reads the source and keeps the diagnosis. Raises SourceError, StoreError."""
         from monitor.service.diagnosing import capture, detailed
         from monitor.source.pull import Pull
         from monitor.store.verdicts import Diagnosis

@@ -144,7 +144,6 @@ def document(page: Page) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """A slice's value; an array or JSON as the text it is stored under."""
     return str(value) if isinstance(value, list | dict) else value
 
 
@@ -182,7 +181,6 @@ def lines(page: Page) -> Iterator[str]:
 
 
 def _table(titles: Mapping[str, str], body: Iterable[Sequence[str]]) -> list[str]:
-    """Column title -> alignment."""
     return table(list(titles), body, [i for i, way in enumerate(titles.values()) if way == "left"])
 
 
@@ -261,7 +259,6 @@ def _rows(page: Page) -> list[str]:
 
 
 def _beside(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
-    """One line per event, at least one."""
     lines = [_event(event, served) for event in events] or [{}]
     return [place | lines[0], *lines[1:]]
 
@@ -278,7 +275,6 @@ def _event(event: Event, served: int) -> dict[str, str]:
 
 
 def _notes(seen: Inspection) -> Iterator[str]:
-    """Explains words in the table, and what is not in it."""
     events = [e for row in seen.rows for e in row.events] + list(seen.strays)
     used = [*(r for row in seen.rows for r in row.reasons), *(e.reason for e in events if e.reason), *seen.mixed]
     meanings = REASONS | EVENT_REASONS
@@ -290,7 +286,6 @@ def _notes(seen: Inspection) -> Iterator[str]:
 
 
 def _again(seen: Inspection) -> str:
-    """The same events count for other servings of the id too."""
     nearest = min(seen.again, key=lambda at: abs(at - seen.served))
     times = f"{counted(len(seen.again), 'time')} more within the attribution, nearest at {_moment(nearest)} UTC"
     does = "an event counts for every serving of its request's id within the attribution"
@@ -328,7 +323,6 @@ _IDEALS = {
 
 
 def _steps(w: Derivation, counts: bool) -> Iterator[str]:
-    """The measure's items, its ideal, and the division."""
     _, _, total, below = w.measure.spec.words
     yield from _terms(w.terms, w.measure) if w.terms else ["no item adds anything"]
     if w.below:
@@ -382,7 +376,6 @@ def _delay(micros: int) -> str:
 
 
 def _text(value: Any) -> str:
-    """A database value on one line."""
     if isinstance(value, float):
         return _number(value)
     return "–" if value is None else plain(str(value), one_line=True)

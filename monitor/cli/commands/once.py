@@ -42,7 +42,6 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
 
 
 def _cycle(app: App, name: str) -> Exception | None:
-    """The error if the cycle failed; prints the outcome."""
     run = app.runners[name].run()
     if run.outcome is not None:
         stored, due, rows = run.outcome.stored, run.outcome.due, run.outcome.rows_read

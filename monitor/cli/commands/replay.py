@@ -94,7 +94,6 @@ def replay(
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
-    """Monitors with a rule or verdicts. Raises InputError if there are none."""
     found = [monitor for monitor in wanted if monitor.drift is not None or monitor.alerts]
     if not found:
         text = "neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}` to it"
@@ -103,7 +102,6 @@ def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
 
 
 def _not_split(monitor: Monitor, store: Store) -> str:
-    """A note on dimensions without stored slices, which are not judged."""
     known = store.known_slices(monitor.name)
     mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
     ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}

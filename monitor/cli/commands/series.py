@@ -178,7 +178,6 @@ def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[s
 
 
 def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
-    """The table as text that ends with a line break."""
     if style == "json":
         text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
     elif style == "csv":

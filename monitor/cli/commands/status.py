@@ -258,7 +258,6 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _verdict(told: dict[str, Any]) -> str:
-    """What, since when, where, the last day's mean against the expected, until when."""
     from monitor.messages.explanation import title_of
     from monitor.messages.words import decayed, named, not_judged, over_the_last
 

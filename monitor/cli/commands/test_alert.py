@@ -60,7 +60,6 @@ def test_alert(
 
 
 def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
-    """Marked as a test, with the labels and severity by which a real one is routed."""
     from monitor.conditions.incident import Incident
     from monitor.messages.notification import About, notification
 

@@ -122,7 +122,6 @@ def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
 
 
 def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) -> tuple[int, int]:
-    """Whole final buckets."""
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     end = settled if until is None else until - until % monitor.bucket
     if end is None:
@@ -148,7 +147,6 @@ def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str
 def _stored(
     monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
 ) -> list[dict[str, Any]]:
-    """Stored means with intervals, by version."""
     from monitor.causes import diagnosis as d
     from monitor.series.intervals import REACH
     from monitor.service.diagnosing import unsound
