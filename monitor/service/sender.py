@@ -47,8 +47,7 @@ NEVER_GIVEN_UP = ENDS
 """Kinds retried for as long as somebody has the receiver; without one they wait for `KEEP`."""
 
 ENDS_AGAIN = 3600.0
-"""Seconds for which an end is repeated with reminders: a process that was paused may still send an alert that is over.
-"""
+"""Seconds for which reminders repeat an end: a process that was paused may still send an alert that is over."""
 
 LEAST_ATTEMPTS = 10
 """Failed attempts before giving up: age alone says nothing after a clock jump or a night switched off."""
