@@ -1,1 +1,1 @@
-"""What people are told of: rules, verdicts and late arrivals, with their evidence and their words. Pure."""
+"""Rules, verdicts and late arrivals as conditions, with their evidence and their words. Pure."""

@@ -1,4 +1,4 @@
-"""Conditions on what arrives, seen in the source before any bucket suffers by it."""
+"""Conditions on arrivals, seen in the source before any bucket is affected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.types import Drift, Monitor
 
 @dataclass(frozen=True)
 class Misread:
-    """`what` two ways of reading the bucket [since, until) disagree on in a self-audit; empty if nothing."""
+    """A figure (`what`) of the bucket [since, until) on which a self-audit's two readings disagree; empty if none."""
 
     since: int
     until: int
@@ -21,9 +21,9 @@ class Misread:
 
 @dataclass(frozen=True)
 class Arrived:
-    """The newest request and the newest event in a source, seconds; None if none, or not looked for.
+    """The source's newest request and event, seconds; None if none, or not checked.
 
-    `audited`: what a self-audit found; None without one.
+    `audited`: result of a self-audit; None without one.
     """
 
     request: float | None
@@ -36,7 +36,7 @@ NOTHING_YET = Arrived(None)
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a condition on arrivals looks at.
+    """Input of a condition on arrivals.
 
     Attributes:
         now: seconds of the data's clock.
@@ -52,12 +52,12 @@ class Arrivals:
 
 
 class Unknown(Exception):
-    """Whether a condition holds cannot be told now: it stays as it is."""
+    """Whether a condition holds is unknown now: it stays as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrivalEvidence(Evidence):
-    """What does not arrive, or arrives wrongly; `allowed` seconds of it are normal."""
+    """Missing or wrong arrivals; `allowed` seconds of it are normal."""
 
     precedence: ClassVar[int] = 0
     """Above 0: while it fires it is shown in place of the newest verdict, the lowest first."""
@@ -66,16 +66,12 @@ class ArrivalEvidence(Evidence):
 
     @classmethod
     def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
-        """The evidence if the condition holds.
-
-        Raises:
-            Unknown: this cannot be told now.
-        """
+        """The evidence if the condition holds. Raises Unknown if that is unknown now."""
         raise NotImplementedError
 
     @classmethod
     def at(cls, drift: Drift, since: int, now: int, allowed: int = 0) -> Self:
-        """The evidence at `now` of what has been so since then."""
+        """The evidence at `now` of a condition that has held since `since`."""
         return cls(
             rule=cls.kind,
             severity=severity_of(drift, cls.kind),
@@ -93,7 +89,7 @@ def arrival_kinds() -> list[type[ArrivalEvidence]]:
 
 
 def shown_as_verdict() -> list[str]:
-    """Names of the conditions that are shown in place of a verdict, the first first."""
+    """Names of the conditions shown in place of a verdict, by precedence."""
     return [kind.kind for kind in sorted(arrival_kinds(), key=lambda kind: kind.precedence) if kind.precedence]
 
 

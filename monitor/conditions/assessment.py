@@ -1,4 +1,4 @@
-"""What the conditions of one incident add up to: what comes first, what may explain them, what is to be done."""
+"""The conditions of one incident together: their order, what may explain them, what to do."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from monitor.conditions.rules import SEVERITIES, is_beyond
 from monitor.conditions.versions import NewVersion, WeakVersion
 
 NO_RESULTS = "no_results"
-"""Text of the measure that says how many requests find nothing."""
+"""Text of the measure of requests without results."""
 
 MAY_BE_WELL = 3 * 3600
-"""Seconds for which a fall must have looked over to be reported so: shorter is mostly chance."""
+"""Seconds for which a fall must look over to be reported so: shorter is mostly chance."""
 
 LOST_LABELS = 0.7
-"""Of the label coverage before, below which a rule's fall may be due to labels."""
+"""Ratio to the former label coverage below which a rule's fall may be due to labels."""
 
 
 def in_order(findings: Sequence[Evidence], opened_at: int) -> tuple[Evidence, ...]:
-    """What is still down first, then the gravest, overall before its slices, the largest fall."""
+    """What is still down first, then the most severe, overall before its slices, the largest fall."""
     return tuple(sorted(with_first_version(findings, opened_at), key=_weight))
 
 
@@ -33,7 +33,7 @@ def _weight(it: Evidence) -> tuple[object, ...]:
 
 
 def with_first_version(findings: Sequence[Evidence], opened_at: int) -> list[Evidence]:
-    """Evidence of an incident, of which the one that fell first alone names a new version: later falls follow it."""
+    """Evidence of an incident in which only the first fall names a new version: later falls follow it."""
     by_verdict = (f for f in findings if f.verdict)
     first = min(by_verdict, key=lambda f: (f.since, f.dimension), default=None)
     return [
@@ -43,7 +43,7 @@ def with_first_version(findings: Sequence[Evidence], opened_at: int) -> list[Evi
 
 
 def first_on_data(findings: Sequence[Evidence]) -> Evidence | None:
-    """The first that a verdict found in the data, and not in the model."""
+    """The first that a verdict found in the data, not in the model."""
     return next((f for f in findings if f.verdict and not isinstance(f, QualityEvidence)), None)
 
 
@@ -60,17 +60,17 @@ class Assessment:
 
     @cached_property
     def quality(self) -> list[QualityEvidence]:
-        """The others."""
+        """The conditions on quality."""
         return [f for f in self.findings if isinstance(f, QualityEvidence)]
 
     @cached_property
     def down(self) -> Assessment:
-        """Of those that are not recovering."""
+        """Only those that are not recovering."""
         return Assessment([f for f in self.findings if not f.is_recovering])
 
     @property
     def is_recovering(self) -> bool:
-        """Whether all of it is on its way back."""
+        """Whether all of them are recovering."""
         return bool(self.findings) and not self.down.findings
 
     @cached_property
@@ -92,7 +92,7 @@ class Assessment:
 
     @cached_property
     def labels_are_suspect(self) -> bool:
-        """Whether labels may have broken, and not the model. A verdict has looked at them already."""
+        """Whether labels may have broken instead of the model. Verdicts have checked that already."""
         if self.is_of_coverage:
             return True
         if any(f.verdict for f in self.findings):
@@ -118,18 +118,18 @@ class Assessment:
 
     @property
     def is_of_no_results(self) -> bool:
-        """Whether the first is on requests that find nothing."""
+        """Whether the first is on requests without results."""
         return bool(self.findings) and self.findings[0].judged == NO_RESULTS
 
     @property
     def is_of_a_version(self) -> bool:
-        """Whether one version of the model fell, or is new and worse than the others."""
+        """Whether one model version fell, or is new and worse than the others."""
         dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
         return any("model_version" in some for some in dimensions)
 
     @cached_property
     def concurrent(self) -> ConcurrentChange | None:
-        """What changed with a fall that is not recovering, and may explain it."""
+        """A change that came with a fall that is not recovering, and may explain it."""
         return next((one for f in self.down.quality for one in f.concurrent), None)
 
     @cached_property
@@ -144,11 +144,11 @@ class Assessment:
 
     @property
     def maybe_well(self) -> list[Degraded]:
-        """The falls that may be over, though that is not sure yet."""
+        """The falls that may be over, without certainty yet."""
         return [f for f in self.findings if isinstance(f, Degraded) and f.well_for >= MAY_BE_WELL]
 
     @property
     def still_down(self) -> list[QualityEvidence]:
-        """The falls that fire and show no recovery."""
+        """The falls that fire and do not recover."""
         well = self.maybe_well
         return [f for f in self.quality if f not in well and not f.is_recovering]

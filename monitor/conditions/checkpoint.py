@@ -1,4 +1,4 @@
-"""What evaluation has come to, as it is stored: conditions, where verdicts stand, and resets of the baseline."""
+"""The stored state of an evaluation: conditions, verdict checkpoints and baseline resets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.drift.verdicts import Verdict
 
 @dataclass(frozen=True)
 class StoredCondition:
-    """A stored condition; `identity` is that of the rule that came to it."""
+    """A stored condition; `identity` is that of its rule."""
 
     identity: str
     condition: Condition
@@ -20,13 +20,12 @@ class StoredCondition:
 
 @dataclass(frozen=True)
 class VerdictCheckpoint:
-    """What verdicts have come to.
+    """The state of verdicts.
 
     Attributes:
         identity: of what is judged and how; see `types.Monitor.drift_identity`.
-        until: end of the last step that was looked at, seconds.
-        series: ids of the definitions that were judged, and the conditions that had come about and were not over; of
-            the oldest checkpoint only.
+        until: end of the last evaluated step, seconds.
+        series: ids of the judged definitions; like the conditions not over yet, of the oldest checkpoint only.
     """
 
     identity: str
@@ -38,12 +37,12 @@ class VerdictCheckpoint:
 
 @dataclass(frozen=True)
 class VerdictUpdate:
-    """What judging more steps came to.
+    """The result of judging more steps.
 
     Attributes:
         verdicts: of the new steps, oldest first.
         restated: all former ones are undone, except on steps that ended by `kept` and were not judged again.
-        kept: seconds; what was judged by then may not be judged again, for its buckets are gone.
+        kept: seconds; what was judged by then may not be judged again, because its buckets are gone.
     """
 
     checkpoint: VerdictCheckpoint
@@ -54,10 +53,10 @@ class VerdictUpdate:
 
 @dataclass(frozen=True)
 class BaselineReset:
-    """Where somebody reset the baseline; instants in seconds.
+    """A baseline reset; instants in seconds.
 
     Attributes:
-        judged_until: end of the last step that had been judged when it was said; None if there was none.
+        judged_until: end of the last step judged when it was made; None without one.
     """
 
     since: int

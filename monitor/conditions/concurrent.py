@@ -1,7 +1,7 @@
-"""What changed when a fall began, and may be all there is to it: the requests, the lists, or what counts as a label.
+"""Changes at the start of a fall that may explain all of it: in requests, lists, or what counts as a label.
 
-A model that got worse brings neither more requests nor more events for each, nor lists of another length. Robots that
-choose at random do, as do labels of another kind, and positions that were not shown or not logged before.
+A worse model brings neither more requests, nor more events per request, nor lists of another length. Robots that choose
+at random do, as do labels of another kind, and positions that were not shown or logged before.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from monitor.series.windows import SliceKey
 from monitor.types import OVERALL
 
 LEAST_REQUESTS = 50.0
-"""Requests below which nothing is said of what is usual."""
+"""Least requests to tell what is usual."""
 OTHER_LISTS = 1.25
-"""Times the usual items for each request from which on lists are longer; as many times fewer, and they are shorter."""
+"""Factor on the usual items per request above which lists are longer; below its inverse they are shorter."""
 MORE_EVENTS, LEAST_EVENTS = 1.1, 1000.0
-"""Times the usual events for each request from which on they are more; of fewer events that may be chance."""
+"""Factor on the usual events per request above which they are more; with fewer events it may be chance."""
 
 _REQUESTS, _EVENTS, _ITEMS, _NO_RESULTS = (
     b.TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "impressions", "no_results")
@@ -32,10 +32,7 @@ _REQUESTS, _EVENTS, _ITEMS, _NO_RESULTS = (
 
 
 class _Span(NamedTuple):
-    """What came in some hours, and what is usual: (F,) sums of the traffic.
-
-    Usual is, but for the requests themselves, what as many requests of each slice usually bring.
-    """
+    """Actual and usual traffic of some hours, (F,) sums; usual per request and slice, but for requests."""
 
     came: b.Floats
     usual: b.Floats
@@ -45,7 +42,7 @@ class _Span(NamedTuple):
         return bool(min(self.came[_REQUESTS], self.usual[_REQUESTS]) >= LEAST_REQUESTS)
 
     def ratio(self, field: int) -> float:
-        """What came, of what is usual; 1 where none is. Of all but requests: for each of these with results."""
+        """Actual over usual, 1 without a usual value; all but requests are per request with results."""
         found = float(self.came[field] / self.usual[field]) if self.usual[field] > 0 else 1.0
         return found if field == _REQUESTS else found * (1 - self.without_results[1]) / (1 - self.without_results[0])
 
@@ -65,8 +62,8 @@ class _Span(NamedTuple):
 def concurrent_changes(seen: Observations, key: SliceKey, alarm: Alarm, end: int) -> tuple[ConcurrentChange, ...]:
     """What changed with an alarm's fall, by its last day until `end`, seconds; the most telling first.
 
-    Usual is what came in the same hours of the last week before the fall. Half as far apart must it be from the last
-    day before that: else it did not come with the fall, or it was the week before that was unusual.
+    Usual is the same hours of the last week before the fall. The difference to the last day before the fall must be at
+    least half as large: else the change did not come with the fall, or the week before was unusual.
     """
     first = alarm.fell_at if alarm.began_within is None else min(alarm.fell_at, alarm.began_within[0])
     backs = [-(-(end - first) // length) * length for length in (WEEK, DAY)]

@@ -1,7 +1,7 @@
-"""What a condition rests on: a dataclass for each kind of condition, with its words, registered under its name.
+"""The evidence of a condition: a dataclass per kind, with its words, registered under its name.
 
-A kind is one file in `monitor/conditions/kinds`: its evidence, how that is found, whom it concerns, how it resolves,
-and Jinja templates of what people read. Instants and lengths are in seconds.
+A kind is one file in `monitor/conditions/kinds`: its evidence, detection, audience, resolution and Jinja templates.
+Instants and lengths are in seconds.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Matter = Literal["quality", "data"]
 MATTERS: tuple[Matter, ...] = ("quality", "data")
 
 AS_MUCH = 0.75
-"""Share of a fall, of its logarithm, from which on fewer labels or results may explain all of it. Worse lists cost
-labels too, but what is left of these is worth less as well."""
+"""Share of a fall, in logarithms, from which fewer labels or results may explain all of it. Worse lists cost labels
+too, but the remaining ones are worth less as well."""
 
 MOST_SLICES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFall:
-    """How one slice fell; `share` of the window's requests, `z` standard errors of its noise, if known.
+    """The fall of one slice; `share` of the window's requests, `z` standard errors of its noise, if known.
 
-    `before` is None for a slice that is new. Of a missing slice `before` and `value` are its usual and its actual
-    requests from `since` on.
+    `before` is None for a new slice. For a missing slice `before` and `value` are its usual and its actual requests
+    since `since`.
     """
 
     dimension: str
@@ -50,11 +50,11 @@ Changed = Literal["requests", "items", "events", "no_results", "relevant", "gain
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentChange:
-    """What changed when a fall began and may explain all of it.
+    """A change at the start of a fall that may explain all of it.
 
     Attributes:
-        value, usual: in the last day of the fall, and in the same hours of the last week before it; of a rule in its
-            window, and where its baseline was taken.
+        value, usual: in the last day of the fall, and in the same hours of the last week before it; for a rule in its
+            window, and in its baseline.
     """
 
     what: Changed
@@ -69,10 +69,10 @@ class Evidence:
     Attributes:
         rule: name of the rule, or of the kind.
         judged: text of the measure, or what else is counted.
-        since: end of the first window that had fallen.
+        since: end of the first fallen window.
         before: what the value is compared with; `compared_with` says so in words that follow a number.
         well_for, well_needed: how long it has been well now, and how long it must be to resolve.
-        lacks: what is missing to a baseline, of broken data that are sound again.
+        lacks: what a baseline lacks, for broken data that are sound again.
         rises: whether a rise is for the worse.
     """
 
@@ -80,9 +80,9 @@ class Evidence:
     title: ClassVar[str]
     audience: ClassVar[Matter] = "data"
     is_grave: ClassVar[bool] = False
-    """Whether its severity is that of a fall of the quality, and the quality's channels hear of it."""
+    """Whether it has the severity of a fall in quality and also goes to the quality channels."""
     is_of_slices: ClassVar[bool] = False
-    """Whether it is about the slices in its evidence; the others are judged."""
+    """Whether it concerns only the slices in its evidence; the others are judged."""
     grows_into: ClassVar[str] = ""
     """Kind that it becomes if it lasts."""
     is_short_of_labels: ClassVar[bool] = False
@@ -120,7 +120,7 @@ class Evidence:
 
     @property
     def name(self) -> ConditionName:
-        """Of the condition."""
+        """Name of the condition."""
         return self.rule, self.dimension, self.slice
 
     @property
@@ -130,32 +130,32 @@ class Evidence:
 
     @property
     def change(self) -> float | None:
-        """Relative change from `before` to the value; None where there is no such thing."""
+        """Relative change from `before` to the value; None if undefined."""
         return self.value / self.before - 1 if self.value is not None and self.before else None
 
     @property
     def loss(self) -> float:
-        """Relative change for the worse, above 0; 0 where nothing is known."""
+        """Relative change for the worse, above 0; 0 if unknown."""
         change = self.change or 0.0
         return change if self.rises else -change
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it stands above where it fires, though it has not resolved."""
+        """Whether it is back above its threshold, though not resolved."""
         return False
 
     @property
     def is_new_normal(self) -> bool:
-        """Whether it resolved though nothing came back."""
+        """Whether it resolved because the present state counts as usual."""
         return False
 
     @property
     def lacking_since(self) -> list[int]:
-        """Starts of the hours in which requests began to lack, before that was enough to fire."""
+        """Starts of the hours in which requests began to drop, before that was enough to fire."""
         return [one.since for one in self.slices if one.since is not None]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data."""
+        """The evidence as JSON data."""
         return {"kind": self.kind, "verdict": self.verdict, **asdict(self)}
 
 
@@ -164,9 +164,9 @@ class QualityEvidence(Evidence):
     """A fall of a measure.
 
     Attributes:
-        lower, upper, interval: 95 % interval of the value and how it came about, see `series.intervals`.
+        lower, upper, interval: 95 % interval of the value and its method, see `series.intervals`.
         threshold: where it fires.
-        before_when_fired: `before` at the evaluation by which it fired; a trailing baseline moves on from there.
+        before_when_fired: `before` at the evaluation that fired; a trailing baseline moves on from there.
         concurrent: what changed with the fall.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
     """
@@ -183,13 +183,13 @@ class QualityEvidence(Evidence):
 
     @property
     def fires(self) -> bool:
-        """Whether its value is past where it fires."""
+        """Whether its value is past its threshold."""
         known = self.value is not None and self.threshold is not None
         return known and is_beyond(self.value or 0.0, self.threshold or 0.0, self.rises)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it stands above where it fires, though it has not resolved."""
+        """Whether it is back above its threshold, though not resolved."""
         return self.value is not None and self.threshold is not None and not self.fires
 
     @property
@@ -199,18 +199,16 @@ class QualityEvidence(Evidence):
 
     @property
     def may_be_chance(self) -> bool:
-        """Whether it fires, and the value's own interval contains what it is compared with."""
+        """Whether it fires although the value's interval contains what it is compared with."""
         if not self.fires or self.before is None or self.lower is None or self.upper is None:
             return False
         return self.lower <= self.before <= self.upper
 
 
 def accounts_for(now: float, before: float, left: float) -> bool:
-    """Whether the share of requests without results explains a fall; `left` is what the value is of the one before."""
+    """Whether the share of requests without results explains a fall; `left` is the value relative to the one before."""
     return before < now < 1 and left > 0 and (1 - now) / (1 - before) <= left**AS_MUCH
 
-
-# ---- registry ------------------------------------------------------------------------------------------------------
 
 REGISTRY: dict[str, type[Evidence]] = {}
 
@@ -218,50 +216,47 @@ Kind = TypeVar("Kind", bound=type[Evidence])
 
 
 def register(kind: Kind) -> Kind:
-    """Decorator: make a kind of condition known under its name."""
+    """Decorator: register a kind of condition under its name."""
     REGISTRY[kind.kind] = kind
     return kind
 
 
 def kinds() -> Mapping[str, type[Evidence]]:
-    """Name -> every kind of condition."""
+    """Name -> kind of condition."""
     import_module("monitor.conditions.kinds")
     return REGISTRY
 
 
 def kind_of(name: str) -> type[Evidence] | None:
-    """The kind that has a condition's name; None for that of a rule."""
+    """The kind of a condition's name; None for a rule's name."""
     return kinds().get(name) if name != "threshold" else None
 
 
 def condition_names() -> frozenset[str]:
-    """Names of all conditions that need no rule; no rule may have one."""
+    """Names of all conditions without a rule; no rule may use one."""
     return frozenset(kinds()) - {"threshold"}
 
 
 def is_grave_on_data(name: str) -> bool:
-    """Whether a condition on the data is as grave as one on the quality, so that both audiences hear of it."""
+    """Whether a condition on data is as severe as one on quality, so that it goes to both audiences."""
     kind = kind_of(name)
     return kind is not None and kind.is_grave and kind.audience == "data"
 
 
 def severity_of(drift: Drift, name: str) -> Severity:
-    """Severity of a condition that no rule makes."""
+    """Severity of a condition without a rule."""
     kind = kind_of(name)
     return drift.severity if kind is not None and kind.is_grave else drift.data_severity
 
 
-# ---- stored form ---------------------------------------------------------------------------------------------------
-
-
 def evidence_of(plain: Mapping[str, Any]) -> Evidence:
-    """From what `Evidence.plain` gave; unknown fields are ignored."""
+    """The evidence from `Evidence.plain` data; unknown fields are ignored."""
     found: Evidence = _decoded(kinds()[plain["kind"]], plain)
     return found
 
 
 def _decoded(hint: Any, value: Any) -> Any:
-    """JSON data as a value of a type: dataclasses, tuples and None are restored."""
+    """JSON data as a value of a type: restores dataclasses, tuples and None."""
     origin, args = get_origin(hint), get_args(hint)
     if value is None or hint is Any:
         return value

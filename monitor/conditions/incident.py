@@ -1,6 +1,6 @@
 """Incidents: one at a time per monitor and matter, from its first firing condition until none fires.
 
-It closes as `resolved` if the last of them was well again, as `withdrawn` if what they were about is gone.
+It closes as `resolved` if the last of them recovered, as `withdrawn` if their subject is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IncidentState = Literal["firing", "resolved", "withdrawn"]
 
 
 def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:
-    """What a condition is about; rules on the label coverage are about the data."""
+    """The matter of a condition; rules on the label coverage concern the data."""
     kind = kind_of(name[0])
     if kind is not None:
         return kind.audience
@@ -45,7 +45,7 @@ def _order(change: Change) -> tuple[int, SliceKey, ConditionName]:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One condition that fires within an incident; `since` is the end of its first fallen window, seconds."""
+    """A condition that fires within an incident; `since` is the end of its first fallen window, seconds."""
 
     severity: Severity
     retrain: bool
@@ -57,8 +57,8 @@ class Incident:
     """One incident; instants in seconds, ends of windows.
 
     Attributes:
-        began_at: when the first of its conditions had first fallen, or requests began to lack.
-        severity, retrain: the gravest that it ever had; whether retraining was ever recommended in it.
+        began_at: when the first of its conditions first fell, or requests began to drop.
+        severity, retrain: the highest severity so far; whether retraining was ever recommended.
         firing: conditions that fire now.
     """
 
@@ -74,19 +74,19 @@ class Incident:
 
     @property
     def id(self) -> str:
-        """Ten hexadecimal digits that are the same for the same buckets."""
+        """Ten hexadecimal digits, the same for the same buckets."""
         more = f"\n{self.matter}" if self.matter != "quality" else ""
         return hashlib.sha256(f"{self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
 
     @property
     def is_open(self) -> bool:
-        """Whether it still goes on."""
+        """Whether it is open."""
         return self.state == "firing"
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A change with the incident that it belongs to; None for a suspicion that came while there was none."""
+    """A change with its incident; None for a pending condition outside of any."""
 
     change: Change
     incident: str | None
@@ -95,7 +95,7 @@ class Placed:
 def gather(
     monitor: str, current: Incident | None, changes: Iterable[Change], matter: Matter = "quality"
 ) -> tuple[list[Incident], list[Placed]]:
-    """What some changes, in any order, make of the open incident, and the new ones that they open, oldest first."""
+    """(incidents, oldest first; changes with their incidents) after changes, in any order, to the open one."""
     found: list[Incident] = [] if current is None else [current]
     placed: list[Placed] = []
     ordered = sorted(changes, key=_order)
@@ -120,7 +120,7 @@ def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change
     incident = was or Incident(monitor, min(f.since for f in firing.values()), at, matter=matter)
     if not firing:
         gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
-        closed_at = max(at, incident.opened_at)  # of longer buckets than it was opened by, the last may end before that
+        closed_at = max(at, incident.opened_at)  # longer buckets than those that opened it may end before that
         return replace(incident, state="withdrawn" if gone else "resolved", closed_at=closed_at, firing={})
     return replace(
         incident,

@@ -1,4 +1,4 @@
-"""Figures of conditions that verdicts make, from the stored partials."""
+"""Figures of verdict conditions, from the stored partials."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
 
 MOST = 0.9
-"""Share of the requests since an alarm began that must have been judged for an interval to be given."""
+"""Share of the requests since an alarm began that must have been judged for an interval."""
 WEEK = 7 * DAY
 FIELDS = len(b.TRAFFIC_FIELDS)
 LEAST_USUAL = 10
-"""Usual requests of a slice from which on none at all is remarkable."""
+"""Usual requests of a slice from which having none is remarkable."""
 FLOOD, LEAST_FLOODED = 1.5, 50.0
-"""Times the usual requests from which on there are far more, if at least so many are usual."""
+"""A flood is this many times the usual requests, if at least so many are usual."""
 LEAST_OTHERS = 30
-"""Requests that show whether what another version served fell as well."""
+"""Requests needed to tell whether other versions fell as well."""
 
 
 @dataclass(frozen=True)
 class EventCounts:
-    """Events per request, and the share of all events that match nothing; None where not counted."""
+    """Events per request, and the unmatched share of all events; None where not counted."""
 
     events: float | None = None
     events_before: float | None = None
@@ -54,8 +54,8 @@ class Observations:
     Attributes:
         width: of a bucket, seconds.
         masked: ends of the steps with bad data, seconds.
-        counts_unmatched: whether events that match no impression are counted.
-        versions: the dimension of the model's versions; empty without one.
+        counts_unmatched: whether unmatched events are counted.
+        versions: the dimension of model versions; empty without one.
         dimensions: the others by which a fall is split.
     """
 
@@ -72,7 +72,7 @@ class Observations:
     def coverage(
         self, verdict: Verdict, since: int, until: int, key: SliceKey = OVERALL
     ) -> tuple[float | None, float | None]:
-        """(label coverage of the last day of a fall, what is expected of it), without hours of bad data.
+        """(label coverage of the last day of a fall, its expectation), without hours of bad data.
 
         If that is no whole day of all traffic, it is compared with the same hours of the last week before `since`.
         """
@@ -87,9 +87,9 @@ class Observations:
         return self._labelled(key, sound, step), self._labelled(key, before, step)
 
     def events(self, keys: Sequence[SliceKey], since: int, until: int) -> EventCounts:
-        """Matching events per request of some slices, and the share of all events that match nothing.
+        """Matched events per request of some slices, and the unmatched share of all events.
 
-        Of the steps that end in [since, until], a day at most, and of the same hours of the last week before.
+        Over the steps that end in [since, until], a day at most, and the same hours of the last week before.
         """
         step = step_of(self.width)
         weeks = _weeks(until - since + step)
@@ -126,7 +126,7 @@ class Observations:
         return (float(sums[b.TOTAL] / requests) if requests else None), requests
 
     def others_fell(self, key: SliceKey, since: int, until: int, least: float) -> bool:
-        """Whether all but a slice fell by a share since then, against all in the same hours before."""
+        """Whether the rest of a slice fell by a share since then, against everything in the same hours before."""
         weeks = _weeks(until - since)
         before, _ = self.mean(OVERALL, since - weeks, until - weeks)
         (every, requests), (theirs, of_these) = self.mean(OVERALL, since, until), self.mean(key, since, until)
@@ -136,7 +136,7 @@ class Observations:
         return (every * requests - (theirs or 0.0) * of_these) / rest <= (1 - least) * before
 
     def lacking_since(self, key: SliceKey, until: int, least: float, most: int) -> int:
-        """Start of the first of the steps up to `until`, `most` seconds, that all have less than `least` of usual."""
+        """Start of the consecutive steps up to `until`, at most `most` seconds, with less than `least` of usual."""
         step = step_of(self.width)
         begin = until - step
         while begin > until - most and self._lacks(key, begin - step, begin, least):
@@ -154,13 +154,13 @@ class Observations:
         return SliceFall(*key, None if usual is None else float(usual), float(came or 0), since=since)
 
     def silent(self, dimension: str, since: int, until: int) -> list[SliceKey]:
-        """The slices of a dimension without a request in [since, until), where there were some a week before."""
+        """The slices of a dimension with no request in [since, until), but some a week before."""
         keys = [key for key in self.traffic.slices if key[0] == dimension] if dimension else []
         past = {key: self.usual_requests(key, since, until) or 0 for key in keys}
         return [key for key in keys if past[key] >= LEAST_USUAL and not self.requests(key, since, until)]
 
     def begun(self, dimension: str, since: int, until: int) -> dict[str, int]:
-        """Slice -> requests in [since, until), of those with hardly any in the week before, busiest first."""
+        """Slice -> requests in [since, until), for slices with hardly any in the week before, busiest first."""
         found = {}
         for key in (key for key in self.traffic.slices if key[0] == dimension):
             came, before = self.requests(key, since, until) or 0, self.requests(key, since - WEEK, since) or 0
@@ -169,17 +169,17 @@ class Observations:
         return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
     def usual_requests(self, key: SliceKey, since: int, until: int) -> int | None:
-        """Requests in the same hours of the last week before `since`; None if nothing is stored of them."""
+        """Requests in the same hours of the last week before `since`; None if nothing is stored."""
         weeks = _weeks(until - since)
         return self.requests(key, since - weeks, until - weeks)
 
     def requests(self, key: SliceKey, since: int, until: int) -> int | None:
-        """In [since, until); None if nothing is stored of that."""
+        """Requests in [since, until); None if nothing is stored."""
         inside = self.traffic.between(since, until)
         return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
     def items(self, since: int, until: int) -> float | None:
-        """Shown per request with results in [since, until); None without any."""
+        """Items shown per request with results in [since, until); None without any."""
         sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
         shown, requests = sums[b.TRAFFIC_FIELDS.index("impressions")], b.with_results(sums)
         return float(shown / requests) if requests else None
@@ -191,7 +191,7 @@ class Observations:
         return len({start - start % step + step for start in busy.tolist()} - self.masked) * step
 
     def bounds(self, key: SliceKey, window: int, end: int, value: float | None, requests: int) -> Interval:
-        """The interval of a window, unless the value is of too few of its hours."""
+        """The interval of a window, unless the value covers too few of its hours."""
         lower, upper, method = self._all_bounds(key, window, end)
         _, stored = self.mean(key, end - window, end)
         if value is None or lower is None or upper is None or requests < MOST * stored or not lower <= value <= upper:

@@ -11,11 +11,11 @@ from monitor.section import Converted, Section, key
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
-"""From the least to the worst."""
+"""From lowest to highest."""
 
 WEEK = 604_800
 COVERAGE = "label_coverage"
-"""What a rule may judge in place of a measure: the share of the traffic that has a label."""
+"""Judged in place of a measure: the share of the traffic with a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Baseline(Section):
     ] = None
 
     def spans(self, end: int, length: int) -> tuple[tuple[int, int], ...]:
-        """[since, until) seconds of what the window [end - length, end) is compared with.
+        """[since, until) seconds of the baseline of the window [end - length, end).
 
         >>> Baseline(trailing=100).spans(1000, 10)
         ((890, 990),)
@@ -56,7 +56,7 @@ class Baseline(Section):
         return ((end - length - self.trailing, end - length),)
 
     def reach(self, length: int) -> int:
-        """Seconds before a window's end that have to be known, the window included, without a pinned period."""
+        """Seconds needed before a window's end, window included, without a pinned period."""
         return length + (self.weeks * WEEK if self.weeks else self.trailing)
 
 
@@ -88,8 +88,8 @@ class Rule:
 
     Attributes:
         measure: None is the label coverage.
-        window, lasting, resolve_lasting: seconds; of evaluations in a row before it fires, and before it resolves.
-        min_requests: of windows and baselines that are judged.
+        window, lasting, resolve_lasting: seconds; the latter of consecutive evaluations before it fires or resolves.
+        min_requests: in windows and baselines that are judged.
         retrain: whether it recommends retraining while it fires.
         overall: whether all traffic is judged.
         slices: (dimension, value) judged too; value None is each value of the dimension.
@@ -109,7 +109,7 @@ class Rule:
 
     @property
     def rises(self) -> bool:
-        """Whether it fires at a rise, and not at a fall."""
+        """Whether it fires at a rise instead of a fall."""
         return self.measure is not None and self.measure.is_better_lower
 
     @property
@@ -119,12 +119,12 @@ class Rule:
 
     @property
     def is_about_data(self) -> bool:
-        """Whether it judges the labels, and not what they say of the model."""
+        """Whether it judges the labels instead of the model."""
         return self.measure is None
 
     @property
     def reach(self) -> int:
-        """Seconds before a window's end that an evaluation looks at; a pinned period left aside."""
+        """Seconds before a window's end that an evaluation looks at, pinned period aside."""
         return self.limit.baseline.reach(self.window) if isinstance(self.limit, Drop) else self.window
 
 
@@ -138,7 +138,7 @@ def is_beyond(value: float, limit: float, rises: bool) -> bool:
 
 
 def worst(severities: list[Severity]) -> Severity:
-    """The gravest of some severities.
+    """The highest of some severities.
 
     >>> worst(["info", "critical", "warning"])
     'critical'

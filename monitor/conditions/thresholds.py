@@ -24,7 +24,7 @@ from monitor.types import OVERALL
 Floats = NDArray[np.float64]
 
 LEAST_BASELINE = 0.5
-"""Share of a baseline's days in which there must have been requests."""
+"""Share of a baseline's days that must have had requests."""
 
 Unknown = Literal["", "window incomplete", "too few requests", "no value", "baseline too short", "no traffic"]
 ConditionName = tuple[str, str, str]
@@ -50,7 +50,7 @@ class View:
     personal: frozenset[str] = frozenset()
 
     def coverage(self, traffic: Floats) -> tuple[Floats, Floats]:
-        """(some, every) of sums of the traffic (..., 7), shape (...,), whose ratio is the label coverage."""
+        """(numerator, denominator) of the label coverage, of traffic sums (..., 7), shape (...,)."""
         return b.label_coverage(traffic, self.by_judgments)
 
 
@@ -59,10 +59,9 @@ class Evaluation:
     """One window of one slice under one rule; `end` in seconds.
 
     Attributes:
-        unknown: why it says nothing; empty if it does.
+        unknown: why it cannot be judged; empty if it can.
         requests: with data, in the window.
-        fires_below, back_from: where the rule fires, and from where on it is well again; of a rule that `rises`, above
-            the one and down from the other.
+        fires_below, back_from: where the rule fires, and where it is well again; mirrored for a rule that `rises`.
     """
 
     end: int
@@ -94,8 +93,8 @@ class Condition:
     """State of a rule on one slice; instants in seconds.
 
     Attributes:
-        since: end of the first evaluation that had fallen; None while ok.
-        streak: evaluations in a row towards the next state.
+        since: end of the first fallen evaluation; None while ok.
+        streak: consecutive evaluations towards the next state.
         known: end of the last evaluation that is not unknown.
     """
 
@@ -110,8 +109,8 @@ class Change:
     """A condition's step from one state to another at the end of a window, seconds.
 
     Attributes:
-        since: end of the first window that had fallen, seconds.
-        evaluation: of the window `at`; None where the rule or slice is gone.
+        since: end of the first fallen window, seconds.
+        evaluation: of the window `at`; None if the rule or slice is gone.
     """
 
     name: ConditionName
@@ -127,9 +126,6 @@ class Change:
     def key(self) -> SliceKey:
         """Dimension and value."""
         return self.name[1], self.name[2]
-
-
-# ---- evaluations -----------------------------------------------------------------------------------------------
 
 
 def keys_of(rule: Rule, view: View) -> list[SliceKey]:
@@ -166,7 +162,7 @@ def merged(history: History, width: int, since: int, until: int) -> tuple[Floats
 
 
 def read(rule: Rule, view: View, sums: Floats) -> tuple[Floats, Floats]:
-    """(value, requests) of (K, F) merged partials, (K,) each; nan where there is no value."""
+    """(value, requests) of (K, F) merged partials, (K,) each; nan without a value."""
     if rule.measure is not None:
         return b.read_as(rule.measure, sums), sums[:, b.REQUESTS]
     some, every = view.coverage(sums)
@@ -187,9 +183,9 @@ def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floa
 
 
 def _shares_of_days(history: History, since: int, until: int) -> Floats:
-    """(S,) share of the days from `since` on with any request; of a slice, in which its dimension was read.
+    """(S,) share of the days from `since` on with any request; for a slice, of those in which its dimension was read.
 
-    Buckets without requests are no history to compare with; an hour without requests is none to miss.
+    Days without requests are no history to compare with; an hour without requests is fine.
     """
     inside = history.rows(since, until)
     counts = history.kept[inside] & (history.sums[inside, :1, b.REQUESTS] > 0)
@@ -201,7 +197,7 @@ def _shares_of_days(history: History, since: int, until: int) -> Floats:
 
 
 def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
-    """(below which it fires, from which on it is well), (K,) each."""
+    """(where it fires, where it is well again), (K,) each."""
     limit, sign = rule.limit, -1 if rule.rises else 1
     if isinstance(limit, Floor):
         return np.full(baseline.shape, limit.at), np.full(baseline.shape, limit.back_at)
@@ -211,14 +207,14 @@ def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
 
 
 def fires_below(rule: Rule, baseline: float) -> float:
-    """Where a rule fires at some value of its baseline."""
+    """Where a rule fires for a value of its baseline."""
     return float(_limits(rule, np.array([baseline]))[0][0])
 
 
 def _unknown(
     rule: Rule, is_left: bool, is_complete: bool, requests: float, value: float, has_baseline: bool
 ) -> Unknown:
-    """`is_left`: whether the slice had no traffic while others had some; where nobody has any, that says nothing."""
+    """`is_left`: the slice had no traffic while others did; if none had any, that says nothing."""
     if not is_complete:
         return "window incomplete"
     if is_left:
@@ -231,19 +227,16 @@ def _unknown(
 
 
 def bounds(rule: Rule, view: View, key: SliceKey, end: int) -> Interval:
-    """95 % interval of the window that ends at `end`, and how it came about; (None, None, "none") without one."""
+    """95 % interval of the window that ends at `end`, and its method; (None, None, "none") without one."""
     if rule.measure is None:
         return None, None, "none"
     return interval(rule.measure, view.history.starts, view.history.slice(key), view.width, rule.window, end)
 
 
-# ---- states ----------------------------------------------------------------------------------------------------
-
-
 def follow(
     rule: Rule, view: View, ends: Sequence[int], before: Mapping[SliceKey, Condition]
 ) -> tuple[dict[SliceKey, Condition], list[Change]]:
-    """Each slice's condition after some windows in order, and its changes on the way.
+    """Each slice's condition after some windows in order, and its changes.
 
     Args:
         ends: rising, seconds.
@@ -256,7 +249,7 @@ def follow(
     is_empty = ~view.history.has_any(until - rule.window, until)
     for end, says_nothing in zip(ends, is_empty.tolist(), strict=True):
         if says_nothing and all(condition.state != "pending" for condition in conditions.values()):
-            continue  # nothing but a suspicion dies of it: years without a bucket take no time
+            continue  # only a pending state expires here: years without a bucket take no time
         for key, evaluation in zip(keys, evaluate(rule, view, keys, end), strict=True):
             was, now = conditions[key], step(rule, view.width, conditions[key], evaluation)
             changes += _change(rule, key, was, now, evaluation)
@@ -272,7 +265,7 @@ def _change(rule: Rule, key: SliceKey, was: Condition, now: Condition, evaluatio
 
 
 def step(rule: Rule, width: int, was: Condition, seen: Evaluation) -> Condition:
-    """The condition after one more evaluation. Reads as the diagram at the top of this file."""
+    """The condition after one more evaluation; see the diagram at the top of this file."""
     if seen.unknown:
         return _held(rule, was, seen)
     if was.state == "firing":
@@ -288,7 +281,7 @@ def step(rule: Rule, width: int, was: Condition, seen: Evaluation) -> Condition:
 
 
 def _held(rule: Rule, was: Condition, seen: Evaluation) -> Condition:
-    """Nothing can be said: it stays as it was, but a suspicion dies after a window's length, as does a dead slice."""
+    """Unknown: the state stays, but pending expires after a window's length, as does a slice without traffic."""
     silent = seen.end - (was.known or seen.end)
     if was.state == "pending" and silent > rule.window:
         return Condition(known=was.known)

@@ -1,4 +1,4 @@
-"""What verdicts are found from: the stored partials as steps, in the one reading of the measure that is judged."""
+"""Input of verdicts: the stored partials as steps, in the reading of the measure that is judged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FIELDS = {name: i for i, name in enumerate(b.TRAFFIC_FIELDS)}
 
 
 def step_of(bucket: int) -> int:
-    """Seconds of the steps in which buckets of a width are judged: an hour, or the bucket if it is longer."""
+    """Seconds of a step for a bucket width: an hour, or the bucket if longer."""
     return max(bucket, HOUR)
 
 
 def judged(measure: Measure) -> Measure:
-    """The reading that verdicts are on: the other ones hide requests that lost all their labels."""
+    """The reading that verdicts use: others hide requests that lost all their labels."""
     return measure if measure.aggregate == "pooled" else replace(measure, empty="zero")
 
 
@@ -38,7 +38,7 @@ def hours(
     """The whole steps of some final buckets of `width` seconds in which `mix_by` was read.
 
     Args:
-        refused: start of a bucket -> rows that were refused.
+        refused: start of a bucket -> refused rows.
         counts_unlabelled: whether a request without a label counts as 0 in the measure; else its value is unknown.
     """
     step = step_of(width)
@@ -49,7 +49,7 @@ def hours(
     whole = np.flatnonzero(number == step // width)
     kept = np.isin(starts // step, firsts[whole])
     starts, at = starts[kept], np.concatenate(([0], np.cumsum(number[whole])))[:-1]
-    # Where the dimension has no value yet, there are no requests either.
+    # A dimension without values has no requests either.
     names = tuple(value for of, value in traffic.slices if of == dimension) or (NONE,)
 
     sums = partial(_sums, starts, at)
@@ -57,7 +57,7 @@ def hours(
     requests = sums(history, dimension, names, b.REQUESTS)
 
     def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
-        """(T, S) as many as if requests without results had brought what the others did: those do not lack it."""
+        """(T, S) counts scaled up as if requests without results had brought the average."""
         every, none = (sums(traffic, dimension, names, _FIELDS[name]) for name in ("requests", "no_results"))
         some = sums(traffic, dimension, names, _FIELDS[field])
         ratio = np.divide(every, every - none, out=np.ones(every.shape), where=every > none)
@@ -82,7 +82,7 @@ def hours(
 
 
 def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
-    """(T, S) sums of a field of some slices over buckets that start at `starts`, steps with those numbered `at`."""
+    """(T, S) sums of a field of some slices over buckets that start at `starts`, in steps numbered `at`."""
     rows = np.isin(of.starts, starts)
     place = {key: i for i, key in enumerate(of.slices)}
     found = np.zeros((int(rows.sum()), len(names)))
@@ -94,7 +94,7 @@ def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequen
 
 
 def _is_read(traffic: History, dimension: str) -> b.Bools:
-    """(B,) whether each bucket's requests have a value of the dimension, which one that was added later lacks."""
+    """(B,) whether each bucket's requests have a value of the dimension; older buckets lack later dimensions."""
     field = _FIELDS["requests"]
     inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
     busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0

@@ -1,4 +1,4 @@
-"""What is known of each unit that verdicts judge, overall and slice by slice: level, traffic, and what it can show."""
+"""What is known of each unit that verdicts judge, overall and per slice: level, traffic and sensitivity."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Unit:
     """A slice, or overall, by its baseline averaged over a week; None where a figure is unknown.
 
     Attributes:
-        requests: a day.
+        requests: per day.
         moved: relative change of the level since the baseline was fitted, without the last days.
-        tolerated, smallest: relative drop that is none, and that raises an alarm within 24 h in half of the cases.
+        tolerated, smallest: relative drop that is ignored, and that raises an alarm within 24 h in half of the cases.
         lacks: why it is not judged, or shows no drop.
     """
 
@@ -42,7 +42,7 @@ class Unit:
 
 
 def units_of(settings: DriftSettings, state: DriftState | None) -> list[Unit]:
-    """Overall first, then the slices in the order in which they came; overall alone before the first step."""
+    """Overall first, then the slices in order of appearance; only overall before the first step."""
     names = ("",) if state is None else ("", *state.slices)
     if state is None or state.baseline is None:
         return [Unit(name) for name in dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""Conditions that verdicts on final buckets make: `degraded` for each unit with an open alarm, and broken data."""
+"""Conditions from verdicts on final buckets: `degraded` for each unit with an open alarm, and broken data."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MASKED = DATA_KINDS - SLICE_KINDS
 """Verdicts on hours that the model is not judged by."""
 
 CALM = 6 * HOUR
-"""Seconds for which data must be sound to resolve."""
+"""Seconds of sound data needed to resolve."""
 
 Span = tuple[int, int]
-"""Seconds, without the first and with the last."""
+"""Seconds, excluding the first and including the last."""
 
 
 @dataclass(frozen=True)
 class ConditionEvent:
-    """A condition's change, with the verdict that made it; `alarm` as it was last open."""
+    """A condition's change, with the verdict that caused it; `alarm` as it was last open."""
 
     change: Change
     verdict: Verdict
@@ -37,15 +37,15 @@ class ConditionEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class DataEvidence(Evidence):
-    """Data that broke, by a verdict.
+    """Broken data, by a verdict.
 
     Attributes:
-        grew: it resolved by becoming a graver kind.
-        became_normal: it resolved though nothing came back: what there is now counts as usual.
+        grew: it resolved by becoming a more severe kind.
+        became_normal: it resolved because the present state counts as usual.
     """
 
     new_normal: ClassVar[str] = ""
-    """Template for what stays as it is and counts as usual from now on."""
+    """Template for the state that counts as usual from now on."""
 
     compared_with: str = "what is usual at these hours"
     grew: bool = False
@@ -54,7 +54,7 @@ class DataEvidence(Evidence):
 
     @property
     def is_new_normal(self) -> bool:
-        """Whether it resolved though nothing came back."""
+        """Whether it resolved because the present state counts as usual."""
         return self.became_normal
 
     @classmethod
@@ -64,7 +64,7 @@ class DataEvidence(Evidence):
 
     @classmethod
     def is_absent(cls, verdict: Verdict) -> bool:
-        """Whether a verdict shows that it is over: a graver kind hides it, and missing figures show nothing.
+        """Whether a verdict shows that it is over: a more severe kind hides it, and missing figures show nothing.
 
         Without a baseline it is enough that requests, or labels, arrive again.
         """
@@ -100,7 +100,7 @@ class DataEvidence(Evidence):
         )
 
     def calming(self, condition: Condition, step: int) -> Self:
-        """With how long the data have been sound since."""
+        """With how long the data have been sound."""
         return replace(self, well_for=condition.streak * step, well_needed=CALM)
 
     def resolved(self, seen: Observations, by: ConditionEvent) -> Self:
@@ -113,7 +113,7 @@ class DataEvidence(Evidence):
         return found.settled(seen, end, by.change.at)
 
     def settled(self, seen: Observations, since: int, until: int) -> Self:
-        """With what became normal by the hours [since, until) by which it resolved."""
+        """With what became normal in the hours [since, until) that resolved it."""
         return self
 
 
@@ -123,7 +123,7 @@ def data_kinds() -> list[type[DataEvidence]]:
 
 
 def verdict_names() -> frozenset[str]:
-    """Names of the conditions that verdicts on final buckets make."""
+    """Names of the conditions from verdicts on final buckets."""
     return frozenset({DEGRADED, *(kind.kind for kind in data_kinds())})
 
 
@@ -134,10 +134,10 @@ def follow(
     before: Mapping[ConditionName, Condition],
     ahead: Sequence[Span] = (),
 ) -> tuple[dict[ConditionName, Condition], list[ConditionEvent]]:
-    """The conditions after some verdicts in order, and their changes on the way.
+    """The conditions after some verdicts in order, and their changes.
 
     Args:
-        ahead: times in which alarms are of a former level and are left out.
+        ahead: times in which alarms concern a former level and are left out.
     """
     conditions, changes = dict(before), list[ConditionEvent]()
     for verdict in verdicts:
@@ -164,7 +164,7 @@ def withdrawn_ahead(
     until: int,
     ahead: Sequence[Span],
 ) -> tuple[dict[ConditionName, Condition], list[ConditionEvent]]:
-    """Without the alarms on a level that is a former one by `until`, seconds, and how they go."""
+    """The conditions without alarms on a level that is former by `until`, seconds, and their closing changes."""
     if not verdicts or not any(begin <= until < end for begin, end in ahead):
         return dict(after), []
     kept, changes = {name: c for name, c in after.items() if name[0] != DEGRADED}, list[ConditionEvent]()
@@ -176,7 +176,7 @@ def withdrawn_ahead(
 
 
 def name_of(drift: Drift, unit: str) -> ConditionName:
-    """Name of the condition that a unit's alarm makes."""
+    """Name of the condition of a unit's alarm."""
     return (DEGRADED, drift.mix_by or "", unit) if unit else (DEGRADED, "", "")
 
 

@@ -1,4 +1,4 @@
-"""Which version of the model may have caused a fall: one that began to serve with it, or a young, clearly worse one."""
+"""The model version that may have caused a fall: one that began to serve with it, or a young, clearly worse one."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import NONE, OTHER, OVERALL
 
 NEAR = 6 * HOUR
-"""Seconds between the beginning of a version and that of a fall, up to which they count as one time."""
+"""Seconds between the start of a version and that of a fall that count as simultaneous."""
 NEAR_SHARE = 0.25
-"""The same as a share of the time that it took to find the fall, if longer: its beginning is less certain then."""
+"""The same as a share of the time to detection, if longer: the start of the fall is less certain then."""
 LEAST_SHARE = 0.05
-"""Of the requests: a version that has fewer hardly moves the mean of all. None lowers it by more than its share."""
+"""Least share of the requests: a smaller version hardly moves the mean of all, which it can only lower by its share."""
 
 YOUNG = 14 * DAY
-"""Seconds before a fall: a version that served before that was part of what is usual."""
+"""Seconds before a fall: versions that served earlier were part of what is usual."""
 SPAN = 7 * DAY
-"""Seconds that a version is compared over, at most."""
+"""Longest span over which a version is compared, seconds."""
 LEAST_PART = 1 / 3
-"""Of what the mean of all fell by, that a version must take from it."""
+"""Least part of the fall of the mean of all that a version must cause."""
 LATE = 2 * DAY
 """Seconds by which a fall may have begun before it could be found, if it is small or requests are few."""
 GREW = 0.5
-"""Of its share, what a version may have had before the step of a rollout that is reported with a fall."""
+"""Largest part of its present share that a version had before a rollout step reported with a fall."""
 CLEARLY = 4.0
 """Standard errors."""
 
 NEW = 0.1
-"""A slice counts as new if it had less than this part of its present share of the requests: a new version of the model
-has served for some hours when its fall is found."""
+"""A slice is new if it had less than this part of its present share of the requests: when a fall is found, a new model
+version has served for some hours."""
 
 REQUESTS = b.TRAFFIC_FIELDS.index("requests")
 
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A version of the model that began to serve about when a fall began; instants in seconds.
+    """A model version that began to serve about when a fall began; instants in seconds.
 
     Attributes:
-        former: the one that served most requests of the day before.
-        since: start of its first bucket, or of the first in which it had clearly more requests than before.
+        former: the version with most requests the day before.
+        since: start of its first bucket, or of the first with clearly more requests than before.
         fell_at: start of the step of `step` seconds in which the fall most probably began; `fell_within`, of the first
             and the last step in which it may have begun.
         until: end of its last bucket, if it no longer serves.
@@ -65,7 +65,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class WeakVersion:
-    """A young version of the model that is clearly worse than the others; instants in seconds.
+    """A young model version that is clearly worse than the others; instants in seconds.
 
     Attributes:
         value, others: means of its requests and of the others since the fall began, a week at most.
@@ -88,22 +88,22 @@ class WeakVersion:
 
     @property
     def part(self) -> float:
-        """What it takes from the mean of all."""
+        """Its effect on the mean of all."""
         return self.share * (self.value - self.others)
 
 
 def begun_with(
     traffic: History, dimension: str, fell_at: int, opened_at: int, now: int, width: int, step: int, fell: float = 0.0
 ) -> NewVersion | None:
-    """The version that began to serve about when a fall began; of several the busiest, None if there is none.
+    """The version that began to serve about when a fall began; the busiest of several, None without any.
 
     Args:
-        traffic: what came in, back to some days before the fall.
+        traffic: back to some days before the fall.
         dimension: that of the versions.
-        fell_at, opened_at: start of the first step that had fallen, and end of the one by which the alarm opened.
+        fell_at, opened_at: start of the first fallen step, and end of the one that opened the alarm.
         now: end of the newest step.
-        width, step: of a bucket, and of what is judged at once, seconds.
-        fell: by how much of what it was the mean of all fell; of a slice 0, for a version may be of that alone.
+        width, step: of a bucket, and of a step, seconds.
+        fell: relative fall of the mean of all; 0 for a slice, because a version may serve that alone.
     """
     near = max(NEAR, step, int(NEAR_SHARE * (opened_at - fell_at)))
     end = min(opened_at, fell_at + near + DAY)
@@ -133,7 +133,7 @@ def begun_with(
 
 
 def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.Bools:
-    """(K,) whether versions got by the step of a rollout what the mean may have fallen by, and no chance gave it."""
+    """(K,) whether versions gained by a rollout step what the mean may have fallen by, beyond chance."""
     gained, error = now - before, np.sqrt(now * (1 - now) / max(requests, 1.0))
     found: b.Bools = (before <= GREW * now) & (gained >= least) & (gained > CLEARLY * error)
     return found
@@ -142,16 +142,16 @@ def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.B
 def weak(
     history: History, dimension: str, fell: tuple[int, int], until: int, lost: float, by: str = ""
 ) -> WeakVersion | None:
-    """The young version that takes most from the mean of all, if it is clearly worse than what its people else get.
+    """The young version that takes most from the mean of all, if clearly worse than what its users get otherwise.
 
-    What it took already some days before the fall is no part of that.
+    What it already took some days before the fall does not count.
 
     Args:
-        history: of what is judged, back to some weeks before the fall, without the hours in which the data were bad.
+        history: of what is judged, back to some weeks before the fall, without hours of bad data.
         dimension: that of the versions.
-        fell: start of the first step that may have fallen, and of the one that most probably was the first, seconds.
+        fell: starts of the first step that may have fallen, and of the most probable first one, seconds.
         until: end of the newest step.
-        lost: what the mean of all has fallen by.
+        lost: fall of the mean of all.
         by: dimension of the slices in which a version is compared; empty without one.
     """
     found, (surely_before, fell_at) = list[WeakVersion](), (fell[0] - LATE, fell[1])
@@ -191,14 +191,14 @@ def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> f
 
 
 def _share(history: History, key: SliceKey, span: tuple[int, int]) -> tuple[float, float]:
-    """(a version's share of the requests, how many the others have)."""
+    """(a version's share of the requests, number of the others' requests)."""
     window = history.between(*span)
     every, theirs = (float(window.slice(k)[:, b.REQUESTS].sum()) for k in (OVERALL, key))
     return theirs / max(every, 1.0), every - theirs
 
 
 def _last_day(traffic: History, until: int) -> History:
-    """The day before, or before the last request by then: after a gap that is long ago."""
+    """The last day before `until`, or before the last request by then: after a gap that is long ago."""
     before = traffic.between(int(traffic.starts[0]), until) if len(traffic.starts) else traffic
     busy = np.flatnonzero(before.slice(OVERALL)[:, REQUESTS] > 0)
     end = int(before.starts[busy[-1]]) if len(busy) else until
@@ -206,7 +206,7 @@ def _last_day(traffic: History, until: int) -> History:
 
 
 def _shares(part: History, keys: list[SliceKey], dimension: str) -> b.Floats | None:
-    """(K,) of the requests; None where there are none, or where most have no version: it was not read yet."""
+    """(K,) shares of the requests; None without any, or if most have no version: it was not read yet."""
     every = part.slice(OVERALL)[:, REQUESTS].sum() if keys else 0.0
     read = sum(part.slice(key)[:, REQUESTS].sum() for key in part.slices if key[0] == dimension)
     if not every or read <= every / 2:
@@ -222,7 +222,7 @@ def _first(part: History, key: SliceKey, least: float) -> int | None:
 
 
 def served_until(traffic: History, key: SliceKey, since: int, now: int, width: int, step: int) -> int | None:
-    """End of the last bucket of a version that has served since then, if it no longer serves at `now`; else None."""
+    """End of the last bucket of a version that has served since `since`, if it no longer serves at `now`; else None."""
     return _until(traffic.between(since, now), key, width, now - step)
 
 

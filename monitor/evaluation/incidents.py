@@ -195,8 +195,7 @@ def described(
 
 
 def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
-    """Where a resolved condition fired, if the value is still below that because its trailing baseline followed it
-    down."""
+    """Where a resolved condition fired, if the value is still below because its trailing baseline followed."""
     rule, then = next((r for r in monitor.alerts if r.name == finding.rule), None), finding.before_when_fired
     if rule is None or then is None or not (isinstance(rule.limit, Drop) and rule.limit.baseline.trailing):
         return None

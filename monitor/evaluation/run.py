@@ -273,8 +273,7 @@ def _arrivals(
 
 
 def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
-    """The last run's checkpoint; what fires in an open incident without a condition gets one without identity, to end
-    it."""
+    """The last run's checkpoint; what fires in an incident but has no condition gets one without identity, to end."""
     verdicts = None if monitor.drift is None else store.verdicts.newest_checkpoint(monitor.name)
     firing = Checkpoint(state.until, state.conditions).firing()
     fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]

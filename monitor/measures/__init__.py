@@ -1,1 +1,1 @@
-"""Measures of ranking quality: their text, their kernels, and the labels that they are computed from. Pure."""
+"""Measures of ranking quality: their text, their kernels, and the labels they are computed from. Pure."""

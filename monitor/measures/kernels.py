@@ -1,7 +1,7 @@
 """Every measure over many requests at once, in NumPy.
 
-Rows are sparse: a row of gain 0 may be left out, because it adds nothing to a list's gain or to its ideal.
-Only a gain table with gain(0) other than 0 needs every row.
+Rows are sparse: rows of gain 0 may be left out, because they add nothing to a list's gain or its ideal. Only a gain
+table with gain(0) other than 0 needs every row.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Bools = NDArray[np.bool_]
 # Up to this many grades, counting per grade beats sorting; both give the same ideal.
 _FEW_GRADES = 12
 
-# Down to this rank discounts are looked up; where lists are longer, they are computed row by row.
+# Discounts are looked up down to this rank, and computed row by row for longer lists.
 _LONGEST_TABLE = 10_000
 
 
 @dataclass(frozen=True)
 class JudgedItems:
-    """What is judged of each request's query, shown or not: `count` items of `grade` for `request`."""
+    """The judged items of each request's query, shown or not: `count` items of `grade` for `request`."""
 
     request: Ints
     grade: Floats
@@ -40,13 +40,12 @@ class GradedRankings:
     """The rows of `size` requests, as columns of equal length n.
 
     Attributes:
-        size: number of requests; the rows name them 0 .. size - 1.
+        size: number of requests, named 0 .. size - 1 by the rows.
         request: (n,) request of each row.
-        rank: (n,) logged position from 1 on; at most one row a rank in a request.
+        rank: (n,) logged position from 1 on, unique within a request.
         grade: (n,) relevance, 0 or more.
         sampled: (size,) whether the request has a label at all; the others are no data, not zeros.
-        shown: cut-off -> (size,) number of items shown down to it; needed for `ctr`, an uncut `precision`, and
-            `no_results`.
+        shown: cut-off -> (size,) items shown down to it; needed for `ctr`, an uncut `precision`, and `no_results`.
         judged: needed for `ideal=global`.
     """
 
@@ -70,8 +69,8 @@ class Scores:
 
     Attributes:
         value: the measure; 0 where `empty`.
-        empty: the value is undefined (0/0) or nothing relevant was there.
-        numerator, denominator: what a pooled reading sums; zeros where the measure has no such reading.
+        empty: the value is undefined (0/0), or nothing was relevant.
+        numerator, denominator: sums of a pooled reading; zeros for measures without one.
     """
 
     value: Floats
@@ -81,15 +80,15 @@ class Scores:
 
 
 def score(measure: Measure, rankings: GradedRankings) -> Scores:
-    """The measure of every request, also of those not `sampled`: leaving them out is up to the reader.
+    """The measure of every request, including those not `sampled`: the reader leaves them out.
 
-    Sources: DCG and NDCG, Jarvelin and Kekalainen (2002) and Burges et al. (2005); ERR, Chapelle et al. (2009);
-    RBP, Moffat and Zobel (2008); the others as trec_eval has them, where precision of a short list divides by k.
-    The ideal is over: `local` the first k shown, `recall` all logged items, `global` all judged items of the
-    query, `max` k items of `max_grade`; each sorted by gain and cut at k.
+    Sources: DCG and NDCG, Jarvelin and Kekalainen (2002) and Burges et al. (2005); ERR, Chapelle et al. (2009); RBP,
+    Moffat and Zobel (2008); the others as in trec_eval, where precision of a short list divides by k. The ideal is
+    over: `local` the first k shown, `recall` all logged items, `global` all judged items of the query, `max` k items of
+    `max_grade`; each sorted by gain and cut at k.
 
     Raises:
-        ValueError: a grade that the measure cannot take, or no judgments where they are needed.
+        ValueError: a grade that the measure cannot take, or missing judgments.
 
     >>> rows = GradedRankings(1, np.array([0, 0]), np.array([2, 3]), np.array([1.0, 3.0]), np.array([True]))
     >>> float(score(Measure("ndcg", 2), rows).value[0].round(4))
@@ -103,8 +102,7 @@ def gains(measure: Measure, grade: Floats) -> Floats:
     """Gain of each grade, same shape.
 
     Raises:
-        ValueError: a grade is out of the measure's range, or is missing from the gain table. Grade 0 need not
-            be in the table and is worth 0 then.
+        ValueError: a grade is out of the measure's range or missing from the gain table, where grade 0 defaults to 0.
     """
     check_range(measure, grade)
     if measure.gain == "linear":
@@ -141,7 +139,7 @@ def discounts(measure: Measure, rank: Ints) -> Floats:
 
 
 def sum_by_request(request: Ints, weight: Floats | None, size: int) -> Floats:
-    """(size,) sum of `weight`, or the number of rows, of each request."""
+    """(size,) sum of `weight`, or the number of rows, per request."""
     return np.bincount(request, weights=weight, minlength=size).astype(np.float64, copy=False)
 
 
@@ -159,12 +157,12 @@ def plain_scores(value: Floats, empty: Bools) -> Scores:
 
 
 def rows_within(m: Measure, rank: Ints) -> Ints | slice:
-    """Which rows stand within k."""
+    """The rows within k."""
     return slice(None) if m.k is None else np.flatnonzero(rank <= m.k)
 
 
 def rows_with_gain(m: Measure, r: GradedRankings) -> tuple[Ints, Ints, Floats]:
-    """(request, rank, gain) of the rows whose gain is above 0: only these add to a list's gain or to its ideal."""
+    """(request, rank, gain) of the rows with gain above 0: only these add to a list's gain or its ideal."""
     gain = gains(m, r.grade)
     some = np.flatnonzero(gain > 0)
     if len(some) == len(gain):
@@ -188,7 +186,7 @@ def _discounts_within(m: Measure, rank: Ints) -> Floats:
 
 
 def ideal_dcg(m: Measure, r: GradedRankings, request: Ints, rank: Ints, gain: Floats) -> Floats:
-    """The best that a list could gain, of each request; the last three are as `rows_with_gain` gives them."""
+    """The ideal gain of each request; the last three are from `rows_with_gain`."""
     if m.ideal == "max":
         top = gains(m, np.array([m.highest_grade]))[0]
         return np.full(r.size, top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum())
@@ -209,7 +207,7 @@ def _best(m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int
 
 
 def _from(level: float, request: Ints, gain: Floats, count: Ints | None) -> tuple[Ints, Floats, Ints | None]:
-    """What has a gain of `level` or more."""
+    """The rows with a gain of `level` or more."""
     enough = np.flatnonzero(gain >= level)
     if len(enough) == len(gain):
         return request, gain, count
@@ -217,7 +215,7 @@ def _from(level: float, request: Ints, gain: Floats, count: Ints | None) -> tupl
 
 
 def _levels(gain: Floats) -> list[float] | None:
-    """The distinct gains above 0 in rising order, or None where they are many. A peek may spare a useless sort."""
+    """The distinct gains above 0, rising; None if there are many. A first look may save a useless sort."""
     if len(np.unique(gain[:256])) > _FEW_GRADES:
         return None
     levels = np.unique(gain)
@@ -227,10 +225,7 @@ def _levels(gain: Floats) -> list[float] | None:
 def _best_by_counting(
     m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int, levels: list[float]
 ) -> Floats:
-    """Sum over the distinct gains g of (g - next lower g) * C[min(k, number of items of gain >= g)].
-
-    C[j] is the sum of the first j discounts: items of at least that gain stand at the head of the ideal list.
-    """
+    """Sum over distinct gains g of (g - next lower g) * C[min(k, items of gain >= g)], C[j] the sum of j discounts."""
     ideal, below = np.zeros(size), 0.0
     for level in levels:
         request, gain, count = _from(level, request, gain, count)
@@ -251,14 +246,14 @@ def _best_by_sorting(m: Measure, request: Ints, gain: Floats, count: Ints | None
 
 
 def _ordinal(request: Ints, size: int) -> Ints:
-    """0, 1, 2 ... within each request, of rows that are grouped by request in rising order."""
+    """0, 1, 2 ... within each request, for rows grouped by request in rising order."""
     counts = np.bincount(request, minlength=size)
     starts = np.cumsum(counts) - counts
     return np.arange(len(request)) - starts[request]
 
 
 def is_relevant(m: Measure, grade: Floats) -> Bools:
-    """(n,) which grades count as relevant in a binary measure."""
+    """(n,) whether grades count as relevant in a binary measure."""
     return grade > 0 if m.rel is None else np.asarray(grade >= m.rel)
 
 
@@ -273,17 +268,17 @@ def hit_rows(m: Measure, r: GradedRankings) -> Ints:
 
 
 def count_hits(m: Measure, r: GradedRankings) -> Floats:
-    """How many relevant items stand within k, of each request."""
+    """Relevant items within k, per request."""
     return sum_by_request(r.request[hit_rows(m, r)], None, r.size)
 
 
 def count_listed(m: Measure, r: GradedRankings) -> Floats:
-    """How many relevant items stand anywhere in the list, of each request."""
+    """Relevant items anywhere in the list, per request."""
     return sum_by_request(r.request[relevant_rows(m, r)], None, r.size)
 
 
 def count_pool(m: Measure, r: GradedRankings) -> Floats:
-    """How many relevant items there are to be found, by the measure's ideal."""
+    """Relevant items that exist, by the measure's ideal, per request."""
     if m.ideal == "global":
         if r.judged is None:
             raise ValueError(f"{m} needs all judgments of each query")
@@ -293,7 +288,7 @@ def count_pool(m: Measure, r: GradedRankings) -> Floats:
 
 
 def relevant_in_order(m: Measure, r: GradedRankings) -> tuple[Ints, Ints]:
-    """(row number, how many relevant stand above) of the relevant rows within k, by request and rank."""
+    """(row number, relevant items above it) of the relevant rows within k, by request and rank."""
     hit = np.zeros(len(r.rank), bool)
     hit[hit_rows(m, r)] = True
     rows = r.by_rank[hit[r.by_rank]]
@@ -301,6 +296,6 @@ def relevant_in_order(m: Measure, r: GradedRankings) -> tuple[Ints, Ints]:
 
 
 def first_relevant(m: Measure, grade: Floats) -> Floats:
-    """1 for the first relevant of a request's items by rank, else 0."""
+    """1 for a request's first relevant item by rank, else 0."""
     relevant = is_relevant(m, grade)
     return np.asarray(relevant & (np.cumsum(relevant) == 1), float)

@@ -1,8 +1,7 @@
 """Measures as values: `ndcg(gain=exp2,ideal=global)@5` is a hashable value whose text parses back.
 
-A measure has two halves. The *kernel* decides what is computed and stored for each request: gain,
-discount, ideal, cut-off. The *reading* (`aggregate`, `empty`) decides how stored sums become one number,
-so it can be changed without computing anything again.
+The *kernel* half (gain, discount, ideal, cut-off) decides what is computed and stored per request. The *reading* half
+(`aggregate`, `empty`) decides how stored sums become one number, so it can change without recomputing anything.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Unit = Literal["ratio", "gain", "position"]
 
 
 HIGHEST_GAIN = 1e100
-"""Gains are summed over lists and requests and the sums are squared: up to here, none of it can overflow."""
+"""Largest gain: sums over lists and requests, and their squares, cannot overflow."""
 
 
 ALL_EMPTIES: tuple[Empty, ...] = ("skip", "zero", "one")
@@ -35,21 +34,21 @@ ALL_EMPTIES: tuple[Empty, ...] = ("skip", "zero", "one")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """All there is to a kind of measure.
+    """A kind of measure.
 
     Attributes:
-        option_names: the fields of `Measure` that it takes, with blanks between.
+        option_names: the fields of `Measure` it takes, separated by blanks.
         score: (measure, `GradedRankings`) -> `Scores`.
-        sql: (measure, `sql.RequestSums`) -> `sql.Formula`, or why its sums cannot be left to a database.
-        terms: (measure, rank, grade) of a request's items by rank -> (gain, weight): what each adds is their product.
-        words: names of gain and weight, of the sum and of what that is divided by; empty where there is none.
-        empty: what a request without a defined value counts as. Where nothing relevant makes it 0/0, it is skipped
-            unless told otherwise; where the formula gives 0, 0 it is.
+        sql: (measure, `sql.RequestSums`) -> `sql.Formula`, or why a database cannot compute its sums.
+        terms: (measure, rank, grade) of a request's items by rank -> (gain, weight), whose products add up.
+        words: names of gain and weight, of the sum and of its divisor; empty where there is none.
+        empty: value of a request without a defined one: by default skipped where nothing relevant makes it 0/0, and 0
+            where the formula gives 0.
         list_length: when the number of items shown must be known.
-        is_of_lists: it is of what was served alone, whatever labels there are, and is better when lower.
-        is_weighted_by_rank: a database computes weights of ranks that lie deeper than a table.
-        what: its row in the reference; `title` says enough without.
-        is_over_pool: what is found is divided by the number of relevant items that there are to be found.
+        is_of_lists: depends only on what was served, not on labels, and is better when lower.
+        is_weighted_by_rank: a database computes the weights of ranks deeper than a table.
+        what: its row in the reference, if `title` does not say enough.
+        is_over_pool: divides by the number of relevant items that exist.
     """
 
     name: str
@@ -79,19 +78,19 @@ class Spec:
 
 
 class _Registry(Mapping[str, Spec]):
-    """Name -> kind of measure: those of `measures.kinds`, then those of packages with an entry point."""
+    """Name -> kind of measure: those of `measures.kinds`, then those of entry points."""
 
     def __init__(self) -> None:
         self._known: dict[str, Spec] = {}
         self._is_loaded = False
 
     def add(self, spec: Spec) -> None:
-        """Make a kind known. Raises ValueError if its name is taken."""
+        """Register a kind. Raises ValueError if its name is taken."""
         if self._known.setdefault(spec.name, spec) is not spec:
             raise ValueError(f"there are two measures called {spec.name}")
 
     def remove(self, name: str) -> None:
-        """Forget a kind."""
+        """Remove a kind."""
         del self._known[name]
 
     def _load(self) -> dict[str, Spec]:
@@ -111,17 +110,16 @@ class _Registry(Mapping[str, Spec]):
         return self._load()[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names in the order of the alphabet."""
+        """The names in alphabetical order."""
         return iter(sorted(self._load()))
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._load())
 
 
 KINDS = "monitor.measures.kinds"
 ENTRY_POINTS = "rankmon.measures"
-"""The group of entry points by which other packages add a `Spec`."""
+"""The entry point group by which other packages add a `Spec`."""
 
 SPECS = _Registry()
 
@@ -132,17 +130,17 @@ _DISCOUNTS = ("log2", "jarvelin", "reciprocal")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure. Build it with `parse`, which checks it and fills the defaults in.
+    """One measure. Build it with `parse`, which checks it and fills in the defaults.
 
     Attributes:
         name: key of `SPECS`.
         k: cut-off rank, 1 or more; None is the whole list.
         gain: `linear` (the grade), `exp2` (2^grade - 1), or pairs (grade, gain) sorted by grade.
-        discount: of rank r from 1: `log2` 1/log2(r + 1) (Burges et al. 2005), `jarvelin` 1 up to rank 2 and
-            then 1/log2(r) (Jarvelin and Kekalainen 2002, base 2), `reciprocal` 1/r.
-        ideal: what the best possible list is made of; see `kernels.score`.
-        max_grade: highest grade there can be; for `ideal=max` and `err`.
-        rel: lowest grade that counts as relevant in the binary measures; None is any grade above 0.
+        discount: of rank r from 1: `log2` 1/log2(r + 1) (Burges et al. 2005), `jarvelin` 1 up to rank 2 and then
+            1/log2(r) (Jarvelin and Kekalainen 2002, base 2), `reciprocal` 1/r.
+        ideal: source of the best possible list; see `kernels.score`.
+        max_grade: highest possible grade; for `ideal=max` and `err`.
+        rel: lowest relevant grade in binary measures; None is any grade above 0.
         p: persistence of `rbp`, between 0 and 1.
         aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
         empty: what a request without a defined value counts as.
@@ -161,12 +159,12 @@ class Measure:
 
     @property
     def spec(self) -> Spec:
-        """What this kind of measure accepts."""
+        """The kind of this measure."""
         return SPECS[self.name]
 
     @property
     def is_of_lists(self) -> bool:
-        """Whether it is of what was served alone, whatever labels there are: it is better when it is lower."""
+        """Whether it depends only on what was served, not on labels: it is better when lower."""
         return self.spec.is_of_lists
 
     @property
@@ -180,7 +178,7 @@ class Measure:
 
     @property
     def kernel(self) -> Measure:
-        """The half that is stored: this measure with the reading set back to its defaults.
+        """The stored half: this measure with a default reading.
 
         >>> str(parse("ndcg(aggregate=pooled,gain=exp2)@5").kernel)
         'ndcg(gain=exp2)@5'
@@ -189,7 +187,7 @@ class Measure:
 
     @property
     def default_empty(self) -> Empty:
-        """What an empty request counts as unless told otherwise. Of `ideal=max` the formula gives 0, not 0/0."""
+        """What an empty request counts as by default. With `ideal=max` the formula gives 0, not 0/0."""
         return "zero" if self.ideal == "max" else self.spec.empty
 
     @property
@@ -226,7 +224,7 @@ class Measure:
         return self.spec.list_length == "always" or (self.spec.list_length == "uncut" and self.k is None)
 
     def __str__(self) -> str:
-        """Canonical text; `parse` gives the same value back."""
+        """Canonical text, which `parse` turns back into the same value."""
         options = ",".join(f"{f}={_show(getattr(self, f))}" for f in self._written())
         return self.name + (f"({options})" if options else "") + ("" if self.k is None else f"@{self.k}")
 
@@ -241,14 +239,13 @@ def parse(text: str, max_grade: float | None = None, empty: Empty | None = None)
 
     Args:
         text: e.g. `ndcg@10`, `ndcg(gain={0:0,1:1,2:3},ideal=max,max_grade=2)@5`, `rbp(p=.8)`, `mrr`.
-        max_grade: highest grade that the data's label recipe allows, for a measure that needs one and names
-            none.
-        empty: what an empty request counts as where the text does not say; where the measure has no such reading, and
-            without it, the measure's own default holds.
+        max_grade: the label recipe's highest grade, for a measure that needs one and names none.
+        empty: what an empty request counts as if the text does not say; ignored, like None, where the measure has no
+            such reading, so that its own default holds.
 
     Raises:
-        ValueError: unknown name or option, a value out of range, or options that contradict each other;
-            the message says what would be right.
+        ValueError: unknown name or option, a value out of range, or contradicting options; the message says what would
+            be right.
 
     >>> parse("ndcg( ideal=global , gain=exp2 )@5")
     Measure(name='ndcg', k=5, gain='exp2', discount='log2', ideal='global', max_grade=None, rel=None, \
@@ -276,7 +273,7 @@ p=None, aggregate='mean', empty='skip')
 
 
 def _meant(text: str) -> str:
-    """The measure that resembles a text which is none, as a question; else all that there are."""
+    """A question that names the most similar measure, else all measures."""
     match = _LIKE_ONE.fullmatch(text)
     if match is None or ("@" in text and not match["k"]):
         return _known()

@@ -1,4 +1,4 @@
-"""From logged rows and events to graded rows: label recipes, and what is refused and why."""
+"""From logged rows and events to graded rows: label recipes, refused rows and their reasons."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ REASONS = {
     "mixed_slice": "requests whose rows differ in a slice column; they count under `(mixed)`",
     "mixed_query": "requests whose rows differ in their query; they are no sample",
 }
-"""Why rows are left out, and what each reason means. A refused row is counted, never repaired."""
+"""Reason -> meaning. A refused row is counted, never repaired."""
 
 CLOCK_CHANGE = 3600
-"""Seconds by which clocks are set back and forward."""
+"""Seconds by which clocks change for daylight saving."""
 
 
 @dataclass
@@ -50,11 +50,11 @@ class Refusals:
     counts: dict[str, Ints] = field(default_factory=dict)
 
     def add(self, reason: str, request: Ints) -> None:
-        """Count one refused row for every entry of `request`."""
+        """Count one refused row per entry of `request`."""
         self.add_counts(reason, np.bincount(request, minlength=self.size))
 
     def add_counts(self, reason: str, counts: Ints) -> None:
-        """Add `counts` refused rows, one number a request."""
+        """Add (size,) counts of refused rows."""
         if counts.any():
             before = self.counts.get(reason)
             self.counts[reason] = counts.astype(np.int64) if before is None else before + counts
@@ -62,20 +62,20 @@ class Refusals:
 
 @dataclass(frozen=True)
 class GradeLimits:
-    """Which grades can be taken: by a label recipe, by one measure, or by several at once."""
+    """The grades accepted by a label recipe, by one measure, or by several at once."""
 
     highest: float = np.inf
     tabled: frozenset[float] | None = None
 
     @classmethod
     def of(cls, measures: Sequence[Measure], bound: float | None) -> GradeLimits:
-        """The limits that `measures` and the recipe's own `bound` set together; of no measures, the recipe's alone."""
+        """The common limits of `measures` and the recipe's `bound`; without measures, the recipe's."""
         tops = [m.highest_grade for m in measures] + ([] if bound is None else [bound])
         tables = [frozenset(g for g, _ in m.gain) | {0.0} for m in measures if isinstance(m.gain, tuple)]
         return cls(min(tops, default=np.inf), frozenset.intersection(*tables) if tables else None)
 
     def faults(self) -> Iterator[tuple[str, Callable[[Floats], Bools]]]:
-        """Each reason to refuse a grade, and which grades it is about; the first one counts."""
+        """Each reason to refuse a grade, with its test; the first match counts."""
         yield "bad_grade", lambda g: ~np.isfinite(g)
         yield "negative_grade", lambda g: g < 0
         yield "grade_above_max", lambda g: g > self.highest
@@ -83,7 +83,7 @@ class GradeLimits:
             yield "bad_grade", lambda g: ~np.isin(g, sorted(self.tabled or ()))
 
     def allow(self, grade: Floats) -> Bools:
-        """Which grades are within the limits."""
+        """Whether grades are within the limits."""
         allowed: Bools = ~np.any([wrong(grade) for _, wrong in self.faults()], axis=0)
         return allowed
 
@@ -98,14 +98,14 @@ class GradedRows:
     grade: Floats
 
     def where(self, kept: Bools | Ints) -> GradedRows:
-        """The rows that `kept` picks."""
+        """The rows that `kept` selects."""
         return GradedRows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
 
     def with_grades_of(self, graded: GradedRows) -> GradedRows:
-        """These rows, each with the grade that `graded` has for its request and item; nan where it has none.
+        """These rows with the grades that `graded` has for their request and item; nan without one.
 
         Args:
-            graded: sorted by request and item, each pair once, as `combine` gives them.
+            graded: sorted by request and item, each pair once, as from `combine`.
         """
         grade = np.full(len(self.request), np.nan)
         if len(graded.request):
@@ -117,12 +117,12 @@ class GradedRows:
 
 
 def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats | None, size: int) -> Floats:
-    """Grade of each event, shape (size,): the highest of the rules that it meets; nan where it meets none.
+    """Grade of each event, shape (size,): the highest of its matching rules; nan without a match.
 
     Args:
-        kind: (size,) event types, where the recipe names a type column.
-        value: (size,) the events' values, where the recipe names a value column: nan where missing, inf where it is
-            no number, which meets no minimum and is no grade.
+        kind: (size,) event types, if the recipe names a type column.
+        value: (size,) event values, if the recipe names a value column: nan is missing, inf is not a number, which
+            meets no minimum and is no grade.
     """
     grade = np.full(size, np.nan)
     for rule in recipe.rules:
@@ -144,15 +144,15 @@ def attribute(
     unreadable: Bools | None = None,
     doubtful: Bools | None = None,
 ) -> GradedRows:
-    """The rows of events that count: worth a usable grade, and within the attribution time.
+    """The rows of events that count: with a usable grade, within the attribution time.
 
     Args:
-        rows: one row per event, with the grade that the event is worth; one of nan is none of ours.
-        at: (n,) microseconds, when it happened.
+        rows: one row per event, with its grade; nan if no rule matches.
+        at: (n,) microseconds, time of the event.
         served: (size,) microseconds, when each request was served. Events in [served, served + attribution) count.
-        span: seconds before the serving and after the attribution within which an event is reported as refused.
-            Farther ones are seen or not seen by how much is read at once, so they are not counted at all.
-        unreadable: (n,) whether `at` only tells the event's place in the source's order.
+        span: seconds before the serving and after the attribution within which an event is reported as refused. Whether
+            farther ones are seen depends on how much is read at once, so they are not counted.
+        unreadable: (n,) whether `at` is only the event's place in the source's order.
         doubtful: (n,) whether it may also have happened `CLOCK_CHANGE` later.
     """
     never = np.zeros(len(at), bool)
@@ -173,7 +173,7 @@ def attribute(
 
 
 def combine(rows: GradedRows, add: bool) -> GradedRows:
-    """One row per (request, item), sorted by these: its grades added up, or the highest of them."""
+    """One row per (request, item), sorted: its grades summed, or the highest of them."""
     rows = rows.where(np.lexsort((rows.item, rows.request)))
     starts = np.flatnonzero(_is_new(rows.request, rows.item))
     kept, fold = rows.where(starts), np.add if add else np.maximum
@@ -183,7 +183,7 @@ def combine(rows: GradedRows, add: bool) -> GradedRows:
 
 
 def accept(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedRows:
-    """The rows that can be used: at a position, with a grade within limits, each item and place of a request once."""
+    """The usable rows: with a position, a grade within limits, and each item and place of a request once."""
     return once(graded(placed(rows, refusals), limits, refusals), refusals)
 
 
@@ -198,7 +198,7 @@ def placed(rows: GradedRows, refusals: Refusals) -> GradedRows:
 
 
 def graded(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedRows:
-    """The rows whose grade is within limits. A missing (nan) grade is no refusal; the row just carries no label."""
+    """The rows with a grade within limits. A missing (nan) grade is not refused; the row is unlabelled."""
     rows = rows.where(~np.isnan(rows.grade))
     for reason, bad in limits.faults():
         wrong = bad(rows.grade)
@@ -210,16 +210,15 @@ def graded(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedR
 def once(rows: GradedRows, refusals: Refusals) -> GradedRows:
     """Each item and each place of a request once.
 
-    Of several rows of one item, or at one place, the highest grade counts, then the last place: logs that disagree must
-    not make a list look better than the worse of them. Leaving out rows of grade 0 beforehand changes nothing but the
-    count of refused ones.
+    Of duplicates the highest grade wins, then the last place: contradicting logs must not make a list look better than
+    the worse of them. Removing rows of grade 0 beforehand only changes the count of refused ones.
     """
     rows = _one_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
     return _one_of(rows, (rows.request, rows.position), "duplicate_position", refusals)
 
 
 def _one_of(rows: GradedRows, key: tuple[NDArray[np.generic], ...], reason: str, refusals: Refusals) -> GradedRows:
-    """One row a key: the one of the highest grade, of these the one at the last place."""
+    """One row per key: the highest grade, then the last place."""
     order = np.lexsort((-rows.position, -rows.grade, *reversed(key)))
     is_kept = _is_new(*(k[order] for k in key))
     if is_kept.all():
@@ -233,7 +232,7 @@ def _one_of(rows: GradedRows, key: tuple[NDArray[np.generic], ...], reason: str,
 
 
 def _is_new(*key: NDArray[np.generic]) -> Bools:
-    """Whether each row differs from the one before in any of the sorted key columns."""
+    """Whether each row differs from the previous one in any sorted key column."""
     new = np.ones(len(key[0]), bool)
     if len(new) > 1:
         new[1:] = np.any([k[1:] != k[:-1] for k in key], axis=0)

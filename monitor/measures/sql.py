@@ -1,4 +1,4 @@
-"""What a database can sum up of a request's rows, as an algebra without SQL, and what a measure makes of it."""
+"""The sums that a database can compute of a request's rows, as an algebra without SQL, and measures made of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from monitor.measures.measure import Measure
 
 @dataclass(frozen=True)
 class Formula:
-    """One measure of a request over its sums; see `kernels.Scores`. Expressions are of whoever sums up.
+    """One measure of a request over its sums, in the expressions of the backend; see `kernels.Scores`.
 
     Attributes:
-        empty: None if that is where the denominator is 0.
-        value: None if it is numerator / denominator, and undefined where that is 0.
-        numerator, denominator: None where the measure has no pooled reading.
+        empty: None: where the denominator is 0.
+        value: None: numerator / denominator, undefined where that is 0.
+        numerator, denominator: None if the measure has no pooled reading.
     """
 
     empty: Any = None
@@ -31,28 +31,28 @@ class RequestSums(Protocol):
         """A constant."""
 
     def choose(self, condition: Any, then: float, otherwise: float) -> Any:
-        """One constant where a condition holds, else another."""
+        """One constant if a condition holds, else another."""
 
     def hits(self, m: Measure) -> Any:
-        """How many relevant items stand within k."""
+        """Number of relevant items within k."""
 
     def has_hits(self, m: Measure) -> Any:
-        """Whether any does."""
+        """Whether any relevant item is within k."""
 
     def lists_none(self, m: Measure) -> Any:
-        """Whether no relevant item stands anywhere in the list."""
+        """Whether the list has no relevant item."""
 
     def listed(self, m: Measure) -> Any:
-        """How many do."""
+        """Number of relevant items in the list."""
 
     def gained(self, m: Measure, is_discounted: bool) -> Any:
-        """Gains within k, each times the discount of its rank or not."""
+        """Sum of the gains within k, optionally discounted by rank."""
 
     def gains_nothing(self, m: Measure) -> Any:
         """Whether no item of the list has a gain."""
 
     def ideal(self, m: Measure) -> Any:
-        """The most that a list could gain, discounted."""
+        """The ideal discounted gain."""
 
     def first(self, m: Measure) -> Any:
         """One over the rank of the first relevant item within k; 0 without one."""
@@ -61,13 +61,13 @@ class RequestSums(Protocol):
         """Sum of the ranks of the relevant items within k."""
 
     def powers(self, m: Measure, base: float) -> Any:
-        """Sum of base^(rank - 1) over them."""
+        """Sum of base^(rank - 1) over the relevant items within k."""
 
     def shown(self, k: int | None) -> Any:
-        """How many items were shown down to a rank."""
+        """Number of items shown down to rank k."""
 
     def shows_any(self) -> Any:
-        """Whether any was."""
+        """Whether any item was shown."""
 
     def never(self) -> Any:
-        """A condition that does not hold."""
+        """A condition that never holds."""

@@ -1,4 +1,4 @@
-"""Whether a monitor's numbers can be summed up where its rows are, by counting a small set of grades."""
+"""Whether a database can sum up a monitor's numbers, by counting a small set of grades."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from monitor.measures.relevance import GradeLimits
 from monitor.types import Column, Events, Judgments, Monitor
 
 MOST_GRADES = 12
-"""Different grades above 0 that are counted."""
+"""Most distinct grades above 0 that are counted."""
 
 USUAL_GRADES = (1.0, 2.0, 3.0, 4.0, 5.0)
-"""What grades of a column are taken to be where nothing says so; a bucket with others is read row by row."""
+"""Grades assumed for a column without further information; a bucket with others is read row by row."""
 
 
 def obstacle(monitor: Monitor) -> str:
-    """Why the sums of a monitor cannot be left to its database, whichever that is; empty if they can.
+    """Why no database can sum up a monitor's measures; empty if it can.
 
     >>> from monitor.measures.measure import parse
     >>> from monitor.types import Rankings, Relation, TimeColumn
@@ -51,7 +51,7 @@ def _against(measure: Measure) -> str:
 
 
 def grades(monitor: Monitor) -> tuple[float, ...]:
-    """The grades above 0 that there can be, rising."""
+    """The possible grades above 0, rising."""
     recipe = monitor.recipe
     if isinstance(recipe, Events):
         return tuple(sorted({float(r.grade) for r in recipe.rules if r.grade}))

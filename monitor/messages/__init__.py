@@ -1,1 +1,1 @@
-"""Notifications and the words they are made of. Pure."""
+"""Notifications and their words. Pure."""

@@ -1,4 +1,4 @@
-"""Explanations of conditions: sentences with all their figures, causes, what to do, and why a condition changed."""
+"""Explanations of conditions: sentences with figures, causes, what to do, and why a condition changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from monitor.messages.templates import fill, render, subject
 from monitor.messages.words import between, lasting, named, utc
 
 MOST_BEFORE = 24 * 3600
-"""Seconds before labels are found lost for which some may have been."""
+"""Seconds before labels are found lost for which some may have been lost."""
 LITTLE_BY_LITTLE = 36 * 3600
-"""Seconds within which a fall may have begun, from which on it may have no one beginning."""
+"""Uncertainty of a fall's start, seconds, from which it may have no single start."""
 
 TITLES = {"healthy": "healthy", "not_enough_data": "not enough data"}
-"""Of verdicts that are no condition."""
+"""Of verdicts that are not conditions."""
 
 _CHANGES = {
     "requests": "far more requests",
@@ -38,7 +38,7 @@ def title_of(verdict: str) -> str:
 
 
 def condition(rule: str, dimension: str, value: str) -> str:
-    """A condition by what makes it, a verdict or a rule, and its slice."""
+    """A condition by its verdict or rule, and its slice."""
     what = f"rule {rule}" if kind_of(rule) is None else f"verdict {title_of(rule)}"
     return f"{what} of {named(dimension, value)}" if dimension else what
 
@@ -47,8 +47,8 @@ def sentence(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bo
     """One condition in words: from what to what, how sure, of how many requests, against what.
 
     Args:
-        until: end of the newest window that any rule of its monitor was judged by, seconds; 0 if unknown.
-        is_doubted: by another condition labels may be lost.
+        until: end of the newest window judged by any rule of its monitor, seconds; 0 if unknown.
+        is_doubted: another condition suspects lost labels.
     """
     return " ".join(sentences(it, is_over, until, is_doubted))
 
@@ -56,7 +56,7 @@ def sentence(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bo
 def sentences(
     it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False, is_short: bool = False
 ) -> list[str]:
-    """The same, the most important first; `is_short` without what another condition said already."""
+    """The same, the most important first; `is_short` omits what another condition said."""
     found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted, is_short=is_short)
     if it.audience == "data" and it.well_for:
         well = f"Normal for {lasting(it.well_for)}; resolves after {lasting(it.well_needed)}."
@@ -72,7 +72,7 @@ def each(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) ->
 
 
 def each_sentence(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[str]:
-    """The conditions of one incident in words each."""
+    """The conditions of one incident, a text each."""
     return [" ".join(told) for told in each(findings, is_over, until)]
 
 
@@ -82,12 +82,12 @@ def advice(findings: Sequence[Evidence]) -> str:
 
 
 def before_retraining(findings: Sequence[Evidence]) -> str:
-    """What is to be done before the model is retrained, in a few words; empty where nothing is."""
+    """What to do before the model is retrained, in a few words; empty if nothing."""
     return " ".join(render("before_retraining", a=Assessment(findings)))
 
 
 def on_retraining(findings: Sequence[Evidence]) -> str:
-    """What to say while retraining is requested: what is to be done first."""
+    """Advice while retraining is requested: what to do first."""
     if first := before_retraining(findings):
         return f"Requested, but first {first}: retrain only if that does not help."
     return "Recommended. Make sure first that the labels are sound."
@@ -109,7 +109,7 @@ def new_version(it: Evidence) -> list[str]:
 
 
 def weak_version(it: Evidence) -> list[str]:
-    """Which version of the model is clearly worse than the others; empty where it was named, or none is."""
+    """Which model version is clearly worse than the others; empty if already named, or if none is."""
     if not isinstance(it, Degraded) or it.weak_version is None:
         return []
     is_named = it.new_version is not None and it.new_version.version == it.weak_version.version
@@ -117,7 +117,7 @@ def weak_version(it: Evidence) -> list[str]:
 
 
 def may_be_well(findings: Sequence[Evidence]) -> list[str]:
-    """Of an open incident, which falls may be over, and what is still down."""
+    """Which falls of an open incident may be over, and what is still down."""
     found = Assessment(findings)
     well, down = found.maybe_well, found.still_down
     if not well:
@@ -132,7 +132,7 @@ def may_be_well(findings: Sequence[Evidence]) -> list[str]:
 
 
 def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:
-    """When an incident began, and by a verdict on the model how surely that is known."""
+    """When an incident began, and for a verdict on the model how sure that is."""
     alarms = [f for f in findings if isinstance(f, Degraded) and f.since == incident.began_at]
     within = next((f.began_within for f in alarms if f.began_within is not None), None)
     at = utc(incident.began_at)
@@ -163,7 +163,7 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
 
 
 def late_labels(incident: Incident, findings: Sequence[Evidence]) -> list[str]:
-    """The command that counts labels which arrived too late, once the data are sound again."""
+    """The command that counts late labels, once the data are sound again."""
     if not any(f.is_short_of_labels and not getattr(f, "worthless", False) for f in findings):
         return []
     day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]

@@ -1,7 +1,7 @@
 """One notification as data, from which every channel makes its own form.
 
 Its text has five lines: what fell, from what to what and how sure; since when; where; what to do first; where to look.
-Everything else stands in its details. It holds names of slices, but no query text, no request id, and no secret.
+The details hold everything else. It names slices, but contains no query text, request id or secret.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "retrain", "test"]
 VERSION = 1
-"""Of the notification's form, raised when a field changes its meaning."""
+"""Version of the notification's form, raised when a field changes its meaning."""
 
 MOST_TOLD = 4
-"""Conditions that have a sentence of their own."""
+"""Most conditions with a sentence of their own."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Notification:
     """One notification, for every channel alike. Instants in seconds since 1970.
 
     Attributes:
-        key: the same whenever the same thing is sent again; receivers drop what they had already.
-        former_severity: with which it was sent before, where that has changed.
-        evidence: with a request to retrain, what it rests on; see `retraining`.
+        key: the same whenever it is sent again, so that receivers can drop duplicates.
+        former_severity: as sent before, if it has changed.
+        evidence: of a request to retrain; see `retraining`.
         title: one line.
         text: five lines for people; `details` has everything else.
         url: the page's place.
@@ -66,7 +66,7 @@ class Notification:
         return "\n".join(filter(None, (self.text, self.details)))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data, the form that the webhook documents."""
+        """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
         if self.evidence is None:
             del data["evidence"]
@@ -74,7 +74,7 @@ class Notification:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Notification:
-        """From what `plain` gave."""
+        """The notification from `plain` data."""
         fields = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         findings = tuple(evidence_of(f) for f in plain["findings"])
         return cls(**{**fields, "labels": tuple(sorted(plain["labels"].items())), "findings": findings})
@@ -82,11 +82,11 @@ class Notification:
 
 @dataclass(frozen=True)
 class About:
-    """The monitor that a notification is about, and where there is more.
+    """The monitor of a notification, and where there is more.
 
     Attributes:
-        page: address of rankmon's page with a slash at its end.
-        called: how rankmon is called, see `words.command`.
+        page: address of rankmon's page, ending in a slash.
+        called: how to call rankmon, see `words.command`.
     """
 
     name: str
@@ -103,7 +103,7 @@ class About:
 
 @dataclass(frozen=True)
 class _Told:
-    """What a notification's templates are filled with."""
+    """The facts of a notification's templates."""
 
     kind: Kind
     about: About
@@ -185,7 +185,7 @@ class _Told:
 
     @property
     def coverage_span(self) -> int:
-        """Seconds that the label coverage is of: of a verdict, the hours since the fall began, a day at most."""
+        """Seconds of the label coverage: for a verdict, the hours since the fall began, a day at most."""
         return min(DAY, self.findings[0].window)
 
     @property
@@ -212,13 +212,13 @@ def notification(
     reason: str = "",
     over: Sequence[Evidence] = (),
 ) -> Notification:
-    """Put one together.
+    """The notification of a kind about an incident.
 
     Args:
         findings: the conditions that fire, or those that did when it closed.
-        number: how many came before it in this incident.
+        number: earlier notifications of this incident.
         reason: why it was withdrawn.
-        over: conditions that were reported and are over while others go on.
+        over: reported conditions that ended while others go on.
     """
     ordered = in_order(findings, incident.opened_at)
     told = _Told(kind, about, incident, ordered, former_severity, reason, over)
@@ -244,5 +244,5 @@ def notification(
 
 
 def key(*parts: object) -> str:
-    """A text that is the same for the same parts: forty hexadecimal digits."""
+    """Forty hexadecimal digits, the same for the same parts."""
     return hashlib.sha1("\n".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()

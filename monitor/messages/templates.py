@@ -1,4 +1,4 @@
-"""Templates of what people read of conditions, and their filters."""
+"""Templates of texts on conditions, and their filters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def render(name: str, **facts: Any) -> list[str]:
-    """Lines of a template in `monitor/messages/templates`, empty ones left out."""
+    """Lines of a template in `monitor/messages/templates`, without empty ones."""
     found = _environment().get_template(f"{name}.txt").render(**facts)
     return [line for line in found.split("\n") if line.strip()]
 
 
 def fill(text: str, **facts: Any) -> list[str]:
-    """Paragraphs of a template that is written in place, each on one line."""
+    """Paragraphs of an inline template, each on one line."""
     parts = re.split(r"\n\s*\n", _compiled(text).render(**facts).strip())
     return [re.sub(r"\s*\n\s*", " ", part) for part in parts if part.strip()]
 
@@ -35,7 +35,7 @@ def _compiled(text: str) -> Template:
 
 
 def topic(it: Evidence) -> str:
-    """What a condition is about: its title, with its slices where it is about these."""
+    """Title of a condition, with its slices where it concerns these."""
     return f"{it.title}: {slices(it)}" if it.is_of_slices else it.title
 
 
@@ -67,12 +67,12 @@ def percent(value: float | None) -> str:
 
 
 def side(it: Evidence) -> str:
-    """On which side of its threshold it fires."""
+    """The side of its threshold on which it fires."""
     return "above" if it.rises else "below"
 
 
 def recovery(it: Evidence) -> str:
-    """How far it is on its way back."""
+    """How far it has recovered."""
     if it.well_for and it.well_needed:
         return f"recovering: well for {lasting(it.well_for)} of {lasting(it.well_needed)}"
     back = it.back_from if isinstance(it, Threshold) else None
@@ -83,7 +83,7 @@ def recovery(it: Evidence) -> str:
 
 
 def below(it: Degraded) -> str:
-    """That what resolved is clearly below the reference; empty if it is not."""
+    """Says that what resolved is clearly below the reference; empty if it is not."""
     return "" if it.below_reference is None else f", but {-100 * it.below_reference:.1f} % below the reference"
 
 
@@ -99,7 +99,7 @@ def _number(value: float | None, digits: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # most commands write nothing by a template
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # most commands use no template
 
     found = Environment(
         loader=PackageLoader("monitor.messages"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

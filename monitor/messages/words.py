@@ -11,7 +11,7 @@ _PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of what; a reason of refusal is a noun too.
+    """A number with its noun; a reason of refusal is a noun too.
 
     >>> counted(1, "monitor"), counted(2000, "late_event"), counted(2, "mixed_query")
     ('1 monitor', '2,000 late events', '2 mixed queries')
@@ -21,11 +21,11 @@ def counted(number: int, noun: str) -> str:
 
 
 CALLED = "rankmon {}"
-"""How rankmon is called, with {} for the command and its arguments."""
+"""The rankmon command line, with {} for command and arguments."""
 
 
 def command(called: str, arguments: str) -> str:
-    """A command of rankmon's as it can be called where it is read.
+    """A rankmon command as the reader can run it.
 
     >>> command("/opt/rankmon {} -c /etc/rankmon.yaml", "incidents list")
     '/opt/rankmon incidents list -c /etc/rankmon.yaml'
@@ -46,7 +46,7 @@ def lasting(seconds: int) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long ago, in words: the larger unit from two of it on.
+    """How long ago, in words; uses a unit from two of it on.
 
     >>> ago(7300), ago(None)
     ('2 h ago', 'never')
@@ -59,7 +59,7 @@ def ago(seconds: float | None) -> str:
 
 
 def over_the_last(seconds: int) -> str:
-    """How far back a figure of the last day reaches; 0 where that is not known.
+    """How far back a figure of the last day reaches; `seconds` is 0 if unknown.
 
     >>> over_the_last(86_400), over_the_last(3600)
     ('over the last day', 'over the last 1 h')
@@ -70,7 +70,7 @@ def over_the_last(seconds: int) -> str:
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
 )
-"""What a terminal obeys, turns text around, or cannot be seen or written; not line breaks and tabs."""
+"""Control and direction characters and invisible or unencodable ones; not line breaks and tabs."""
 
 
 def plain(text: str, one_line: bool = False) -> str:
@@ -123,7 +123,7 @@ def named(dimension: str, value: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value of a slice, or a version, on one line: a long one is cut, and blanks at its ends are quoted."""
+    """A slice value, or a version, on one line: cut if long, quoted if it has blanks at its ends."""
     printed = plain(value, one_line=True)
     printed = printed if printed == printed.strip() else f"'{printed}'"
     return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
@@ -139,11 +139,11 @@ def share_of(value: float) -> str:
 
 
 AS_LABELS = 0.5
-"""Of a fall, from which on that of the share of requests with a label may explain it."""
+"""Share of a fall from which a fall of the labelled requests may explain it."""
 
 
 def decayed(change: float, of_labels: float | None = None) -> str:
-    """That the level is below its reference by a relative change, but fell too slowly for an alarm.
+    """Says that the level has fallen below its reference, too slowly for an alarm.
 
     Args:
         of_labels: relative change of the share of requests with a label, if known.
@@ -161,11 +161,11 @@ def decayed(change: float, of_labels: float | None = None) -> str:
 
 
 LEAST_UNJUDGED = 0.05
-"""Share of the requests that must be unjudged to be mentioned."""
+"""Least share of unjudged requests to mention."""
 
 
 def not_judged(share: float) -> list[str]:
-    """That many requests are of slices without a baseline.
+    """Says how many requests are of slices without a baseline.
 
     >>> not_judged(0.4956)
     ['50 % of the requests are not judged: their slices are too new to have a baseline']

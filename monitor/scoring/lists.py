@@ -1,4 +1,4 @@
-"""Rankings and what is judged of them, from files."""
+"""Rankings and their judgments, from files."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ NULLS = ("", "NULL", "null", r"\N")
 
 @dataclass(frozen=True)
 class Texts:
-    """n texts as numbers: the text of a row is names[code[row]], and its code is -1 where it is NULL."""
+    """n texts as numbers: the text of a row is names[code[row]]; code -1 is NULL."""
 
     code: Ints
     names: Index
 
     @classmethod
     def of(cls, values: Series) -> Texts:
-        """The distinct values, numbered in the order in which they come."""
+        """The distinct values, numbered in order of appearance."""
         code, names = pd.factorize(values)
         return cls(code.astype(np.int64, copy=False), pd.Index(names))
 
     @property
     def first(self) -> Ints:
-        """Row in which each name comes first."""
+        """First row of each name."""
         row = np.empty(len(self.names), np.int64)
         row[self.code[::-1]] = np.arange(len(self.code))[::-1]
         return row
 
 
 def as_text(sheet: Sheet, name: str, needed: bool = True) -> Texts:
-    """(n,) a column as text; a NULL is an InputError where it is `needed`."""
+    """(n,) a column as text; a NULL is an InputError if `needed`."""
     column = sheet.columns[name]
     row = first_true(column.null)
     if row is not None and needed:
@@ -52,7 +52,7 @@ def as_text(sheet: Sheet, name: str, needed: bool = True) -> Texts:
 
 
 def refuse_twice(sheet: Sheet, group: Texts, value: Texts, what: str, owner: str = "request") -> None:
-    """Raise an InputError about the first row that repeats a `value` of its `group`; NULL repeats nothing."""
+    """Raises InputError for the first row that repeats a `value` of its `group`; NULL repeats nothing."""
     pair = group.code * len(value.names) + value.code
     row = first_true(pd.Series(pair).duplicated().to_numpy(bool) & (value.code >= 0))
     if row is None:
@@ -63,7 +63,7 @@ def refuse_twice(sheet: Sheet, group: Texts, value: Texts, what: str, owner: str
 
 
 def as_grades(sheet: Sheet, name: str) -> Floats:
-    """(n,) nan is unjudged, and so is a negative judgment of TREC qrels."""
+    """(n,) grades; nan is unjudged, as is a negative judgment in TREC qrels."""
     number = _numbers(
         sheet, name, "correct it" if sheet.is_trec else "correct it, or leave it empty where there is none"
     )
@@ -77,7 +77,7 @@ def as_grades(sheet: Sheet, name: str) -> Floats:
 
 
 def as_positions(sheet: Sheet, name: str, base: int = 1) -> Ints:
-    """(n,) whole numbers from 1 on, made from ones from `base` on; anything else is an InputError."""
+    """(n,) whole numbers from 1 on, converted from ones from `base` on; anything else is an InputError."""
     number = _numbers(sheet, name)
     wrong = ~((number >= base) & (number < 2**53) & (np.floor(number) == number))
     other = "--base 0 if they start at 0" if base and (number == 0).any() else "for scores there is --score"
@@ -86,14 +86,14 @@ def as_positions(sheet: Sheet, name: str, base: int = 1) -> Ints:
 
 
 def as_scores(sheet: Sheet, name: str) -> Floats:
-    """(n,) numbers, perhaps infinite; a NULL is an InputError."""
+    """(n,) numbers, possibly infinite; a NULL is an InputError."""
     number = _numbers(sheet, name)
     sheet.refuse_where(np.isnan(number), name, "orders no item; every row needs a number")
     return number
 
 
 def _numbers(sheet: Sheet, name: str, remedy: str = "correct it") -> Floats:
-    """(n,) a column as numbers, perhaps infinite; nan where it is NULL, an InputError where it is anything else."""
+    """(n,) a column as numbers, possibly infinite; nan is NULL, anything else is an InputError."""
     column = sheet.columns[name]
     given = np.flatnonzero(~column.null)
     values = column.values.iloc[given]
@@ -127,7 +127,7 @@ Ties = Literal["trec", "file"]
 
 @dataclass(frozen=True)
 class RankedRows:
-    """The n rows of the rankings, checked; `rank` (n,) is from 1 on."""
+    """The n checked rows of the rankings; `rank` (n,) is from 1 on."""
 
     sheet: Sheet
     request: Texts
@@ -136,7 +136,7 @@ class RankedRows:
 
 
 def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> RankedRows:
-    """The rows in order; items must be there where they are `joined` with judgments or break ties."""
+    """The rows in order; items are required if they are `joined` with judgments or break ties."""
     request = as_text(sheet, _request_column(sheet, names))
     role, order = _order_column(sheet, names)
     if ties is not None and role == "position":
@@ -159,7 +159,7 @@ def _request_column(sheet: Sheet, names: Names) -> str:
 
 
 def _order_column(sheet: Sheet, names: Names) -> tuple[str, str]:
-    """(role, column) of what the items of a request are ordered by."""
+    """(role, column) that orders the items of a request."""
     if names.position is not None and names.score is not None:
         raise InputError("--position and --score cannot both order the items; give one of them")
     if names.score is None and (name := sheet.find("position", names)):
@@ -175,11 +175,11 @@ def _items(sheet: Sheet, names: Names, needed: bool) -> Texts | None:
 
 
 def _ranks(request: Ints, value: Floats, tiebreak: Texts | None) -> Ints:
-    """1, 2 ... in each request by falling value; equal ones by falling `tiebreak` and 32 bits, or as in the file."""
+    """1, 2 ... in each request by falling value; ties by falling `tiebreak` and 32 bits, or as in the file."""
     if tiebreak is None:
         order = np.lexsort((-value, request))
     else:
-        with np.errstate(over="ignore"):  # infinity, as C's conversion gives
+        with np.errstate(over="ignore"):  # infinity, as in C's conversion
             value = value.astype(np.float32)
         order = np.lexsort((-_standing(request, value, tiebreak), -value, request))
     rank = np.empty(len(request), np.int64)
@@ -188,12 +188,12 @@ def _ranks(request: Ints, value: Floats, tiebreak: Texts | None) -> Ints:
 
 
 def counted(sizes: Ints) -> Ints:
-    """0, 1 ... in each of the groups, which follow each other: 0, 1, 0, 1, 2 for sizes of 2, 0 and 3."""
+    """0, 1 ... in each of the consecutive groups: 0, 1, 0, 1, 2 for sizes of 2, 0 and 3."""
     return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def _standing(request: Ints, value: Floats, text: Texts) -> Ints:
-    """Alphabetical standing of the texts of tied rows; to sort the others, too, would cost seconds for nothing."""
+    """Alphabetical rank of the texts of tied rows; sorting the others too would cost seconds."""
     tied = pd.DataFrame({"request": request, "value": value}).duplicated(keep=False).to_numpy(bool)
     codes = np.unique(text.code[tied])
     standing = np.zeros(len(text.names), np.int64)
@@ -203,7 +203,7 @@ def _standing(request: Ints, value: Floats, text: Texts) -> Ints:
 
 @dataclass(frozen=True)
 class QueryJudgments:
-    """m judgments: `grade` of `item` for `key`, the name of a query or a request (`role`); a grade of nan is none."""
+    """m judgments: `grade` of `item` for `key`, the name of a query or a request (`role`); nan is no grade."""
 
     path: Path
     role: str
@@ -213,7 +213,7 @@ class QueryJudgments:
 
 
 def read_judgments(path: Path, names: Names) -> QueryJudgments:
-    """The judgments of a file, TREC qrels or any of the others; its columns have the names or `ALIASES`."""
+    """The judgments of a file, TREC qrels or another format; its columns have the given names or `ALIASES`."""
     sheet = read_sheet(path, QRELS, names)
     role = "query" if sheet.find("request", names, anyhow=True) is None else "request"
     key = as_text(sheet, sheet.require(role, names, anyhow=True))
@@ -232,7 +232,7 @@ class Match:
 
     @property
     def absent(self) -> Index:
-        """Names of the keys that no request has, in the order of the judgments."""
+        """Names of the keys without a request, in the order of the judgments."""
         names = self.judgments.key.names
         return names[np.setdiff1d(np.arange(len(names)), self.key)]
 
@@ -248,7 +248,7 @@ def match_judgments(rows: RankedRows, judgments: QueryJudgments, names: Names) -
 
 
 def _keys(rows: RankedRows, judgments: QueryJudgments, names: Names) -> Ints:
-    """(size,) code in the judgments of each request's query, if both have a column for it, or else of its name."""
+    """(size,) code in the judgments of each request's query, if both have that column, else of its name."""
     column = rows.sheet.find("query", names) if judgments.role == "query" else None
     ours = rows.request if column is None else as_text(rows.sheet, column)
     of_request = ours.code[rows.request.first]
@@ -265,7 +265,7 @@ def _keys(rows: RankedRows, judgments: QueryJudgments, names: Names) -> Ints:
 
 
 def judged_levels(match: Match, absent: Index) -> JudgedItems:
-    """Every request's judgments as counts of each grade; those of `absent` keys follow."""
+    """Every request's judgments as counts per grade, then those of `absent` keys."""
     judgments, kept = match.judgments, ~np.isnan(match.judgments.grade)
     levels, level = np.unique(judgments.grade[kept], return_inverse=True)
     group, count = np.unique(judgments.key.code[kept] * len(levels) + level, return_counts=True)
@@ -277,7 +277,7 @@ def judged_levels(match: Match, absent: Index) -> JudgedItems:
 
 
 def refuse_unjudged(rows: RankedRows, grade: Floats, ideal: Match) -> None:
-    """An ideal that lacks a listed item's grade would let NDCG pass 1."""
+    """Raises InputError if an ideal lacks a listed item's grade: NDCG could pass 1."""
     row = first_true((grade > 0) & (grade != ideal.grade))
     if row is None:
         return
@@ -291,18 +291,18 @@ def refuse_unjudged(rows: RankedRows, grade: Floats, ideal: Match) -> None:
 
 @dataclass(frozen=True)
 class Lists:
-    """The rankings of a file and what is judged of them: n rows of `size` requests."""
+    """The rankings of a file and their judgments: n rows of `size` requests."""
 
     path: Path
-    ids: list[str]  # (size,) of the requests in the file's order; those that only the qrels have come last
+    ids: list[str]  # (size,) names in the file's order; those only in the qrels come last
     request: Ints  # (n,) request of each row, from 0 on
     rank: Ints  # (n,) from 1 on
     grade: Floats  # (n,) nan is unjudged
     sampled: Bools  # (size,) whether the request has a label
-    missing: Bools  # (size,) whether only the qrels have it
-    judged: JudgedItems | None  # what `ideal=global` is over
-    unranked: int  # judged queries without a ranking that are left out
-    at: Callable[[int], str]  # where a row stands, for messages
+    missing: Bools  # (size,) whether it is only in the qrels
+    judged: JudgedItems | None  # items of `ideal=global`
+    unranked: int  # judged queries without a ranking, left out
+    at: Callable[[int], str]  # location of a row, for messages
 
 
 def read(
@@ -314,10 +314,10 @@ def read(
     ties: Ties | None = None,
     complete: bool = False,
 ) -> Lists:
-    """The rankings of a file: a TREC run, or one row an item as CSV, TSV, JSON Lines or Parquet.
+    """The rankings of a file: a TREC run, or one row per item as CSV, TSV, JSON Lines or Parquet.
 
-    `ties` orders equal scores as `monitor.scoring` says, or as the file does. `complete` counts queries of the qrels
-    without a ranking too.
+    `ties` orders equal scores as `monitor.scoring` says, or as the file does. `complete` also counts queries of the
+    qrels without a ranking.
     """
     names = names or Names()
     sheet = read_sheet(path, RUN, names)

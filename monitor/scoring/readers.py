@@ -50,7 +50,7 @@ def read_csv(path: Path, wanted: set[str]) -> Sheet:
 
 
 def _csv_size(path: Path, width: int) -> int:
-    """Number of records below the header; as `_csv_records` counts them, but in C if there is nothing odd."""
+    """Number of records below the header, as by `_csv_records`, but in C if nothing is odd."""
     with _open_csv(path) as file:
         try:
             widths = Counter(map(len, csv.reader(file, **_dialect(path))))
@@ -70,9 +70,9 @@ def _dialect(path: Path) -> dict[str, Any]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first line, fields) of every record that is not blank, from the header on.
+    """(number of the first line, fields) of every non-blank record, header included.
 
-    pandas fills records that are too short and cuts some that are too long, so they are counted here.
+    Needed because pandas pads short records and cuts some long ones.
     """
     width, number = 0, 1
     with _open_csv(path) as file:
@@ -91,7 +91,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise InputError(f"{path}:{reader.line_num}: {error}; correct the line") from None
 
 
-JSON_ROWS = 10_000  # held as objects at a time
+JSON_ROWS = 10_000  # objects in memory at a time
 
 
 def read_json(path: Path, wanted: set[str]) -> Sheet:
@@ -112,7 +112,7 @@ def read_json(path: Path, wanted: set[str]) -> Sheet:
 
 
 def _json_rows(path: Path) -> Iterator[list[dict[str, object]]]:
-    """The objects, some at a time: parsed together, which takes half the time, or line by line from an odd one on."""
+    """The objects in batches: parsed together, which takes half the time, or line by line from an odd one on."""
     done = 0
     with open_bytes(path) as file:
         while lines := list(islice(file, JSON_ROWS)):
@@ -129,7 +129,7 @@ def _json_rows(path: Path) -> Iterator[list[dict[str, object]]]:
 
 
 def _json_at_once(lines: list[bytes]) -> list[dict[str, object]] | None:
-    """One object a line; None where that is not so."""
+    """One object per line; None if that does not hold."""
     try:
         rows = json.loads(b"[" + b",".join(lines) + b"]")
     except ValueError:
@@ -138,7 +138,7 @@ def _json_at_once(lines: list[bytes]) -> list[dict[str, object]] | None:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """(line number, object) of every line that is not blank."""
+    """(line number, object) of every non-blank line."""
     for number, line in numbered_lines(path):
         text = line.decode().strip()
         if not text:
@@ -177,7 +177,7 @@ def read_parquet(path: Path, wanted: set[str]) -> Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A kind of TREC file: its columns, those that are used, and whether more may follow."""
+    """A kind of TREC file: its columns, those used, and whether more may follow."""
 
     title: str
     columns: tuple[str, ...]
@@ -190,7 +190,7 @@ QRELS = Layout("TREC qrels", ("qid", "iter", "docno", "rel"), ("qid", "docno", "
 
 
 def looks_like(layout: Layout, path: Path) -> bool:
-    """Whether the first line with content has as many fields, or more where these may follow."""
+    """Whether the first line with content has as many fields, or more where allowed."""
     with open_bytes(path) as file:
         lines = (line.split() for line in islice(file, 1000))
         fields = next((f for f in lines if f and not f[0].startswith(b"#")), [])
@@ -198,7 +198,7 @@ def looks_like(layout: Layout, path: Path) -> bool:
 
 
 def read_trec(path: Path, layout: Layout) -> Sheet:
-    """The file's used columns, none of which is NULL anywhere."""
+    """The file's used columns, without NULL."""
     frame = _trec_at_once(path, layout)
     if frame is None:
         frame = pd.DataFrame(_trec_by_line(path, layout), dtype=object)
@@ -208,10 +208,10 @@ def read_trec(path: Path, layout: Layout) -> Sheet:
 
 
 def _trec_at_once(path: Path, layout: Layout) -> pd.DataFrame | None:
-    """The columns, read in C; None where comments or a wrong number of columns need a closer look."""
+    """The columns, read in C; None if comments or a wrong number of columns need a closer look."""
     dtypes = dict.fromkeys(layout.columns, "category") | dict.fromkeys(layout.used, "str")
     options: dict[str, Any] = {"header": None, "index_col": False, "na_filter": False, "quoting": csv.QUOTE_NONE}
-    # pandas refuses lines that are too long unless columns are picked; a first one that is too long, it warns of.
+    # pandas refuses lines that are too long unless columns are picked; for a first one that is too long it warns.
     picked = [*layout.used, layout.columns[-1]] if layout.open_ended else list(layout.columns)
     options["usecols"] = picked if layout.open_ended else None
     try:
@@ -250,7 +250,7 @@ TREC_ENDINGS = ("", ".run", ".trec", ".res", ".qrels", ".qrel", ".txt")
 
 
 def read_sheet(path: Path, layout: Layout, names: Names) -> Sheet:
-    """The file, by its ending; one with an unknown ending that looks like a TREC file is one."""
+    """The file, by its ending; one with an unknown ending may be a TREC file."""
     wanted = {name for role in ALIASES for name in (names.of(role), *ALIASES[role]) if name is not None}
     try:
         sheet = _reader(path, layout)(path, wanted)

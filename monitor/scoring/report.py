@@ -1,4 +1,4 @@
-"""The measures of `Lists`."""
+"""Measures of `Lists`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """One measure of a file: its mean (None without data), and (requests,) values, nan where one is skipped."""
+    """One measure of a file: its mean (None without data), and (requests,) values, nan where skipped."""
 
     measure: Measure
     value: float | None
@@ -30,7 +30,7 @@ class MeasureScore:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """All measures of a file, the names of its labelled requests, and how many are unlabelled or have no ranking."""
+    """All measures of a file, the names of its labelled requests, and the numbers of unlabelled and unranked ones."""
 
     path: Path
     requests: list[str]
@@ -84,7 +84,7 @@ def _scores(lists: Lists, rankings: GradedRankings, measure: Measure) -> Scores:
 
 
 def refuse_above(lists: Lists, highest: float | None, what: str) -> None:
-    """Raises InputError if a row has a grade above the highest there can be, which is called `what`."""
+    """Raises InputError if a row has a grade above the highest possible one, called `what`."""
     row = None if highest is None else first_true(lists.grade > highest)
     if row is not None:
         why = f"grade {lists.grade[row]:g} is above {what}"
@@ -92,7 +92,7 @@ def refuse_above(lists: Lists, highest: float | None, what: str) -> None:
 
 
 def _with_missing(lists: Lists, measure: Measure, scores: Scores) -> Scores:
-    """A query without a ranking is worth 0 by every ideal, unless nothing is relevant for it: then it is empty."""
+    """A query without a ranking scores 0 by every ideal, or is empty if nothing is relevant for it."""
     if lists.judged is None or "zero" not in measure.spec.empties:
         return scores
     grade = lists.judged.grade

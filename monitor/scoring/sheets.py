@@ -1,4 +1,4 @@
-"""A file as columns of text and numbers, and the errors that name a place in it."""
+"""A file as columns of text and numbers, and errors that name a place in it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "score": ("score",),
     "grade": ("grade", "relevance", "rel", "label"),
 }
-"""What a column is called where no option names it: the first of these that is there."""
+"""Column names tried, in order, where no option names one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The columns' names as far as they are given; for the others `ALIASES` are tried. `base`: the first position."""
+    """The given column names; `ALIASES` are tried for the others. `base`: the first position."""
 
     request: str | None = None
     query: str | None = None
@@ -55,7 +55,7 @@ STANDARD_INPUT = "-"
 
 @contextmanager
 def on_disk(path: Path) -> Iterator[Path]:
-    """The path; of `-` that of a copy of standard input, with the ending of what it holds, while the context lasts."""
+    """The path; for `-` that of a copy of standard input, with the ending of its content, while the context lasts."""
     if str(path) != STANDARD_INPUT:
         yield path
         return
@@ -71,7 +71,7 @@ def on_disk(path: Path) -> Iterator[Path]:
 
 
 def _suffix(path: Path) -> str:
-    """The ending that a file of this content has; empty for a TREC run."""
+    """The ending for a file of this content; empty for a TREC run."""
     with path.open("rb") as file:
         zipped = ".gz" * (file.read(2) == b"\x1f\x8b")
     with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as file:
@@ -97,7 +97,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def ending(path: Path) -> str:
-    """What the name ends in, .gz aside: `.csv` of `A.CSV.gz`."""
+    """The name's ending, .gz aside: `.csv` of `A.CSV.gz`."""
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
@@ -112,7 +112,7 @@ def undecodable(path: Path) -> int:
 
 
 def unreadable(path: Path, why: object) -> InputError:
-    """The error about a file whose content cannot be had at all."""
+    """The error for a file that cannot be read at all."""
     return InputError(f"{path}: cannot be read: {why}; check the file and its name")
 
 
@@ -121,7 +121,7 @@ Series: TypeAlias = "pd.Series[Any]"
 
 @dataclass(frozen=True)
 class FileColumn:
-    """(n,) values as the file has them, and which of them are NULL."""
+    """(n,) values as in the file, and which of them are NULL."""
 
     values: Series
     null: Bools
@@ -129,9 +129,9 @@ class FileColumn:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A file of `size` rows: `names` of all its columns, and those that may be of use.
+    """A file of `size` rows: `names` of all its columns, and the potentially useful columns.
 
-    `lines` gives (line number, content) of each row, from the start; None where there are no lines.
+    `lines` gives (line number, content) of each row, from the start; None without lines.
     """
 
     path: Path
@@ -142,14 +142,14 @@ class Sheet:
     is_trec: bool = False
 
     def at(self, row: int) -> str:
-        """Where a row (from 0) stands: `file:line`, or `file: row`."""
+        """The location of a row (from 0): `file:line`, or `file: row`."""
         if self.lines is None:
             return f"{self.path}: row {row + 1}"
         number, _ = next(islice(self.lines(), row, None), (None, None))
         return f"{self.path}:{number}"
 
     def find(self, role: str, names: Names, anyhow: bool = False) -> str | None:
-        """The column of a key of `ALIASES`; None where there is none."""
+        """The column of a key of `ALIASES`; None without one."""
         given = names.of(role)
         if given is not None and given not in self.columns and not anyhow:
             self.refuse(f"no column {given!r} (--{role})")
@@ -157,31 +157,31 @@ class Sheet:
         return next((name for name in choices if name in self.columns), None)
 
     def require(self, role: str, names: Names, remedy: str = "", anyhow: bool = False) -> str:
-        """As `find`; but to find nothing is an InputError."""
+        """As `find`, but raises InputError if there is none."""
         name = self.find(role, names, anyhow)
         if name is None:
             self.refuse(f"no column for the {role}", f"; name one with --{role}{remedy}")
         return name
 
     def refuse(self, why: str, remedy: str = "") -> NoReturn:
-        """Raise an InputError that lists the columns there are."""
+        """Raises InputError that lists the columns."""
         raise InputError(f"{self.path}: {why}; it has {', '.join(self.names)}{remedy}")
 
     def refuse_value(self, row: int, name: str, why: str) -> NoReturn:
-        """Raise an InputError about the value of a column in a row."""
+        """Raises InputError about the value of a column in a row."""
         column = self.columns[name]
         value = "(empty)" if column.null[row] else shown(column.values.iloc[row])
         raise InputError(f"{self.at(row)}: {name} {value} {why}")
 
     def refuse_where(self, wrong: Bools, name: str, why: str) -> None:
-        """As `refuse_value`, about the first row that is `wrong` (n,), if any is."""
+        """As `refuse_value`, for the first row that is `wrong` (n,), if any."""
         row = first_true(wrong)
         if row is not None:
             self.refuse_value(row, name, why)
 
 
 def first_true(mask: Bools) -> int | None:
-    """Row of the first true value; None where there is none."""
+    """Index of the first true value; None without one."""
     return int(np.argmax(mask)) if mask.any() else None
 
 

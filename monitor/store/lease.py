@@ -141,8 +141,7 @@ class Leases(Connected):
         return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
-        """Whether the holder is gone. Own leases are known by number: one taken while the disk was full was never
-        stored."""
+        """Whether the holder is gone. Own leases count by number: one taken on a full disk was never stored."""
         if row.holder == self.holder:
             return bool(self._held.get(row.monitor) != row.token)
         return _is_dead(row.holder, self.holder)

@@ -46,8 +46,7 @@ def fields_of(kernel: str) -> tuple[str, ...]:
 
 @cache
 def sums_of(kernel: str, most: int | None = None, overall_only: bool = False) -> sa.Select[Any]:
-    """A query of start, final, dimension, value, and all or `most` fields, by bucket and slice, for the caller to
-    filter."""
+    """A query of start, final, dimension, value, and all or `most` fields; the caller filters buckets and slices."""
     table = table_of(kernel)
     query = sa.select(buckets.c.bucket_start, buckets.c.final, slices.c.dimension, slices.c.value)
     query = query.add_columns(*(table.c[f] for f in fields_of(kernel)[:most]))

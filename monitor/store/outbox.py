@@ -72,8 +72,7 @@ NOBODYS = "no channel has this receiver any more"
 
 
 def _owed(target: str) -> sa.ColumnElement[bool]:
-    """Given up, but still of use: the newest of open incidents, ends of incidents known to the target, requests to
-    retrain."""
+    """Given up, but still of use: the newest of open incidents, ends of those the target may know, requests to retrain."""
     mine, is_open = outbox.c.target == target, outbox.c.incident.in_(_OPEN)
     newest = sa.select(sa.func.max(outbox.c.id)).group_by(outbox.c.incident)
     standing = outbox.c.id.in_(newest.where(mine, *_STANDING))

@@ -1,4 +1,4 @@
-"""Every kind of condition, one file each. Importing this room registers all of them."""
+"""Every kind of condition, one file each. Importing this package registers all of them."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -18,7 +18,7 @@ from monitor.series.windows import SliceKey
 from monitor.types import Drift
 
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
-"""Of the fall within slices that a slice makes, and standard errors that it fell by, to be named for it."""
+"""A slice is named from this share of the fall within slices, and a fall of this many standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Decomposition:
     """Where the change of all traffic came from when the alarm opened: `value - before = within + mix`.
 
     Attributes:
-        part: of a slice's fall, what its own change adds; None on all traffic.
-        share, share_before: of the requests, of that slice.
+        part: of a slice's fall, the effect of its own change; None on all traffic.
+        share, share_before: that slice's share of the requests.
     """
 
     within: float
@@ -47,9 +47,9 @@ class Degraded(QualityEvidence):
     Attributes:
         is_paused: the data are bad now, and such hours are left out.
         new_version: the version that began to serve about when the fall began.
-        weak_version: of all traffic, a version that takes a good part of what it fell by.
-        began_within: the time in which the fall surely began; `since` is where it most probably did.
-        below_reference: of what resolved, relative change of the mean against the reference, if clearly lower.
+        weak_version: on all traffic, a version that causes a good part of the fall.
+        began_within: the interval in which the fall surely began; `since` is the most probable start.
+        below_reference: once resolved, relative change of the mean against the reference, if clearly lower.
     """
 
     kind: ClassVar[str] = DEGRADED
@@ -78,16 +78,16 @@ class Degraded(QualityEvidence):
     below_reference: float | None = None
 
     def calming(self, condition: Condition, step: int) -> Degraded:
-        """As it is: an alarm knows itself for how long it has been well."""
+        """Unchanged: an alarm tracks its own recovery."""
         return self
 
     def resolved(self, seen: Observations, by: ConditionEvent) -> Degraded:
-        """With what a baseline lacks now."""
+        """With what a baseline still lacks."""
         return replace(self, lacks=by.verdict.lacks) if by.verdict.kind == "not_enough_data" else self
 
     @property
     def fell_as_labels(self) -> bool:
-        """Whether fewer labels may explain all of the fall, be they lost or due to worse lists."""
+        """Whether fewer labels may explain the whole fall, whether lost or due to worse lists."""
         now, before, change = self.coverage, self.coverage_before, self.change
         if not self.counts_unlabelled or self.is_recovering or now is None or not before or change is None:
             return False
@@ -100,7 +100,7 @@ def evidence_at(
     """The evidence of a condition at a verdict; without an `alarm`, of one that closed.
 
     Args:
-        since: end of the first step that had fallen, seconds.
+        since: end of the first fallen step, seconds.
     """
     kind = kind_of(name[0])
     if kind is not None and issubclass(kind, DataEvidence):

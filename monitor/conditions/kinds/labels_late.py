@@ -1,4 +1,4 @@
-"""Labels stay behind the requests."""
+"""Labels lag behind the requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from monitor.conditions.evidence import register
 from monitor.types import Drift, Monitor
 
 LEAST_LAG = 3600
-"""Seconds beyond `lateness` by which labels may be behind the requests."""
+"""Least lag of labels beyond `lateness`, seconds."""
 LEAST_EVENTS = 20.0
-"""Expected since the newest one, for their absence to be no chance."""
+"""Events expected since the newest one for their absence not to be chance."""
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class LabelsLate(ArrivalEvidence):
-    """`since`: time of the newest event; `before`: the events expected of the requests since."""
+    """`since`: time of the newest event; `before`: events expected from the requests since."""
 
     kind: ClassVar[str] = "labels_late"
     title: ClassVar[str] = "labels late"
@@ -38,11 +38,7 @@ class LabelsLate(ArrivalEvidence):
 
     @classmethod
     def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
-        """The evidence if labels are behind by more than chance.
-
-        Raises:
-            Unknown: the usual events per request are unknown.
-        """
+        """The evidence if labels lag by more than chance. Raises Unknown if the usual events per request are."""
         arrived, monitor = seen.arrived, seen.monitor
         if arrived.label is None or not is_behind(monitor, arrived):
             return None
@@ -58,12 +54,12 @@ class LabelsLate(ArrivalEvidence):
 
 
 def lag_allowed(monitor: Monitor) -> int:
-    """Seconds by which the newest event may be behind the newest request."""
+    """Seconds by which the newest event may lag behind the newest request."""
     return monitor.lateness + LEAST_LAG
 
 
 def is_behind(monitor: Monitor, arrived: Arrived) -> bool:
-    """Whether the newest event is further behind the newest request than allowed."""
+    """Whether the newest event lags further behind the newest request than allowed."""
     if arrived.request is None or arrived.label is None:
         return False
     return arrived.request - arrived.label > lag_allowed(monitor)

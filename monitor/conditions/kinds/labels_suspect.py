@@ -15,11 +15,11 @@ from monitor.drift.verdicts import Verdict
 @register
 @dataclass(frozen=True, kw_only=True)
 class LabelsSuspect(DataEvidence):
-    """Fewer requests have a label, by the label coverage.
+    """A drop of the label coverage.
 
     Attributes:
-        worthless: as many have labels as ever, but none is worth anything.
-        flood: (requests that came, usual requests) where far more came than usual.
+        worthless: as many labels as usual, but none is worth anything.
+        flood: (actual, usual) requests if far more came than usual.
     """
 
     kind: ClassVar[str] = "labels_suspect"

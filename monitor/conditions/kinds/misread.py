@@ -1,4 +1,4 @@
-"""The daily self-audit read a bucket in two ways, and they disagree."""
+"""The daily self-audit read a bucket in two ways that disagree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.types import Drift
 @register
 @dataclass(frozen=True, kw_only=True)
 class SourceMisread(ArrivalEvidence):
-    """`since`: start of the bucket; `compared_with`: the figure, by each way of reading."""
+    """`since`: start of the bucket; `compared_with`: the figure by each way of reading."""
 
     kind: ClassVar[str] = "misread"
     title: ClassVar[str] = "source misread"
@@ -31,7 +31,7 @@ class SourceMisread(ArrivalEvidence):
 
     @classmethod
     def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
-        """The evidence if the newest audit disagrees; Raises Unknown without an audit."""
+        """The evidence if the newest audit disagrees. Raises Unknown without an audit."""
         audited = seen.arrived.audited
         if audited is None:
             raise Unknown

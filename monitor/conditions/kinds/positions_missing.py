@@ -1,4 +1,4 @@
-"""Lists are shorter than usual: the measure no longer means the same."""
+"""Lists are shorter than usual: the measure changes its meaning."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ The measure has another meaning then, and clicks on missing positions match noth
         return replace(found, judged="items", value=verdict.shown or 0.0, before=verdict.shown_before)
 
     def settled(self, seen: Observations, since: int, until: int) -> Self:
-        """That lists stay shorter, against the same hours before, in those by which it resolved."""
+        """That lists stay shorter than in the same hours before, in the hours that resolved it."""
         weeks = -(-(until - self.since + CALM) // WEEK) * WEEK
         now, usual = (seen.items(since - back, until - back) for back in (0, weeks))
         stay_short = now is not None and usual is not None and now < (1 + LISTS_RATIO) / 2 * usual

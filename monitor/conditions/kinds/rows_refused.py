@@ -1,4 +1,4 @@
-"""Far more rows of the rankings are refused than usual."""
+"""Far more rankings rows are refused than usual."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_REASONS = 3
 @register
 @dataclass(frozen=True, kw_only=True)
 class RowsRefused(DataEvidence):
-    """Refused rows and the usual ones; `reasons` are (reason, rows) in the hours around, most first."""
+    """Refused rows and the usual number; `reasons` are (reason, rows) in the hours around, most first."""
 
     kind: ClassVar[str] = "rows_refused"
     title: ClassVar[str] = "rows refused"
@@ -47,6 +47,6 @@ The page shows the reasons.
         return replace(found, rows=verdict.refused or 0.0, rows_before=verdict.refused_before or 0.0)
 
     def with_reasons(self, reasons: Mapping[str, int]) -> Self:
-        """With the reasons for which most rows were refused."""
+        """With the most frequent reasons."""
         most = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
         return replace(self, reasons=tuple(most))

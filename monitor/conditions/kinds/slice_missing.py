@@ -13,13 +13,13 @@ from monitor.drift.constants import MISSING_RATIO
 from monitor.drift.verdicts import Verdict
 
 RENAMED = 0.5
-"""Share of the usual requests of missing slices from which on new ones with so many may be the same."""
+"""Share of a missing slice's usual requests from which a new slice may be the same, renamed."""
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class SliceMissing(DataEvidence):
-    """The missing slices; `instead` are (name, requests) of new ones that may be the same by another name."""
+    """The missing slices; `instead` are (name, requests) of new ones that may be the same renamed."""
 
     kind: ClassVar[str] = "slice_missing"
     title: ClassVar[str] = "slices missing"
@@ -52,7 +52,7 @@ Slices are missing that had traffic before: {% include "missing.txt" %}.
         return replace(found, slices=tuple(missing[:MOST_SLICES]), instead=instead)
 
     def settled(self, seen: Observations, since: int, until: int) -> Self:
-        """That they stay away, if one has hardly a request in the hours by which it resolved."""
+        """That they stay away, if one has hardly a request in the hours that resolved it."""
         came = [seen.requests((s.dimension, s.slice), since, until) or 0 for s in self.slices]
         before = [seen.requests((s.dimension, s.slice), self.since - WEEK, self.since) or 0 for s in self.slices]
         least = MISSING_RATIO * (until - since) / WEEK

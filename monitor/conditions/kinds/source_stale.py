@@ -40,11 +40,11 @@ class SourceStale(ArrivalEvidence):
 
 
 def allowed(monitor: Monitor) -> int:
-    """Seconds without a request that are normal."""
+    """Normal seconds without a request."""
     return monitor.ingest_delay + monitor.stale_after
 
 
 def stale_since(monitor: Monitor, arrived: Arrived, now: float) -> int | None:
-    """Time of the newest request, if the source has been silent for longer than usual, seconds."""
+    """Time of the newest request, seconds, if the source has been silent for longer than usual."""
     is_silent = arrived.request is not None and now - arrived.request > allowed(monitor)
     return int(arrived.request or 0) if is_silent else None

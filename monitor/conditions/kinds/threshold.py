@@ -1,4 +1,4 @@
-"""An alert rule fires: a measure, or the label coverage, is past the rule's threshold."""
+"""An alert rule fires: a measure, or the label coverage, is past the threshold."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ FEWEST_REQUESTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """Why a rule that fires could not judge the newest window: `why` as `thresholds.Unknown`.
+    """Why a firing rule could not judge the newest window: `why` as `thresholds.Unknown`.
 
     Attributes:
-        requests, least: in that window, with data, and the rule's `min_requests`.
+        requests, least: requests with data in that window, and the rule's `min_requests`.
     """
 
     why: str
@@ -50,10 +50,10 @@ class Unjudged:
 @register
 @dataclass(frozen=True, kw_only=True)
 class Threshold(QualityEvidence):
-    """What an alert rule fires by.
+    """Why an alert rule fires.
 
     Attributes:
-        back_from: value from which on it counts as well again.
+        back_from: value from which it counts as well again.
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
@@ -82,7 +82,7 @@ class Threshold(QualityEvidence):
 
 
 def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: int) -> Threshold:
-    """The evidence of an evaluation. `view` reaches as far back as the rule, and a window more."""
+    """The evidence of an evaluation. `view` reaches a window further back than the rule."""
     spans = _reference(rule, evaluation.end, since)
     place, sums = view.history.slices.index(key), _sums(view, spans)
     before = float(read(rule, view, sums[[place]])[0][0]) if evaluation.baseline is None else evaluation.baseline
@@ -130,10 +130,10 @@ def _without_results(
 
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
-    """That people found more in a window whose measure fell; empty where they surely found less by either count.
+    """Says that people found more in a window whose measure fell; empty if either count surely fell.
 
-    Sure is what the window's interval excludes: the share of requests with something relevant, and the gain of each,
-    which a ratio divides by what could have been had. `before` are (9,) sums of the baseline.
+    The counts are the share of requests with something relevant, and the gain of each, which a ratio divides by the
+    ideal; sure is what the window's interval excludes. `before`: (9,) sums of the baseline.
     """
     found, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
@@ -158,7 +158,7 @@ def _per_request(partials: Floats, what: Changed) -> Floats:
 
 
 def compared_with(rule: Rule) -> str:
-    """What a rule compares with, in words that follow a number: `... the 21d before it`."""
+    """The rule's baseline in words that follow a number: `... the 21d before it`."""
     if not isinstance(rule.limit, Drop):
         return f"the {format_duration(rule.window)} before it fell"
     baseline = rule.limit.baseline
@@ -172,7 +172,7 @@ def compared_with(rule: Rule) -> str:
 def _reference(rule: Rule, end: int, since: int) -> Sequence[tuple[int, int]]:
     if isinstance(rule.limit, Drop):
         return rule.limit.baseline.spans(end, rule.window)
-    fell_from = since - rule.window  # the first window that was too low may have begun to fall at its very start
+    fell_from = since - rule.window  # the fall may have begun at the very start of the first low window
     return ((fell_from - rule.window, fell_from),)
 
 
@@ -205,7 +205,7 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
 
 
 def _are_new(names: Sequence[SliceKey], now: Floats, past: Floats) -> NDArray[np.bool_]:
-    """(S,) whether slices are new, by (S,) requests now and before. Nothing is known of a dimension not read before."""
+    """(S,) whether slices are new, by (S,) requests now and before. A dimension not read before tells nothing."""
     of_dimension: dict[str, float] = {}
     for (dimension, _), requests in zip(names, past.tolist(), strict=True):
         of_dimension[dimension] = of_dimension.get(dimension, 0.0) + requests

@@ -1,4 +1,4 @@
-"""Far fewer requests come than usual."""
+"""Far fewer requests than usual."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from monitor.drift.verdicts import Verdict
 from monitor.types import OVERALL
 
 BACK = (1 + TRAFFIC_RATIO) / 2
-"""Of the usual requests, from where on low traffic is back. The expectation follows traffic down: at about half of
-that, where it counts as low, it would resolve and open again by chance for days."""
+"""Share of the usual requests from which traffic is back. The expectation follows traffic down: at about half of it,
+where it counts as low, it would resolve and open again by chance for days."""
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class TrafficLow(DataEvidence):
-    """Requests that came and are usual; `slices` that have none.
+    """Actual and usual requests; `slices` that have none.
 
     Attributes:
-        began: start of the first step that was low.
+        began: start of the first low step.
         risen_for: seconds for which it has been less low without being back.
-        left, left_over: of what became normal, its share of what came before the fall, and the seconds that this is of.
+        left, left_over: of traffic that became normal, its share of that before the fall, and the seconds it is based
+            on.
     """
 
     kind: ClassVar[str] = "traffic_low"
@@ -64,12 +65,12 @@ Resolves once most of the expected requests come: traffic is back, or the expect
 
     @property
     def lacking_since(self) -> list[int]:
-        """Starts of the hours in which requests began to lack."""
+        """Starts of the hours in which requests began to drop."""
         return [*([] if self.began is None else [self.began]), *super().lacking_since]
 
     @classmethod
     def is_back(cls, verdict: Verdict) -> bool:
-        """Whether traffic is nearly what is expected by now."""
+        """Whether traffic is nearly as expected."""
         usual = verdict.requests_expected
         return usual is None or verdict.requests >= BACK * usual
 
@@ -77,32 +78,30 @@ Resolves once most of the expected requests come: traffic is back, or the expect
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
         """The evidence at a verdict."""
         found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
-        # Of the hours just before it fired: what came a week before these was not low yet.
+        # Of the hours just before it fired: a week before these, traffic was not low yet.
         began = seen.lacking_since(OVERALL, since, TRAFFIC_AGAIN_RATIO, DAY)
-        if not verdict.requests:  # it is all slices
+        if not verdict.requests:  # then all slices are missing
             return replace(found, began=began)
         silent = seen.silent(dimension, verdict.end - (verdict.span or 0), verdict.end)
         gone = sorted((seen.missing(key, verdict.end) for key in silent), key=lambda one: -(one.before or 0.0))
         return replace(found, began=began, slices=tuple(gone[:MOST_SLICES]))
 
     def calming(self, condition: Condition, step: int) -> Self:
-        """With how long traffic has been normal, or less low, since."""
+        """With how long traffic has been normal, or less low."""
         found = super().calming(condition, step)
         risen = (condition.known or found.end) - found.end
         return replace(found, risen_for=risen) if not condition.streak and risen > 0 else found
 
     def settled(self, seen: Observations, since: int, until: int) -> Self:
-        """With what traffic stays at, if it resolved by that."""
+        """With the level traffic stays at, if it resolved by that."""
         left = self._left(seen, since, until)
         if left is None or left >= BACK:
             return self
         return replace(self._with_rest(seen, since, until), became_normal=True)
 
     def _with_rest(self, seen: Observations, since: int, until: int) -> Self:
-        """With the share that traffic stays at, of the low hours of the whole days by which it became usual.
-
-        If it did not, of the hours [since, until) by which it resolved.
-        """
+        """With the share traffic stays at: in the low hours of the whole days that made it usual, else in [since,
+        until)."""
         today, began = until - until % DAY, self.began or 0
         first = today - LEFT_OUT_DAYS * DAY
         span = max(first, began), today

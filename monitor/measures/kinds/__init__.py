@@ -1,1 +1,1 @@
-"""One module a measure, or a family of them that share a kernel. Whatever `Spec` stands in one is a measure."""
+"""One module per measure, or per family with a common kernel. Every `Spec` in one is a measure."""

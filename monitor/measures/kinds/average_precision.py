@@ -1,4 +1,4 @@
-"""Average precision, as trec_eval has it."""
+"""Average precision, as in trec_eval."""
 
 from __future__ import annotations
 

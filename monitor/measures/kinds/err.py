@@ -22,10 +22,10 @@ def _score_err(m: Measure, r: GradedRankings) -> Scores:
     check_range(m, r.grade)
     rows, above = relevant_in_order(m, r)
     request, rank = r.request[rows], r.rank[rows]
-    # (2^grade - 1) / 2^max_grade, so written that nothing overflows.
+    # (2^grade - 1) / 2^max_grade, written so that nothing overflows.
     stops = np.exp2(r.grade[rows] - m.highest_grade) - np.exp2(-m.highest_grade)
     value, reached = np.zeros(r.size), np.ones(r.size)
-    # A person reaches an item unless an earlier one satisfied: one step a place, all requests at once.
+    # A user reaches an item unless an earlier one satisfied: one step per rank, all requests at once.
     order = np.argsort(above, kind="stable")
     for step in np.split(order, np.cumsum(np.bincount(above))[:-1]):
         at, stop = request[step], stops[step]

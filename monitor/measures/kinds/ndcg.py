@@ -1,4 +1,4 @@
-"""Discounted cumulated gain, the same without discounts, and over the best that a list could have."""
+"""Discounted cumulated gain: plain, without discounts, and normalised by the ideal list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _score_ndcg(m: Measure, r: GradedRankings) -> Scores:
     found = as_ratio(dcg(m, *rows, r.size), ideal_dcg(m, r, *rows))
     if m.ideal != "max":
         return found
-    # This ideal is made of no data, and so is there where nothing is relevant too.
+    # This ideal does not depend on the data, so check for relevant items separately.
     return replace(found, empty=found.empty | (sum_by_request(rows[0], rows[2], r.size) <= 0))
 
 

@@ -1,4 +1,4 @@
-"""Share of requests whose list was empty, whatever labels there are."""
+"""Share of requests with an empty list, independent of labels."""
 
 from __future__ import annotations
 

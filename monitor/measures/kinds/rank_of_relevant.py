@@ -1,4 +1,4 @@
-"""Where relevant items stand: one over the rank of the first, and the mean rank of all."""
+"""Ranks of relevant items: one over the first, and the mean of all."""
 
 from __future__ import annotations
 
