@@ -70,7 +70,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Fallen by more than `by` under the baseline; over again at no more than `back_at` under it.
+    """Fallen by more than `by` under the baseline; over again at most `back_at` under it.
 
     Both are shares of the baseline if `relative`, else differences. Of a measure that is better when it is lower they
     are rises.

@@ -183,10 +183,7 @@ def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floa
 
 
 def _shares_of_days(history: History, since: int, until: int) -> Floats:
-    """(S,) share of the days from `since` on with any request; for a slice, of those in which its dimension was read.
-
-    Days without requests are no history to compare with; an hour without requests is fine.
-    """
+    """(S,) share of days with any request in which the slice's dimension was read. Days need only one busy hour."""
     inside = history.rows(since, until)
     counts = history.kept[inside] & (history.sums[inside, :1, b.REQUESTS] > 0)
     days, first = np.unique((history.starts[inside] - since) // DAY, return_index=True)

@@ -116,7 +116,6 @@ class ArrivalConditions:
         events.evidence[change] = replace(known, lacks=lacks)
 
     def _known(self, name: ConditionName) -> Evidence | None:
-        """The last evidence of a firing condition."""
         return next((one for one in self.findings if one.rule == name[0]), None)
 
     def _arrivals(self, past: FinalHours, begin: Beginning) -> Arrivals:

@@ -240,7 +240,6 @@ class VerdictConditions:
     def _describe(
         self, past: FinalHours, changes: Mapping[Change, ConditionEvent], after: Conditions, events: EventBatch
     ) -> None:
-        """Evidence of events, and of what fires at the end."""
         assert events.verdicts is not None
         found, firing = events.verdicts.verdicts, [name for name, c in after.items() if c.state == "firing"]
         if not (changes or firing):
@@ -261,7 +260,6 @@ class VerdictConditions:
             events.newest[name] = self._with_reasons(told, past).calming(after[name], self.step)
 
     def _observations(self, past: FinalHours, update: VerdictUpdate, since: int) -> Observations:
-        """What is stored from `since` on."""
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
         known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
         known += [] if update.restated else [(one.end, one.kind) for one in past.drawn(since, first - 1)]

@@ -201,7 +201,6 @@ def evaluate(
 def _advance(
     checkpoint: Checkpoint, past: FinalHours, sets: Sequence[ConditionSet], until: int, events: EventBatch
 ) -> Checkpoint:
-    """The checkpoint at `until`; adds the events until then to `events`."""
     gone, after = _gone(checkpoint, sets, until), dict[ConditionName, StoredCondition]()
     evidence = {change: events.newest[change.name] for change in gone if change.name in events.newest}
     some = EventBatch(list(gone), evidence, reasons=gone)

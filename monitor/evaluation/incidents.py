@@ -204,7 +204,6 @@ def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
 
 
 def _of_slices(was: Evidence | None, now: Evidence) -> Evidence:
-    """Evidence of an end, with the slices whose data were broken."""
     return replace(now, slices=was.slices) if now.is_of_slices and not now.slices and was is not None else now
 
 

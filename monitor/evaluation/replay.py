@@ -204,7 +204,6 @@ def _measure(monitor: Monitor) -> Measure:
 
 
 def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[ReplayedIncident]:
-    """Incidents that were open in the span or opened in it."""
     asked = _asked(monitor, found)
     for stored in found.incidents:
         incident = stored.incident

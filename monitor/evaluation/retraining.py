@@ -212,7 +212,6 @@ def _definition(measure: str, id_: str, text: str) -> dict[str, str]:
 
 
 def _bounded(found: dict[str, Any]) -> dict[str, Any]:
-    """Drops windows, then slices, while it is too large."""
     while len(json.dumps(found)) > LARGEST and len(found["series"]) + len(found["expected"]) > 2:
         found |= {name: found[name][::-2][::-1] for name in ("series", "expected")}
     diagnosis = found["diagnosis"]

@@ -282,7 +282,6 @@ def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
 
 
 def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> dict[Matter, Incident]:
-    """The incidents that verdicts had open at the oldest checkpoint."""
     if monitor.drift is None:
         return {}
     oldest = verdict_conditions(monitor, resets_of(monitor, store)).oldest(past, 0)

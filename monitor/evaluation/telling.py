@@ -152,7 +152,6 @@ def _notices(
 
 
 def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
-    """Reported conditions of an incident on quality that ended while others go on."""
     if last is None or stored.incident.matter != "quality":
         return []
     still = {(f.rule, f.dimension, f.slice) for f in stored.findings}

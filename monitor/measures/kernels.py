@@ -207,7 +207,6 @@ def _best(m: Measure, request: Ints, gain: Floats, count: Ints | None, size: int
 
 
 def _from(level: float, request: Ints, gain: Floats, count: Ints | None) -> tuple[Ints, Floats, Ints | None]:
-    """The rows with a gain of `level` or more."""
     enough = np.flatnonzero(gain >= level)
     if len(enough) == len(gain):
         return request, gain, count

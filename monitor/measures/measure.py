@@ -273,7 +273,6 @@ p=None, aggregate='mean', empty='skip')
 
 
 def _meant(text: str) -> str:
-    """A question that names the most similar measure, else all measures."""
     match = _LIKE_ONE.fullmatch(text)
     if match is None or ("@" in text and not match["k"]):
         return _known()

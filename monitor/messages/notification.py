@@ -103,8 +103,6 @@ class About:
 
 @dataclass(frozen=True)
 class _Told:
-    """The facts of a notification's templates."""
-
     kind: Kind
     about: About
     incident: Incident

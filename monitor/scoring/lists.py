@@ -337,7 +337,6 @@ def read(
 
 
 def _column_grades(rows: RankedRows, names: Names) -> tuple[Floats, Bools]:
-    """(grades, which requests have any)."""
     if rows.sheet.is_trec:
         raise InputError(f"{rows.sheet.path}: a TREC run holds no grades; give its judgments with --qrels")
     grade = as_grades(rows.sheet, rows.sheet.require("grade", names, ", or give judgments with --qrels"))

@@ -70,10 +70,7 @@ def _dialect(path: Path) -> dict[str, Any]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first line, fields) of every non-blank record, header included.
-
-    Needed because pandas pads short records and cuts some long ones.
-    """
+    """(number of the first line, fields) of non-blank records, header included: pandas pads or cuts odd ones."""
     width, number = 0, 1
     with _open_csv(path) as file:
         reader = csv.reader(file, **_dialect(path))

@@ -96,7 +96,6 @@ def _told(
     between: float,
     windows: float,
 ) -> Interval:
-    """The interval of one slice, from figures computed for all."""
     if requests < 2:
         return None, None, "none"
     if spread <= _ALIKE * level**2:
@@ -144,7 +143,6 @@ def _with_value(measure: Measure, partials: Floats) -> Floats:
 
 
 def _size(measure: Measure, partials: Floats) -> Floats:
-    """The reading's divisor, shape (...,)."""
     return b.parts(partials, measure.aggregate, measure.empty)[1]
 
 

@@ -323,7 +323,6 @@ def _read_of_requests(reading: Reading, width: int, kernels: Sequence[Measure]) 
 
 
 def _read_of_cells(answer: Aggregates, kernels: Sequence[Measure], since: int, until: int, width: int) -> _Read:
-    """The joint cells in [since, until)."""
     starts = range(since - since % width, until, width)
     here = np.flatnonzero((answer.bucket >= starts.start) & (answer.bucket < until))
 

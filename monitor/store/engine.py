@@ -302,7 +302,6 @@ def _is_locked(error: Exception, said: str) -> bool:
 
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
-    """What to do about an error; empty if unknown."""
     if isinstance(error, UnicodeEncodeError):
         return "give text that is UTF-8, as a terminal in another encoding does not"
     if isinstance(error, ModuleNotFoundError):

@@ -245,7 +245,6 @@ class _Known:
             field[lo:end] = column
 
     def _put_all(self, *parts: _Rows) -> None:
-        """Concatenate rows of the same slices, without those that are too old."""
         starts, final, sums, there = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3, 4))
         self.since = max(self.since, int(starts[-1]) - self._span) if len(starts) else self.since
         kept = np.s_[int(np.searchsorted(starts, self.since)) :]

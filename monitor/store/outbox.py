@@ -72,7 +72,7 @@ NOBODYS = "no channel has this receiver any more"
 
 
 def _owed(target: str) -> sa.ColumnElement[bool]:
-    """Given up, but still of use: the newest of open incidents, ends of those the target may know, requests to retrain."""
+    """Given up but still due: the newest of open incidents, ends of those the target may know, requests to retrain."""
     mine, is_open = outbox.c.target == target, outbox.c.incident.in_(_OPEN)
     newest = sa.select(sa.func.max(outbox.c.id)).group_by(outbox.c.incident)
     standing = outbox.c.id.in_(newest.where(mine, *_STANDING))
@@ -235,7 +235,6 @@ class Outbox(Connected):
         return self.change(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now)))
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
-        """Copy notifications to a target, except those it already got or waits for."""
         names = ("incident", "kind", "key", "document")
         for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
             copied = {**row._mapping, "target": target, **_anew(now)}

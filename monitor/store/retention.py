@@ -120,7 +120,6 @@ class BucketRetention(Connected):
         return [name for (name,) in self.rows(sa.select(series.c.monitor).distinct())]
 
     def _counted(self, monitor: str) -> list[_Series]:
-        """Its traffic series."""
         with self.reading() as connection:
             return [one for one in _series(connection, monitor) if one.kernel == TRAFFIC]
 
@@ -333,7 +332,6 @@ def _coarse_bucket(connection: sa.Connection, one: _Series, span: Span) -> int:
 
 
 def _found(connection: sa.Connection, one: _Series, span: Span) -> tuple[History, dict[SliceKey, int]]:
-    """The buckets of a series in a span, and the ids of their slices."""
     query = sums_of(one.kernel).add_columns(table_of(one.kernel).c.slice_id).where(*one.fine, *_within(span))
     rows = connection.execute(query).all()
     *columns, ids = zip(*rows, strict=True) if rows else [()] * (5 + len(fields_of(one.kernel)))
@@ -357,7 +355,6 @@ def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History
 
 
 def _is_even(found: History) -> bool:
-    """Whether all buckets with requests were read by the same dimensions."""
     busy = found.kept[found.sums[:, 0, 0] > 0]
     return bool((busy == busy[:1]).all())
 

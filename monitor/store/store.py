@@ -388,7 +388,6 @@ def _recording(dialect: str, fields: tuple[str, ...], is_fenced: bool) -> Any:
 
 
 def _judge_again(connection: sa.Connection, monitor: str, stored: set[int]) -> None:
-    """Have the alert rules evaluate a changed past again."""
     if stored:
         past = judged.update().where(judged.c.monitor == monitor, judged.c.until > min(stored))
         connection.execute(past.values(restated=True))

@@ -130,11 +130,7 @@ def _without_results(
 
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
-    """Says that people found more in a window whose measure fell; empty if either count surely fell.
-
-    The counts are the share of requests with something relevant, and the gain of each, which a ratio divides by the
-    ideal; sure is what the window's interval excludes. `before`: (9,) sums of the baseline.
-    """
+    """Says that people found more in a window whose measure fell; empty if either count surely fell."""
     found, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)

@@ -100,8 +100,7 @@ Resolves once most of the expected requests come: traffic is back, or the expect
         return replace(self._with_rest(seen, since, until), became_normal=True)
 
     def _with_rest(self, seen: Observations, since: int, until: int) -> Self:
-        """With the share traffic stays at: in the low hours of the whole days that made it usual, else in [since,
-        until)."""
+        """With the share traffic stays at: in the low hours of the days that made it usual, else in [since, until)."""
         today, began = until - until % DAY, self.began or 0
         first = today - LEFT_OUT_DAYS * DAY
         span = max(first, began), today
