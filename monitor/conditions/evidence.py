@@ -67,13 +67,11 @@ class Evidence:
     """One condition at one evaluation, over [end - window, end).
 
     Attributes:
-        rule: name of the rule, or of the kind.
         judged: text of the measure, or what else is counted.
         since: end of the first fallen window.
         before: what the value is compared with; `compared_with` says so in words that follow a number.
         well_for, well_needed: how long it has been well now, and how long it must be to resolve.
         lacks: what a baseline lacks, for broken data that are sound again.
-        rises: whether a rise is for the worse.
     """
 
     kind: ClassVar[str]
@@ -165,9 +163,7 @@ class QualityEvidence(Evidence):
 
     Attributes:
         lower, upper, interval: 95 % interval of the value and its method, see `series.intervals`.
-        threshold: where it fires.
         before_when_fired: `before` at the evaluation that fired; a trailing baseline moves on from there.
-        concurrent: what changed with the fall.
         counts_unlabelled: whether a request without a label counts 0, so that lost labels lower the measure.
     """
 

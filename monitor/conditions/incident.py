@@ -59,7 +59,6 @@ class Incident:
     Attributes:
         began_at: when the first of its conditions first fell, or requests began to drop.
         severity, retrain: the highest severity so far; whether retraining was ever recommended.
-        firing: conditions that fire now.
     """
 
     monitor: str

@@ -54,7 +54,6 @@ class Observations:
     Attributes:
         width: of a bucket, seconds.
         masked: ends of the steps with bad data, seconds.
-        counts_unmatched: whether unmatched events are counted.
         versions: the dimension of model versions; empty without one.
         dimensions: the others by which a fall is split.
     """

@@ -90,8 +90,6 @@ class Rule:
         measure: None is the label coverage.
         window, lasting, resolve_lasting: seconds; the latter of consecutive evaluations before it fires or resolves.
         min_requests: in windows and baselines that are judged.
-        retrain: whether it recommends retraining while it fires.
-        overall: whether all traffic is judged.
         slices: (dimension, value) judged too; value None is each value of the dimension.
     """
 

@@ -60,7 +60,6 @@ class Evaluation:
 
     Attributes:
         unknown: why it cannot be judged; empty if it can.
-        requests: with data, in the window.
         fires_below, back_from: where the rule fires, and where it is well again; mirrored for a rule that `rises`.
     """
 

@@ -99,7 +99,6 @@ def begun_with(
 
     Args:
         traffic: back to some days before the fall.
-        dimension: that of the versions.
         fell_at, opened_at: start of the first fallen step, and end of the one that opened the alarm.
         now: end of the newest step.
         width, step: of a bucket, and of a step, seconds.
@@ -148,7 +147,6 @@ def weak(
 
     Args:
         history: of what is judged, back to some weeks before the fall, without hours of bad data.
-        dimension: that of the versions.
         fell: starts of the first step that may have fallen, and of the most probable first one, seconds.
         until: end of the newest step.
         lost: fall of the mean of all.

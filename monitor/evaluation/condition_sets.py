@@ -125,11 +125,7 @@ def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Chan
 
 @dataclass(frozen=True)
 class VerdictConditions:
-    """The conditions made by verdicts: `degraded` for all traffic and slices, and each kind of broken data.
-
-    Attributes:
-        resets: of the baseline, oldest first.
-    """
+    """The conditions made by verdicts: `degraded` for all traffic and slices, and each kind of broken data."""
 
     monitor: Monitor
     drift: Drift

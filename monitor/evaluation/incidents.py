@@ -25,7 +25,6 @@ class IncidentUpdate:
 
     Attributes:
         incidents: those that were open, in their new state, and new ones.
-        placed: every event with its incident.
         removed: ids of undone incidents that nobody was notified of.
         undone: ids of open, notified incidents that better data have undone.
         since: end of the time that cannot be evaluated again, seconds; its records stay.

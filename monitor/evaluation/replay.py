@@ -101,7 +101,6 @@ class Replay:
         methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
         verdicts: of the span; empty for a monitor without `drift`.
         step: seconds of a verdict's step.
-        mix: times of a mix shift.
     """
 
     monitor: str

@@ -168,10 +168,6 @@ def judge(
 ) -> Judgement | None:
     """Evaluate what became final since the last run, MAX_WINDOWS at a time; None if nothing changed.
 
-    1. Fold over those windows and collect what fires into the monitor's incidents.
-    2. Decide who is notified.
-    3. Store everything in one transaction.
-
     Args:
         now: seconds of the data's clock.
         arrived: the newest the source has; None if it was not checked.
@@ -311,9 +307,6 @@ class Hindsight:
     Attributes:
         until: end of the last evaluated window, seconds.
         incidents: oldest first, each with the newest evidence.
-        placed: every event with its incident.
-        evidence: of events.
-        conditions: at the end.
         verdicts: as they were at their time, oldest first.
     """
 

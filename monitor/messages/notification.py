@@ -36,9 +36,7 @@ class Notification:
         key: the same whenever it is sent again, so that receivers can drop duplicates.
         former_severity: as sent before, if it has changed.
         evidence: of a request to retrain; see `retraining`.
-        title: one line.
         text: five lines for people; `details` has everything else.
-        url: the page's place.
     """
 
     kind: Kind

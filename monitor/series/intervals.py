@@ -1,18 +1,17 @@
 """95 % intervals for windows whose requests are not independent.
 
-People, queries and news come in waves: buckets of one hour or one day move together, so a window's true spread is
-wider than its requests' own. How a window's interval came about is named with it:
+Buckets of one hour or day move together, so a window's true spread exceeds that of its requests. The methods:
 
-`long_run`  a week or more, from the window's own days, in each of which a daily cycle cancels: their long-run variance
-            (Newey and West 1987) at a bandwidth near 1.3 times the root of their number (Lazarus, Lewis, Stock and
-            Watson 2018), with the quantile for so few of them (Kiefer and Vogelsang 2005). How alike days are takes
-            more than a week to tell: where neighbours correlate by .5, a week's covers 84 %, four weeks' 91 %.
-`history`   less than that: the sampling variance, plus the variance between windows that was seen before. This is the
-            median squared difference of windows whole days and up to a week apart (a spread as of Bickel and Lehmann
-            1979), less what sampling explains of it. Whole days leave out the daily cycle, several of them see more
-            than what a day hands on to the next, and a median of near differences hardly notices a lasting change.
-`sampling`  from the spread between requests alone, where nothing else is known yet: too narrow. Where all requests were
-            alike, by the rule of three (Hanley and Lippman-Hand 1983).
+`long_run`  a week or more: the long-run variance of the window's days (Newey and West 1987), in which the daily cycle
+            cancels, at a bandwidth near 1.3 times the root of their number (Lazarus, Lewis, Stock and Watson 2018),
+            with the quantile for so few of them (Kiefer and Vogelsang 2005). A week is too short to tell how alike
+            days are: where neighbours correlate by .5, a week's interval covers 84 %, four weeks' 91 %.
+`history`   shorter: the sampling variance, plus the variance between earlier windows: the median squared difference of
+            windows whole days and up to a week apart (a spread as of Bickel and Lehmann 1979), less the part that
+            sampling explains. Whole days cancel the daily cycle, several of them see more than a day hands on to the
+            next, and the median of near differences hardly notices a lasting change.
+`sampling`  no history yet: the spread between requests alone, which is too narrow. If all requests were alike, the rule
+            of three (Hanley and Lippman-Hand 1983).
 `none`      no data, a single request, or requests all alike in a measure without an upper bound.
 """
 

@@ -249,7 +249,6 @@ def to_partials(
 
     Args:
         width: of a bucket, in seconds. Partly covered buckets are fine: partials add up.
-        kernels: the measures to compute.
         slices: the dimensions, each with its cap.
         known: dimension -> values admitted before.
     """

@@ -36,7 +36,6 @@ class Reading:
         slices: dimension -> (R,) value.
         strays: reason -> microseconds of the refused rows that belong to no request.
         unmatched: microseconds of the events that match no impression.
-        rows: rows sent by the source.
         fingerprint: of the judgments used, sixteen hexadecimal digits; empty for other recipes.
     """
 

@@ -173,8 +173,7 @@ class Point:
         value: None without data.
         lower, upper: 95 % interval; None if unknown.
         method: how the interval was made; see `intervals`.
-        requests: with data.
-        empty_ratio: share of them without a value (nothing relevant); None without requests.
+        empty_ratio: share of the requests with data that have no value (nothing relevant); None without any.
         label_coverage: by the recipe's meaning; None without traffic.
         completeness: share of the window's buckets that were read, for a slice by its dimension.
         final: whether all read buckets were final.
@@ -211,7 +210,6 @@ def points(
 
     Args:
         history: of the measure's kernel; buckets before the window serve the interval.
-        traffic: of the same monitor.
         width: of a bucket, seconds.
         keys: slices wanted; None is all.
         by_judgments: coverage is the share of judged impressions, not of requests with a label.

@@ -126,8 +126,6 @@ class Judgement:
 
     Attributes:
         until: end of the last evaluated window, seconds.
-        conditions: all current ones.
-        incidents: new and changed ones.
         removed: ids of unannounced incidents that better data have undone.
         restated: the past was evaluated again: these transitions replace the former ones of the same incidents.
         notices: (target, notification) to send.

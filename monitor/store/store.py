@@ -89,7 +89,6 @@ class Written:
     """Result of a write.
 
     Attributes:
-        buckets: stored, over all series.
         kept: starts of buckets left unchanged because the read held less.
         held: number of buckets left as read before because the source no longer has their requests.
     """
