@@ -99,7 +99,7 @@ def held_back_by(one: ConcurrentChange) -> str:
 
 
 def changes(it: Evidence) -> list[str]:
-    """What changed when a fall began."""
+    """The changes that came with a fall; empty if none did."""
     return render("changes", it=it) if isinstance(it, QualityEvidence) else []
 
 

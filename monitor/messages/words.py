@@ -74,9 +74,9 @@ _UNSEEN = re.compile(
 
 
 def plain(text: str, one_line: bool = False) -> str:
-    r"""Text from outside as it may be shown: what a terminal obeys, or nobody sees, is written out, as JSON does.
+    r"""Text from outside, safe to show: control and invisible characters are escaped as in JSON.
 
-    Every exit has it: terminal, log, page and notifications.
+    Used for every output: terminal, log, page and notifications.
 
     >>> print(plain("a\x1b[2J b\u202ec"))
     a\u001b[2J b\u202ec
@@ -93,7 +93,7 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def on_one_line(text: str) -> str:
-    r"""A message of several lines; what a tab begins, as PostgreSQL's guesses at the cause, in parentheses.
+    r"""A multi-line message on one line; lines that begin with a tab, like PostgreSQL's hints, in parentheses.
 
     >>> on_one_line("connection failed: Connection refused\n\tIs the server running?\n")
     'connection failed: Connection refused (Is the server running?)'
@@ -102,7 +102,7 @@ def on_one_line(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    r"""As any store and page takes it: what no UTF-8 can hold, as names of files may, is escaped, and NUL is left out.
+    r"""Text that any store and page accepts: what UTF-8 cannot hold, as in file names, is escaped, and NUL is dropped.
 
     >>> storable("caf\udce9\0")
     'caf\\udce9'

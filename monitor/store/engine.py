@@ -338,7 +338,7 @@ _REMEDIES = (
     ((), "unsupported startup parameter", "have pgbouncer ignore it: ignore_startup_parameters"),
     ((), "connection", "is the server up, and is store.url right?"),
 )
-"""Of PostgreSQL: (SQL states, or else a word of what it says), and the remedy."""
+"""PostgreSQL: SQL states, or else a word of the message, and the remedy."""
 
 _OF_OUTAGES = [
     remedy
@@ -355,7 +355,7 @@ _REMEDIES_OF_FILES = (
     ("decode", _DAMAGED),
     ("not a database", "another program wrote this file; change store.url, or move it away"),
 )
-"""Of SQLite: a word of what it says, and the remedy."""
+"""SQLite: a word of the message, and the remedy."""
 
 
 def upserted(
@@ -366,7 +366,7 @@ def upserted(
     keys: Sequence[sa.ColumnElement[Any]] = (),
     where: sa.ColumnElement[bool] | None = None,
 ) -> Any:
-    """An INSERT of a row. Of one that is there already by its keys it changes `news`, or nothing without them."""
+    """An INSERT of a row; if its key exists, an update of `news`, or nothing without them."""
     if dialect == "postgresql":
         from sqlalchemy.dialects.postgresql import insert
     else:
