@@ -26,7 +26,7 @@ from monitor.config.values import Config
 from monitor.errors import StoreError
 from monitor.service.app import App
 from monitor.store import Store
-from monitor.store.schema import partials, series, slices, traffic
+from monitor.store.schema import buckets, partials, series, slices, traffic
 from monitor.types import Monitor
 from tests.benchmarks.memory import peak_megabytes
 from tests.benchmarks.report import Line, Section, duration
@@ -205,17 +205,24 @@ def _copy(connection: sa.Connection, first: Monitor, monitor: Monitor) -> None:
     connection.execute(slices.insert().from_select(["monitor", "dimension", "value"], named))
     theirs, ours = slices.alias(), slices.alias()
     same = sa.and_(ours.c.dimension == theirs.c.dimension, ours.c.value == theirs.c.value)
-    both = theirs.join(ours, sa.and_(same, ours.c.monitor == monitor.name))
     for was, now in zip(first.definitions, monitor.definitions, strict=True):
         row = {"monitor": now.monitor, "kernel": now.kernel, "definition": now.id, "defined_as": now.text}
         number = connection.execute(series.insert().values(**row, bucket_seconds=monitor.bucket)).inserted_primary_key
+        new = number[0] if number else 0
         known = sa.select(series.c.id).where(series.c.monitor == was.monitor, series.c.kernel == was.kernel)
+        rest = [column for column in buckets.columns if column.name not in ("id", "series_id")]
+        read = sa.select(sa.literal(new), *rest).where(buckets.c.series_id == known.scalar_subquery())
+        connection.execute(buckets.insert().from_select(["series_id", *(column.name for column in rest)], read))
+        old, copied = buckets.alias(), buckets.alias()
+        at_once = sa.and_(copied.c.bucket_start == old.c.bucket_start, copied.c.seconds == old.c.seconds)
         for table in (partials, traffic):
-            rest = [column for column in table.columns if column.name not in ("series_id", "slice_id")]
-            rows = sa.select(sa.literal(number[0] if number else 0), ours.c.id, *rest)
-            rows = rows.select_from(table.join(both, table.c.slice_id == theirs.c.id))
-            rows = rows.where(table.c.series_id == known.scalar_subquery(), theirs.c.monitor == first.name)
-            names = ["series_id", "slice_id", *(column.name for column in rest)]
+            values = [column for column in table.columns if column.name not in ("bucket_id", "slice_id")]
+            both = table.join(old, table.c.bucket_id == old.c.id).join(copied, at_once)
+            both = both.join(theirs, table.c.slice_id == theirs.c.id).join(ours, same)
+            rows = sa.select(copied.c.id, ours.c.id, *values).select_from(both)
+            rows = rows.where(old.c.series_id == known.scalar_subquery(), copied.c.series_id == new)
+            rows = rows.where(theirs.c.monitor == first.name, ours.c.monitor == monitor.name)
+            names = ["bucket_id", "slice_id", *(column.name for column in values)]
             connection.execute(table.insert().from_select(names, rows))
 
 
