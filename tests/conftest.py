@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from monitor.store import Store
 from tests.support.bench import Bench, opened
@@ -15,6 +16,10 @@ from tests.support.requirements import missing
 
 collect_ignore = ["benchmarks/evidently_peer.py"]
 """Runs in an environment of its own."""
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("unhurried", parent=settings.default, deadline=None)
+settings.load_profile("unhurried")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
