@@ -8,7 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.source.dialects import base
+import monitor.source.dialects.base as base
 from monitor.source.dialects.base import Condition, Dialect, Expression, written
 from monitor.source.dialects.subquery import Quoting
 from monitor.source.prepared import Instant, Mark

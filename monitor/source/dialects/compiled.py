@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.oracle import BINARY_DOUBLE
 from sqlalchemy.engine import URL
 
+import monitor.source.dialects.base as base
 from monitor.errors import SourceError
-from monitor.source.dialects import base
 from monitor.source.dialects.base import Condition, Dialect, Expression, Options, written
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.postgresql import PostgreSQL

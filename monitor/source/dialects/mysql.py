@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.source.dialects import base
+import monitor.source.dialects.base as base
 from monitor.source.dialects.base import SLOW_SORT, Dialect, Expression, Options
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting

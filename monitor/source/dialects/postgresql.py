@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ProgrammingError
 
+import monitor.source.dialects.base as base
 from monitor.database_url import postgresql_arguments
 from monitor.errors import SourceError
-from monitor.source.dialects import base
 from monitor.source.dialects.base import Dialect, Expression, Options, written
 from monitor.source.dialects.faults import Fault, state_of
 from monitor.source.dialects.subquery import Quoting

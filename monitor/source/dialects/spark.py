@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from monitor.source.dialects import base
+import monitor.source.dialects.base as base
 from monitor.source.dialects.base import Dialect, Expression, Options
 from monitor.source.dialects.subquery import Quoting
 
@@ -25,7 +25,7 @@ class Spark(Dialect):
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
         """An engine with our own connections."""
-        from monitor.source.dialects import thrift
+        import monitor.source.dialects.thrift as thrift
 
         return thrift.create(url, limit)
 

@@ -19,7 +19,7 @@ from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
-from monitor.source.dialects import base
+import monitor.source.dialects.base as base
 
 LOOK_EVERY = 0.5
 """Seconds the server holds a status poll for a running statement."""
