@@ -39,10 +39,10 @@ def database_url(text: str, password: str | None, folder: Path) -> URL:
         raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name or sqlite:///file.db")
     if wrong := _fault(url, password or None):
         raise ValueError(wrong)
-    return _beside(folder, url.set(password=password) if password else url)
+    return _in_folder(folder, url.set(password=password) if password else url)
 
 
-def _beside(folder: Path, url: URL) -> URL:
+def _in_folder(folder: Path, url: URL) -> URL:
     """The URL with a relative file made one in `folder`; `:memory:`, `file:…` and `md:…` are no paths."""
     if url.get_backend_name() not in ("sqlite", "duckdb") or not url.database or re.match(r"\w*:", url.database):
         return url

@@ -311,7 +311,7 @@ def unfit(was: AlarmStates, end: int) -> AlarmStates:
     return replace(was, sudden=np.where(was.open, was.sudden, 0.0), fit_since=fit_since, course=course)
 
 
-def begun_again(was: AlarmStates, at: int) -> AlarmStates:
+def after_reset(was: AlarmStates, at: int) -> AlarmStates:
     """The states after a long pause: units without an alarm start again at `at` (seconds)."""
     kept, new = unfit(was, at), AlarmStates.empty(len(was.run), at)
     return _either(was.open, kept, new, kept.course)

@@ -63,7 +63,7 @@ def _ready(
         trouble = replace(state.trouble, low=0)
         state = replace(state, recent=RecentSteps.empty(settings.day, len(slices)), trouble=trouble)
     if start - state.until > DAY:
-        state = replace(state, standing=alarms.begun_again(state.standing, start))
+        state = replace(state, standing=alarms.after_reset(state.standing, start))
     if not is_new_day:
         return state, ()
     after = _new_day(settings, state, day)

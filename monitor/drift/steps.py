@@ -74,7 +74,7 @@ class _StepJudge:
             self._standing = alarms.unfit(before, end)
         elif settled:  # while settling, whatever comes becomes the level
             if was_low * self._settings.step >= DAY:
-                before = alarms.begun_again(before, end - self._settings.step)
+                before = alarms.after_reset(before, end - self._settings.step)
             self._standing = alarms.step(before, self.block.seen, row, self.block.threshold)
             if self._standing.is_any_open and (held := self._held_back(row, before)) is not None:
                 kind, is_masked = held, True

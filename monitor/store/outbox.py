@@ -83,7 +83,7 @@ def _owed(target: str) -> sa.ColumnElement[bool]:
     return sa.and_(mine, outbox.c.dropped_at.is_not(None), sa.or_(standing, asked, end))
 
 
-def _anew(now: float) -> dict[str, Any]:
+def _pending_since(now: float) -> dict[str, Any]:
     """As if queued just now and not tried yet."""
     return {"created_at": now, "attempts": 0, "next_at": 0.0, "last_error": "", "dropped_at": None}
 
@@ -220,7 +220,7 @@ class Outbox(Connected):
             .group_by(outbox.c.incident)
         )
         with self.writing() as connection:
-            connection.execute(outbox.update().where(_owed(target)).values(_anew(now)))
+            connection.execute(outbox.update().where(_owed(target)).values(_pending_since(now)))
             self._copy(connection, outbox.c.id.in_(newest), target, now)
 
     def take_back(self, target: str, now: float) -> int:
@@ -232,12 +232,12 @@ class Outbox(Connected):
         found = [id_ for (id_,) in self.rows(sa.select(outbox.c.id).where(lost))]
         if not found:  # checked often, rarely found
             return 0
-        return self.change(outbox.update().where(outbox.c.id.in_(found), lost).values(_anew(now)))
+        return self.change(outbox.update().where(outbox.c.id.in_(found), lost).values(_pending_since(now)))
 
     def _copy(self, connection: sa.Connection, some: sa.ColumnElement[bool], target: str, now: float) -> None:
         names = ("incident", "kind", "key", "document")
         for row in connection.execute(sa.select(*(outbox.c[n] for n in names)).where(some).order_by(outbox.c.id)).all():
-            copied = {**row._mapping, "target": target, **_anew(now)}
+            copied = {**row._mapping, "target": target, **_pending_since(now)}
             connection.execute(upserted(self.dialect, outbox, copied))
 
     def queues(self) -> dict[str, tuple[int, float]]:

@@ -64,7 +64,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
     with monitor_in_store(config_path, monitor) as (wanted, store):
         if version is not None:
             since, note = start_of(wanted, version, store), note or f"version {version}"
-        click.echo(begin_anew(wanted, store, since, note, by))
+        click.echo(reset_baseline(wanted, store, since, note, by))
 
 
 @baseline.command()
@@ -136,7 +136,7 @@ def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: St
     )
 
 
-def begin_anew(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
+def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str, by: str) -> str:
     """Reset a monitor's baseline; returns what to print.
 
     `since`: seconds since 1970, by default now; rounded down to its step.

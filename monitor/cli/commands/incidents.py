@@ -108,7 +108,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
     """Acknowledge an incident."""
-    from monitor.cli.commands.baseline import begin_anew
+    from monitor.cli.commands.baseline import reset_baseline
 
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -121,7 +121,9 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
             )
         (monitor,) = pick_monitors(config, (found.monitor,)) if new_baseline else (None,)
         said = (
-            "" if monitor is None else begin_anew(monitor, store, found.opened_at, note or f"incident {found.id}", by)
+            ""
+            if monitor is None
+            else reset_baseline(monitor, store, found.opened_at, note or f"incident {found.id}", by)
         )
         store.alerts.acknowledge(found.id, by, note, time.time())
     click.echo(f"{incident}: acknowledged by {by}")

@@ -248,9 +248,9 @@ def _rows(page: Page) -> list[str]:
     for row in seen.rows:
         place = {"position": _text(row.position), "rank": _number(row.rank), "item": _text(row.item)}
         place |= {"grade": _number(row.grade), "refused": ", ".join(row.reasons) or "same row again" * row.is_copy}
-        lines += _beside(place, row.events, seen.served)
+        lines += _event_rows(place, row.events, seen.served)
     for event in seen.strays:
-        lines += _beside({"position": "–", "item": _text(event.item)}, [event], seen.served)
+        lines += _event_rows({"position": "–", "item": _text(event.item)}, [event], seen.served)
     # Empty columns are left out; so is a rank that equals the position.
     empty = {t for t in titles if not any(line.get(t) for line in lines) and t not in ("grade", "event")}
     empty |= {"rank"} if monitor.rankings.position.base == 1 else set()
@@ -258,7 +258,7 @@ def _rows(page: Page) -> list[str]:
     return _table(shown, [[line.get(t, "") for t in shown] for line in lines])
 
 
-def _beside(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
+def _event_rows(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
     lines = [_event(event, served) for event in events] or [{}]
     return [place | lines[0], *lines[1:]]
 
