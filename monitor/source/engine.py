@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -442,7 +442,17 @@ class Reader:
         result = self._execute(query, stream_results=True, max_row_buffer=FETCH)
         return result, result.fetchmany
 
-    def names(self, relation: sa.FromClause) -> list[str]:
+    def tables(self, without: Collection[str]) -> list[tuple[str, ...]]:
+        """Names of all tables and views, those of the default schema first and without it; `without` some schemas."""
+        with self._watch.step():
+            look = sa.inspect(self._connection)
+            own = look.default_schema_name
+            others = [s for s in look.get_schema_names() if s != own and not s.startswith("pg_") and s not in without]
+            found = [(name,) for name in (*look.get_table_names(), *look.get_view_names())]
+            more = [(s, n) for s in others for n in (*look.get_table_names(s), *look.get_view_names(s))]
+            return [*found, *more]
+
+    def names(self, relation: sa.FromClause | sa.TextClause) -> list[str]:
         """All column names of a relation; reads no row."""
         with self._watch.step():
             result = self._execute(sa.select(sa.literal_column("*")).select_from(relation).where(sa.false()))

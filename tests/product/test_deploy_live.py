@@ -250,7 +250,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None:
-    eventually(lambda: stack.receiver.told("RankmonQualityLow", "firing"), 40, "a page")
+    eventually(lambda: stack.receiver.told("RankmonQualityLow", "firing"), 120, "a page")
     paged = stack.receiver.told("RankmonQualityLow", "firing")[0]
     assert paged["labels"] == {
         "alertname": "RankmonQualityLow",
@@ -274,7 +274,7 @@ def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None
 
 def test_when_a_silence_ends_the_page_that_it_held_back_is_sent(stack: Stack) -> None:
     fires = 'rankmon_alert_firing{monitor="quiet",rule="quality-drop"} == 1'
-    eventually(lambda: stack.prometheus.query(fires), 40, "a fall of the silenced monitor")
+    eventually(lambda: stack.prometheus.query(fires), 120, "a fall of the silenced monitor")
     time.sleep(2 * HELD / 5)
     assert {a["labels"]["monitor"] for a in stack.receiver.told("RankmonQualityLow", "firing")} == {"search"}
     assert cli.run(["incidents", "unsilence", "quiet", "-c", str(stack.configuration)]) == 0
@@ -293,10 +293,10 @@ def test_a_monitor_whose_source_is_gone_is_told_of(stack: Stack) -> None:
 
 
 def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack) -> None:
-    eventually(lambda: "RankmonQualityLow" in stack.alertmanager.active(), 40, "a page")
+    eventually(lambda: "RankmonQualityLow" in stack.alertmanager.active(), 120, "a page")
     stack.daemon.kill()
     killed_at = time.monotonic()
-    eventually(lambda: stack.receiver.told("RankmonAbsent", "firing"), 30, "the absence alert")
+    eventually(lambda: stack.receiver.told("RankmonAbsent", "firing"), 120, "the absence alert")
     dead_for = HELD + 3 * RESOLVE_TIMEOUT
     time.sleep(max(0.0, killed_at + dead_for - time.monotonic()))
     assert stack.prometheus.query('rankmon_alert_firing{monitor="search"}') == [], "the gauge itself is gone"
@@ -312,11 +312,11 @@ def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack
 def test_it_resolves_when_the_ranking_is_well_again_and_says_so(stack: Stack) -> None:
     stack.daemon.kill()
     stack.restart(WELL_AGAIN)
-    eventually(lambda: stack.receiver.told("RankmonAbsent", "resolved"), 30, "the end of the absence")
-    eventually(lambda: stack.receiver.told("RankmonQualityLow", "resolved"), 40, "the end of the page")
-    eventually(lambda: stack.receiver.told("RankmonRetrainRecommended", "resolved"), 40, "the end of the advice")
-    eventually(lambda: stack.prometheus.query('rankmon_alert_firing{monitor="search"} == 0'), 40, "the gauge at 0")
-    eventually(lambda: "RankmonQualityLow" not in stack.alertmanager.active(), 40, "the end of all pages")
+    eventually(lambda: stack.receiver.told("RankmonAbsent", "resolved"), 120, "the end of the absence")
+    eventually(lambda: stack.receiver.told("RankmonQualityLow", "resolved"), 120, "the end of the page")
+    eventually(lambda: stack.receiver.told("RankmonRetrainRecommended", "resolved"), 120, "the end of the advice")
+    eventually(lambda: stack.prometheus.query('rankmon_alert_firing{monitor="search"} == 0'), 120, "the gauge at 0")
+    eventually(lambda: "RankmonQualityLow" not in stack.alertmanager.active(), 120, "the end of all pages")
     assert "RankmonWatchdog" in stack.alertmanager.active()
 
 

@@ -99,6 +99,13 @@ class Dialect:
     prepares_to_sum: Sequence[Expression] = ()
     """Selected once per transaction before statements that sum."""
 
+    # ---- lists and objects in a column; by whether they are JSON in a text
+
+    lists: Mapping[bool, str] = {}
+    """A SELECT of {table} with a row per element of its column {list}: `list_item`, and `list_position` from 1."""
+    members: Mapping[bool, str] = {}
+    """The value at {path} (with points; {comma}: with commas) inside an object in {column} of the table t."""
+
     # ---- session
 
     is_in_process = False

@@ -27,6 +27,13 @@ class ClickHouse(Dialect):
     """Times are instants in any display zone; NaN does not equal itself."""
 
     names = ("clickhouse", "clickhousedb")
+    lists = {
+        is_text: f"SELECT t.*, list_item, list_position FROM {{table}} AS t ARRAY JOIN if(empty({elements}), [NULL], "
+        f"arrayMap(x -> toNullable(x), {elements})) AS list_item, if(empty({elements}), [NULL], "
+        f"arrayMap(x -> toNullable(x), arrayEnumerate({elements}))) AS list_position"
+        for is_text, elements in ((True, "JSONExtract(t.{list}, 'Array(String)')"), (False, "t.{list}"))
+    }
+    members = {True: "JSON_VALUE(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
     extra = "clickhouse"
     schemes = {"clickhousedb": "clickhousedb"}
     modules = ("clickhouse_connect", "clickhousedb")

@@ -23,6 +23,12 @@ class DuckDB(Dialect):
     """DuckDB: fast in-process, without a statement limit."""
 
     names = ("duckdb",)
+    lists = {
+        is_text: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL (SELECT "
+        f"unnest({elements}) AS list_item, generate_subscripts({elements}, 1) AS list_position) AS i ON true"
+        for is_text, elements in ((True, "from_json(t.{list}, '[\"VARCHAR\"]')"), (False, "t.{list}"))
+    }
+    members = {True: "json_extract_string(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
     extra = "duckdb"
     schemes = {"duckdb": "duckdb"}
     modules = ("duckdb", "duckdb_engine")

@@ -39,6 +39,11 @@ class MySQL(Dialect):
     """MySQL and MariaDB: comparisons convert types, texts by collation; only MariaDB hash-joins."""
 
     names = ("mysql", "mariadb")
+    lists = {
+        True: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN JSON_TABLE(t.{list}, '$[*]' "
+        "COLUMNS (list_position FOR ORDINALITY, list_item VARCHAR(255) PATH '$')) AS i ON 1"
+    }
+    members = {True: "JSON_VALUE(t.{column}, '$.{path}')"}
     extra = "mysql"
     schemes = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
     modules = ("pymysql",)

@@ -64,6 +64,12 @@ class PostgreSQL(Dialect):
     """PostgreSQL: hash joins where statistics would mislead; types and replaced tables in one answer."""
 
     names = ("postgresql",)
+    lists = {
+        is_text: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL "
+        f"jsonb_array_elements_text({elements}) WITH ORDINALITY AS i(list_item, list_position) ON true"
+        for is_text, elements in ((True, "t.{list}::jsonb"), (False, "to_jsonb(t.{list})"))
+    }
+    members = {True: "t.{column}::jsonb #>> '{{{comma}}}'", False: "to_jsonb(t.{column}) #>> '{{{comma}}}'"}
     extra = "postgresql"
     schemes = {"postgresql": "postgresql+psycopg"}
     modules = ("psycopg",)

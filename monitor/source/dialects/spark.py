@@ -14,6 +14,12 @@ class Spark(Dialect):
     """Spark's Thrift server, whose statements are polled."""
 
     names = ("hive",)
+    lists = {
+        is_text: "SELECT t.*, i.list_item, i.place + 1 AS list_position FROM {table} AS t "
+        f"LATERAL VIEW OUTER posexplode({elements}) i AS place, list_item"
+        for is_text, elements in ((True, "from_json(t.{list}, 'array<string>')"), (False, "t.{list}"))
+    }
+    members = {True: "get_json_object(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
     extra = "spark"
     schemes = {"hive": "hive"}
     modules: tuple[str, ...] = ("hive", "pyhive", "thrift", "thrift_sasl")

@@ -29,6 +29,11 @@ class SQLite(Dialect):
     """SQLite compares anything with anything; only the values show a column's type."""
 
     names = ("sqlite",)
+    lists = {
+        True: "SELECT t.*, i.value AS list_item, i.key + 1 AS list_position "
+        "FROM {table} AS t LEFT JOIN json_each(t.{list}) AS i ON 1"
+    }
+    members = {True: "json_extract(t.{column}, '$.{path}')"}
     schemes = {"sqlite": "sqlite"}
     is_proven = True
     slow = SLOW_SORT

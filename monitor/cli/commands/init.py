@@ -1,0 +1,152 @@
+"""Write a configuration for the log in a database: `rankmon init postgresql+psycopg://reader@host/name`.
+
+Looks at tables and samples of their rows, read-only, and proposes what is what by the values. It asks where it is not
+sure; --yes takes the likeliest answers, --answer KEY=VALUE gives one, as in `--answer rankings.table=search_log`. Then
+it checks the new file as `rankmon check-config --connect` does. DuckDB reads files: `--file '/logs/*.parquet'`.
+A password is taken from the URL or from RANKMON_SOURCE_PASSWORD, and never written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monitor.cli.common import command
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.source.proposal import Proposal, Question
+
+PASSWORD = "RANKMON_SOURCE_PASSWORD"
+
+
+@command
+@click.argument("url")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="rankmon.yaml", show_default=True)
+@click.option("--name", default="search", show_default=True, help="Name of the monitor.")
+@click.option("--file", "files", multiple=True, help="A file, or files by pattern, to read as a table with DuckDB.")
+@click.option("--table", "only", multiple=True, help="A table to look at (default: all).")
+@click.option("--answer", "answers", multiple=True, metavar="KEY=VALUE", help="Answer a question beforehand.")
+@click.option("--yes", is_flag=True, help="Take the likeliest answer to each question.")
+@click.pass_context
+def init(
+    ctx: click.Context,
+    url: str,
+    output: Path,
+    name: str,
+    files: tuple[str, ...],
+    only: tuple[str, ...],
+    answers: tuple[str, ...],
+    yes: bool,
+) -> int:
+    from monitor.cli.commands.check_config import check_config
+    from monitor.config.urls import database_url
+    from monitor.source.discovery import tables
+    from monitor.source.engine import Database
+    from monitor.source.proposal import propose
+
+    if output.exists():
+        raise InputError(f"{output} exists; give another --output, or remove it")
+    try:
+        parsed = database_url(url, os.environ.get(PASSWORD), Path())
+    except ValueError as error:
+        raise InputError(f"the URL {error}") from error
+    database = Database(name, parsed, 60)
+    try:
+        found = tables(database, files, only)
+        proposal = propose(database, found, _answering(dict(map(_answer, answers)), yes))
+    finally:
+        database.close()
+    bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
+    output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
+    click.echo(f"wrote {output}\n")
+    if parsed.password:
+        os.environ[PASSWORD] = str(parsed.password)
+    code: int = ctx.invoke(check_config, config_path=output, connect=True)
+    named = f" -c {output}" * (str(output) != "rankmon.yaml")
+    if parsed.password:
+        click.echo(f"\nthe password is not in the file; set {PASSWORD} to it")
+    since = "DATE" if proposal.since is None else f"{datetime.fromtimestamp(proposal.since, UTC):%Y-%m-%d}"
+    click.echo(f"\nnext: rankmon backfill{named} --from {since}")
+    return code
+
+
+def _answer(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--answer {text!r}: write KEY=VALUE")
+    return key, value
+
+
+def _answering(answers: Mapping[str, str], yes: bool) -> Callable[[Question], str]:
+    """Answers questions: by --answer, by --yes, or by whom it asks."""
+
+    def answer(question: Question) -> str:
+        options = f" [{', '.join(question.options)}]" if question.options else ""
+        given = answers.get(question.key)
+        if given is not None and question.options and given not in question.options:
+            raise InputError(f"--answer {question.key}={given}: choose one of {', '.join(question.options)}")
+        if given is None and yes:
+            given = question.default
+        if given is None and not sys.stdin.isatty():
+            raise InputError(
+                f"{question.text}{options} answer with --answer {question.key}=..., or --yes for {question.default}"
+            )
+        if given is not None:
+            click.echo(f"{question.key}: {given}")
+            return given
+        kind = click.Choice(list(question.options)) if question.options else None
+        return str(click.prompt(question.text, default=question.default, type=kind))
+
+    return answer
+
+
+def _lines(proposal: Proposal, name: str, url: str, has_password: bool) -> Iterator[str]:
+    """The configuration's lines, with the reason of each choice behind it."""
+    from monitor.types import format_duration
+
+    depth = min(10, max(1, proposal.depth))
+    yield "# Written by `rankmon init`. Every key: docs/reference/configuration.md"
+    yield "store:"
+    yield "  url: sqlite:///rankmon.db # rankmon's own tables; a PostgreSQL URL for more than one daemon"
+    yield "sources:"
+    yield "  log:"
+    yield f"    url: {_text(url)}"
+    if has_password:
+        yield f"    password: ${{{PASSWORD}}}"
+    yield "monitors:"
+    yield f"  - name: {_text(name)}"
+    yield "    source: log"
+    yield "    rankings:"
+    yield from _section(proposal.rankings, "rankings", proposal.reasons)
+    if proposal.slices:
+        yield f"    slices: {_text(list(proposal.slices))}"
+    ((kind, recipe),) = proposal.relevance.items()
+    yield "    relevance:"
+    yield f"      {kind}:"
+    recipe = {key: format_duration(v) if key == "attribution" else v for key, v in recipe.items()}
+    yield from ("  " + line for line in _section(recipe, f"relevance.{kind}", proposal.reasons))
+    empty = "(empty=zero)" if kind == "events" else ""
+    yield f"    measures: [ndcg@{depth}, mrr@{depth}" + (f", ndcg{empty}@{depth}]" if empty else "]")
+    yield "    windows: [24h, 7d]"
+    yield "    drift: {} # verdicts: alerts without thresholds, once 28 days are stored"
+
+
+def _section(values: Mapping[str, Any], key: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    for name, value in values.items():
+        reason = reasons.get(f"{key}.{name}", "")
+        yield f"      {name}: {_text(value)}" + f" # {reason}" * bool(reason)
+
+
+def _text(value: Any) -> str:
+    import yaml
+
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).removesuffix("\n...\n").strip()
+    )

@@ -1,0 +1,211 @@
+"""Reads what a database holds, for `rankmon init`: its tables, and samples of their rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import sqlalchemy as sa
+
+from monitor.errors import InputError, SourceError
+from monitor.source.engine import Database, Reader
+from monitor.source.queries import untyped
+from monitor.types import Relation
+
+T = TypeVar("T")
+
+ROWS = 5_000
+"""Rows in a sample: some 500 requests with ten items."""
+
+SYSTEM_SCHEMAS = ("information_schema", "INFORMATION_SCHEMA", "mysql", "performance_schema", "sys", "system")
+
+READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".gz": "read_csv"}
+"""DuckDB's function for files of a kind, by the end of their name."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, view or SELECT of the source, with a sample of its rows as the driver returns them.
+
+    Attributes:
+        names: of all its columns.
+        sample: (rows, columns), dtype object; None stands for NULL.
+        origin: what a SELECT made by `unrolled` or `flattened` reads.
+        members: name -> expression of each column that `flattened` added.
+    """
+
+    relation: Relation
+    names: tuple[str, ...]
+    sample: pd.DataFrame = field(compare=False, repr=False, default_factory=pd.DataFrame)
+    origin: Relation | None = None
+    members: Mapping[str, str] = field(compare=False, default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return ".".join(self.relation.table) or self.relation.select
+
+    @cached_property
+    def clause(self) -> sa.FromClause:
+        """Its columns, untyped, to select from."""
+        columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in self.names]
+        if self.relation.select:
+            return sa.text(self.relation.select).columns(*columns).subquery("t")
+        *schema, name = self.relation.table
+        return sa.table(name, *columns, schema=".".join(schema) or None)
+
+    def reading(self, used: Collection[str]) -> Relation:
+        """The relation, with only those of its `members` that are `used`."""
+        if not self.members or self.origin is None:
+            return self.relation
+        return _with_members(self.origin, {name: e for name, e in self.members.items() if name in used})
+
+
+def tables(database: Database, files: Sequence[str] = (), only: Collection[str] = ()) -> list[Table]:
+    """The database's tables and views with samples, and `files` that DuckDB reads; empty tables are left out.
+
+    `only` names the tables to look at; all by default. A table that this user may not read, or that takes too long, is
+    left out as well.
+
+    Raises:
+        InputError: a file is of an unknown kind, or there is no table of a name.
+        SourceError: the database does not answer.
+    """
+    relations = [Relation(select=_reads(database, file)) for file in files]
+    with database.reading() as reader:
+        found = reader.tables(SYSTEM_SCHEMAS)
+    known = {".".join(name): Relation(table=name) for name in found}
+    if missing := [name for name in only if name not in known]:
+        raise InputError(f"there is no table {missing[0]}; known are {', '.join(known)}")
+    relations += [known[name] for name in only or known]
+    sampled = []
+    for relation in relations:
+        try:
+            table = sampled_from(database, relation)
+        except SourceError as error:
+            if relation.select or error.reason == "connect":
+                raise
+            continue
+        if len(table.sample):
+            sampled.append(table)
+    return sampled
+
+
+def _reads(database: Database, file: str) -> str:
+    reader = READERS.get(Path(file).suffix)
+    if reader is None:
+        raise InputError(f"{file}: is no file of a known kind; known are {', '.join(READERS)}")
+    if database.dialect != "duckdb":
+        raise InputError(f"{file}: only DuckDB reads files; give the URL duckdb:///:memory:")
+    path = str(Path(file).absolute()).replace("'", "''")
+    return f"SELECT * FROM {reader}('{path}')"
+
+
+def sampled_from(database: Database, relation: Relation) -> Table:
+    """The table with its first rows. Raises SourceError."""
+    with database.reading() as reader:
+        bare = Table(relation, ())
+        names = tuple(reader.names(sa.text(f"({relation.select}) AS t") if relation.select else bare.clause))
+        table = replace(bare, names=names)
+        return replace(table, sample=_frame(reader, table, sa.select(*table.clause.c).limit(ROWS)))
+
+
+def unrolled(database: Database, table: Table, column: str) -> Table:
+    """The table with one row per element of the lists in `column`, as `list_item` and `list_position` from 1; an empty
+    list leaves one row without both. Raises SourceError."""
+    form = database.sql.lists[_is_text(table.sample[column])]
+    select = form.format(table=quoted(table.relation), list=column)
+    return replace(sampled_from(database, Relation(select=select)), origin=table.relation)
+
+
+def flattened(database: Database, table: Table) -> Table:
+    """The table with a column for each value inside its objects (JSON or structures); itself if there are none.
+
+    Such a column is named by its path: `event_attributes_object_object_id`. Raises SourceError.
+    """
+    members = {}
+    for column in table.names:
+        objects = [found for found in map(as_object, table.sample[column]) if found is not None]
+        form = database.sql.members.get(_is_text(table.sample[column])) if objects else None
+        for path in dict.fromkeys(path for found in objects for path in _paths(found)) if form else ():
+            expression = str(form).format(column=column, path=".".join(path), comma=",".join(path))
+            members["_".join((column, *path))] = expression
+    if not members:
+        return table
+    found = sampled_from(database, _with_members(table.relation, members))
+    return replace(found, origin=table.relation, members=members)
+
+
+def _with_members(origin: Relation, members: Mapping[str, str]) -> Relation:
+    if not members:
+        return origin
+    more = ", ".join(f"{expression} AS {name}" for name, expression in members.items())
+    return Relation(select=f"SELECT t.*, {more} FROM {quoted(origin)} AS t")
+
+
+def as_list(value: Any) -> list[Any] | None:
+    """The list that a value is, or that it is in JSON; None if it is none."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return list(value)
+    return _parsed(value, "[", list)
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """The object that a value is, or that it is in JSON; None if it is none."""
+    return value if isinstance(value, dict) else _parsed(value, "{", dict)
+
+
+def _parsed(value: Any, begins: str, kind: type[T]) -> T | None:
+    if not isinstance(value, str) or not value.lstrip().startswith(begins):
+        return None
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return None
+    return found if isinstance(found, kind) else None
+
+
+def _is_text(column: pd.Series[Any]) -> bool:
+    return any(isinstance(value, str) for value in column)
+
+
+def _paths(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from ((name, *path) for path in _paths(value))
+        elif not isinstance(value, list):
+            yield (name,)
+
+
+def quoted(relation: Relation) -> str:
+    """The relation as it stands in a FROM."""
+    return f"({relation.select})" if relation.select else ".".join(relation.table)
+
+
+def rows_with(database: Database, table: Table, column: str, values: Collection[Any]) -> pd.DataFrame:
+    """Up to ROWS rows of a table whose `column` has one of `values`; none if that takes too long or fits no type."""
+    clause = table.clause
+    found = sa.select(*clause.c).where(clause.c[column].in_([untyped(v) for v in values])).limit(ROWS)
+    with suppress(SourceError), database.reading() as reader:
+        return _frame(reader, table, found)
+    return pd.DataFrame(columns=list(table.names), dtype=object)
+
+
+def bounds(database: Database, table: Table, column: str) -> tuple[Any, Any]:
+    """(least, greatest) value of a column. Raises SourceError."""
+    value = table.clause.c[column]
+    with database.reading() as reader:
+        (least,), (greatest,) = reader.columns(sa.select(sa.func.min(value), sa.func.max(value)))
+    return least, greatest
+
+
+def _frame(reader: Reader, table: Table, query: sa.Select[Any]) -> pd.DataFrame:
+    columns = dict(zip(table.names, reader.columns(query), strict=True))
+    return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})

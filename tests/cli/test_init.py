@@ -1,0 +1,353 @@
+"""`rankmon init` on logs of ten shapes: right without an answer where the values say it, after questions elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+import monitor.cli as cli
+from tests.support import hackernews
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+REQUESTS, ITEMS = 400, 8
+
+Row = dict[str, Any]
+Clock = Callable[[datetime], Any]
+
+
+def iso(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+def shop(clock: Clock = iso, base: int = 1) -> tuple[list[Row], list[Row]]:
+    """(rows shown, events) of a shop; the clicks fall off with the position."""
+    chance = random.Random(7)
+    shown, events = [], []
+    for number in range(REQUESTS):
+        at = NOW + timedelta(minutes=7 * number)
+        common = {
+            "request_id": f"r{number:05}",
+            "served_at": clock(at),
+            "user_id": f"u{chance.randrange(90)}",
+            "query": chance.choice(["red shoes", "lamp", "garden table", "bike", "rain coat", "mug"])
+            + " "
+            + "x" * (number % 9),
+            "device": chance.choice(["phone", "desktop", "tablet"]),
+            "model_version": "v1" if number < REQUESTS / 2 else "v2",
+        }
+        for place, item in enumerate(chance.sample(range(300), ITEMS)):
+            price = chance.randrange(100, 9999) / 100
+            shown.append({**common, "item_id": f"i{item}", "position": place + base, "price": price})
+            if chance.random() < 0.5 / (place + 1):
+                late = at + timedelta(seconds=chance.randrange(5, 1500))
+                kind = "purchase" if chance.random() < 0.2 else "click"
+                events.append(
+                    {
+                        "request_id": common["request_id"],
+                        "item_id": f"i{item}",
+                        "event_type": kind,
+                        "occurred_at": clock(late),
+                    }
+                )
+    return shown, events
+
+
+def renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
+    return [{names.get(key, key): value for key, value in row.items()} for row in rows]
+
+
+def fill(url: str, **tables: Sequence[Row]) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for name, rows in tables.items():
+            columns = ", ".join(f'"{column}" {_type(value)}' for column, value in rows[0].items())
+            connection.exec_driver_sql(f'CREATE TABLE "{name}" ({columns})')
+            table = sa.table(name, *map(sa.column, rows[0]))
+            connection.execute(table.insert(), list(rows))
+    engine.dispose()
+
+
+def _type(value: Any) -> str:
+    kinds = {int: "BIGINT", float: "DOUBLE PRECISION", datetime: "TIMESTAMPTZ", list: "TEXT[]", bool: "BOOLEAN"}
+    return kinds.get(type(value), "TEXT")
+
+
+class Log:
+    """A SQLite log, and what `init` makes of it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.url, self.output = f"sqlite:///{folder}/log.db", folder / "rankmon.yaml"
+        self.capsys = capsys
+        self.code, self.out, self.err = 0, "", ""
+
+    def init(self, *arguments: str, url: str = "") -> dict[str, Any]:
+        """The monitor that was written, if any."""
+        self.code = cli.run(["init", url or self.url, "-o", str(self.output), *arguments])
+        self.out, self.err = self.capsys.readouterr()
+        return yaml.safe_load(self.output.read_text())["monitors"][0] if self.output.exists() else {}
+
+
+@pytest.fixture
+def log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Log:
+    return Log(tmp_path, capsys)
+
+
+def test_a_log_of_lists_and_events_needs_no_answer(log: Log) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown, search_events=events, users=[{"user_id": "u1", "born": 1990}])
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    assert made["rankings"] == {
+        "table": "search_log",
+        "request": "request_id",
+        "item": "item_id",
+        "position": "position",
+        "time": {"column": "served_at", "format": "%Y-%m-%dT%H:%M:%SZ"},
+        "query": "query",
+        "model_version": "model_version",
+    }
+    assert made["slices"] == ["device"]
+    events_key = made["relevance"]["events"]
+    assert events_key["rules"] == [{"type": "click", "grade": 1}, {"type": "purchase", "grade": 1}]
+    assert (events_key["attribution"], events_key["time"]["column"]) == ("1h", "occurred_at")
+
+
+def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
+    shown, events = shop(seconds, base=0)
+    german = {
+        "request_id": "anfrage",
+        "served_at": "gezeigt_um",
+        "user_id": "kunde",
+        "query": "suchwort",
+        "device": "gerät",
+        "model_version": "fassung",
+        "item_id": "artikel",
+        "position": "platz",
+        "price": "preis",
+        "event_type": "art",
+        "occurred_at": "zeitpunkt",
+    }
+    kinds = {"click": "klick", "purchase": "kauf"}
+    acts = [{**e, "event_type": kinds[e["event_type"]]} for e in events]
+    fill(log.url, verlauf=renamed(shown, german), handlungen=renamed(acts, german))
+    made = log.init("--answer", "relevance.events.rules=klick=1 kauf=3")
+    assert (log.code, log.err) == (0, "")
+    rankings, recipe = made["rankings"], made["relevance"]["events"]
+    assert (rankings["request"], rankings["item"]) == ("anfrage", "artikel")
+    assert rankings["position"] == {"column": "platz", "base": 0}
+    assert rankings["time"] == {"column": "gezeigt_um", "format": "epoch_s"}
+    assert rankings["query"] == "suchwort"
+    assert set(made["slices"]) == {"gerät", "fassung"}
+    assert (recipe["table"], recipe["request"], recipe["item"], recipe["type"]) == (
+        "handlungen",
+        "anfrage",
+        "artikel",
+        "art",
+    )
+    assert recipe["rules"] == [{"type": "klick", "grade": 1}, {"type": "kauf", "grade": 3}]
+
+
+def test_what_every_item_has_is_no_sign_that_it_was_wanted(log: Log) -> None:
+    shown, events = shop()
+    views = [
+        {
+            "request_id": r["request_id"],
+            "item_id": r["item_id"],
+            "event_type": "impression",
+            "occurred_at": r["served_at"],
+        }
+        for r in shown
+    ]
+    fill(log.url, search_log=shown, search_events=views + events)
+    assert [rule["type"] for rule in log.init()["relevance"]["events"]["rules"]] == ["click", "purchase"]
+
+
+def test_a_list_in_json_per_request(log: Log) -> None:
+    shown, events = shop()
+    lists: dict[str, Row] = {}
+    for row in shown:
+        known = lists.setdefault(row["request_id"], {**row, "items": []})
+        known["items"].append(row["item_id"])
+    rows = [
+        {k: json.dumps(v) if k == "items" else v for k, v in r.items() if k not in ("item_id", "position", "price")}
+        for r in lists.values()
+    ]
+    rows[0]["items"] = "[]"
+    fill(log.url, searches=rows, search_events=events)
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    assert "json_each" in made["rankings"]["select"]
+    assert (made["rankings"]["request"], made["rankings"]["item"]) == ("request_id", "list_item")
+    assert made["relevance"]["events"]["table"] == "search_events"
+
+
+def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None:
+    shown, events = shop(lambda at: at)
+    lists: dict[str, Row] = {}
+    for row in shown:
+        known = lists.setdefault(row["request_id"], {**row, "items": []})
+        known["items"].append(row["item_id"])
+    rows = [{k: v for k, v in r.items() if k not in ("item_id", "position", "price")} for r in lists.values()]
+    fill(postgres_url, searches=rows, search_events=events)
+    made = log.init(url=postgres_url)
+    assert (log.code, log.err) == (0, "")
+    assert made["rankings"]["time"] == "served_at"
+    assert (made["rankings"]["request"], made["rankings"]["position"]) == ("request_id", "list_position")
+
+
+def test_two_tables_of_events(log: Log) -> None:
+    shown, events = shop()
+    of = {
+        kind: [{k: v for k, v in e.items() if k != "event_type"} for e in events if e["event_type"] == kind]
+        for kind in ("click", "purchase")
+    }
+    fill(log.url, search_log=shown, clicks=of["click"], orders=of["purchase"])
+    made = log.init("--yes")["relevance"]["events"]
+    assert (log.code, log.err) == (0, "")
+    assert made["rules"] == [{"type": "clicks", "grade": 1}, {"type": "orders", "grade": 1}]
+    assert "UNION ALL" in made["select"]
+    log.init()
+    assert "exists; give another --output" in log.err
+    log.output.unlink()
+    assert log.init("--answer", "relevance.events.table=clicks")["relevance"]["events"]["table"] == "clicks"
+
+
+def test_a_label_in_the_rankings(log: Log) -> None:
+    shown, events = shop()
+    clicked = {(e["request_id"], e["item_id"]) for e in events}
+    rows = [{**r, "clicked": int((r["request_id"], r["item_id"]) in clicked)} for r in shown]
+    fill(log.url, impressions=rows)
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    assert made["relevance"] == {"column": {"grade": "clicked", "max_grade": 1}}
+
+
+def test_judgments_of_queries_and_items(log: Log) -> None:
+    shown, _ = shop()
+    chance = random.Random(3)
+    pairs = dict.fromkeys((r["query"], r["item_id"]) for r in shown)
+    judged = [{"search": q, "doc": i, "relevance": chance.randrange(5)} for q, i in pairs if chance.random() < 0.9]
+    fill(log.url, search_log=shown, qrels=judged)
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    wanted = {"table": "qrels", "query": "search", "item": "doc", "grade": "relevance", "max_grade": 4}
+    assert made["relevance"] == {"judgments": wanted}
+
+
+def test_a_log_without_labels_is_told_what_is_missing(log: Log) -> None:
+    shown, _ = shop()
+    fill(log.url, search_log=shown)
+    assert log.init() == {}
+    assert log.code == 2
+    assert "nothing says which items were wanted" in log.err
+
+
+def test_behavior_insights_in_parquet_files(log: Log, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    shown, events = shop()
+    lists: dict[str, list[str]] = {}
+    for row in shown:
+        lists.setdefault(row["request_id"], []).append(row["item_id"])
+    firsts = {r["request_id"]: r for r in shown}
+    searches = [
+        {
+            "query_id": key,
+            "client_id": firsts[key]["user_id"],
+            "application": firsts[key]["device"],
+            "user_query": firsts[key]["query"],
+            "timestamp": firsts[key]["served_at"],
+            "query_response_hit_ids": hits,
+        }
+        for key, hits in lists.items()
+    ]
+    acts = [
+        {
+            "query_id": e["request_id"],
+            "action_name": e["event_type"],
+            "timestamp": e["occurred_at"],
+            "event_attributes": {"object": {"object_id": e["item_id"]}, "position": {"ordinal": 1}},
+        }
+        for e in events
+    ]
+    for name, rows in (("ubi_queries", searches), ("ubi_events", acts)):
+        (tmp_path / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
+        duckdb.sql(
+            f"COPY (SELECT * FROM read_json('{tmp_path}/{name}.json', timestampformat='none', dateformat='none'))"
+            f" TO '{tmp_path}/{name}.parquet' (FORMAT parquet)"
+        )
+    made = log.init(
+        *(a for name in ("queries", "events") for a in ("--file", f"{tmp_path}/ubi_{name}.parquet")),
+        url="duckdb:///:memory:",
+    )
+    assert log.code == 0, log.err
+    assert (made["rankings"]["request"], made["rankings"]["item"]) == ("query_id", "list_item")
+    assert made["rankings"]["query"] == "user_query"
+    assert made["slices"] == ["application"]
+    recipe = made["relevance"]["events"]
+    assert (recipe["request"], recipe["item"], recipe["type"]) == (
+        "query_id",
+        "event_attributes_object_object_id",
+        "action_name",
+    )
+    assert "position_ordinal" not in recipe["select"]
+
+
+def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown, clicks=events, likes=events)
+    assert log.init() == {}
+    assert log.code == 2
+    assert "Several tables hold events on what was shown. Which one? [all of them, clicks, likes]" in log.err
+    assert "--answer relevance.events.table=..." in log.err
+    log.init("--answer", "relevance.events.table=nothing")
+    assert "choose one of all of them, clicks, likes" in log.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("likes\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert log.init()["relevance"]["events"]["table"] == "likes"
+
+
+def test_a_password_stays_out_of_the_file(log: Log, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANKMON_SOURCE_PASSWORD", "")
+    shown, events = shop(lambda at: at)
+    fill(postgres_url, search_log=shown, search_events=events)
+    url = sa.make_url(postgres_url).set(password="open-sesame").render_as_string(hide_password=False)
+    log.init(url=url)
+    assert log.code == 0, log.err
+    assert "open-sesame" not in log.output.read_text() + log.out + log.err
+    assert "password: ${RANKMON_SOURCE_PASSWORD}" in log.output.read_text()
+
+
+def test_tables_without_lists_are_named(log: Log) -> None:
+    fill(log.url, users=[{"user_id": "u1", "born": 1990}, {"user_id": "u2", "born": 1991}])
+    assert log.init() == {}
+    assert (log.code, "no table holds ranked lists" in log.err, "looked at: users" in log.err) == (2, True, True)
+
+
+def test_hacker_news(log: Log, shared: Path) -> None:
+    (csv,) = (shared / "data" / "hn-frontpage").glob("*.csv.gz")
+    hackernews.fill(log.url, csv)
+    made = log.init("--yes")
+    assert log.code == 0, log.err
+    assert made["rankings"] == {
+        "table": "rankings",
+        "request": "snapshot_id",
+        "item": "item_id",
+        "position": "position",
+        "time": {"column": "served_at", "format": "%Y-%m-%dT%H:%M:%SZ"},
+    }
+    recipe = made["relevance"]["events"]
+    assert (recipe["table"], recipe["request"], recipe["item"]) == ("upvotes", "snapshot_id", "item_id")
+    assert recipe["time"] == {"column": "occurred_at", "format": "%Y-%m-%dT%H:%M:%SZ"}

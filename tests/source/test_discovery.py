@@ -1,0 +1,99 @@
+"""Lists and objects in a column, as `rankmon init` reads them, on each engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from monitor.database_url import parse_url
+from monitor.errors import InputError
+from monitor.source.discovery import Table, flattened, tables, unrolled
+from monitor.source.engine import Database
+from tests.support.mariadb import MariaServer
+
+ENGINES = ("sqlite", "postgresql", "duckdb", pytest.param("mariadb", marks=pytest.mark.engines), "clickhouse")
+TEXT = {"clickhouse": "String", "mariadb": "VARCHAR(200)"}
+NATIVE = {
+    "postgresql": ("TEXT[]", "JSONB", "ARRAY['a', 'b']", "ARRAY[]::TEXT[]", '\'{"deep": {"id": "x"}}\''),
+    "duckdb": ("TEXT[]", "STRUCT(deep STRUCT(id TEXT))", "['a', 'b']", "[]", "{'deep': {'id': 'x'}}"),
+    "clickhouse": ("Array(String)", "Tuple(deep Tuple(id String))", "['a', 'b']", "[]", "tuple(tuple('x'))"),
+}
+"""Engine -> types of a list and an object, a list, an empty list, an object."""
+
+
+@pytest.fixture(params=ENGINES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """Two searches, the second without results, and an event."""
+    engine = request.param
+    if engine in ("duckdb", "clickhouse"):
+        pytest.importorskip({"duckdb": "duckdb_engine", "clickhouse": "chdb"}[engine])
+    url = f"{engine}:///{tmp_path}/log.db"
+    if engine == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    elif engine == "mariadb":
+        server: MariaServer = request.getfixturevalue("maria")
+        url = server.create_database()
+    elif engine == "clickhouse":
+        url = f"clickhousedb://default@localhost/default?interface=chdb&path={tmp_path}/data"
+    fill(engine, url)
+    found = Database("log", parse_url(url, None), 30)
+    yield found
+    found.close()
+
+
+def fill(engine: str, url: str) -> None:
+    text, end = TEXT.get(engine, "TEXT"), " ENGINE = MergeTree ORDER BY tuple()" if engine == "clickhouse" else ""
+    made = sa.create_engine(url)
+    deep = json.dumps({"deep": {"id": "x"}})
+    with made.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE searches (request {text}, items {text}){end}")
+        connection.exec_driver_sql("INSERT INTO searches VALUES ('r1', '[\"a\", \"b\"]'), ('r2', '[]')")
+        connection.exec_driver_sql(f"CREATE TABLE acts (request {text}, what {text}){end}")
+        connection.exec_driver_sql(f"INSERT INTO acts VALUES ('r1', '{deep}')")
+        if engine in NATIVE:
+            list_type, object_type, some, none, nested = NATIVE[engine]
+            connection.exec_driver_sql(
+                f"CREATE TABLE native (request {text}, items {list_type}, what {object_type}){end}"
+            )
+            connection.exec_driver_sql(f"INSERT INTO native VALUES ('r1', {some}, {nested}), ('r2', {none}, {nested})")
+    made.dispose()
+
+
+def table(database: Database, name: str) -> Table:
+    (found,) = tables(database, only=(name,))
+    return found
+
+
+def rows(found: Table, *names: str) -> list[tuple[Any, ...]]:
+    """In order, NULLs as None and positions as int."""
+    values = found.sample[list(names)].itertuples(index=False)
+    return sorted((tuple(None if v != v or v is None else v for v in row) for row in values), key=str)
+
+
+def test_a_list_gives_a_row_per_item_and_one_if_it_is_empty(database: Database) -> None:
+    for name in ("searches", *["native"] * (database.dialect in NATIVE)):
+        found = unrolled(database, table(database, name), "items")
+        expected = [("r1", "a", 1), ("r1", "b", 2), ("r2", None, None)]
+        assert rows(found, "request", "list_item", "list_position") == expected, name
+
+
+def test_an_object_gives_a_column_per_value(database: Database) -> None:
+    for name in ("acts", *["native"] * (database.dialect in NATIVE)):
+        found = flattened(database, table(database, name))
+        assert set(found.sample["what_deep_id"]) == {"x"}, name
+        assert found.reading(("request",)) == found.origin
+
+
+def test_a_table_that_is_not_there(database: Database) -> None:
+    with pytest.raises(InputError, match=r"there is no table of_nobody; known are .*searches"):
+        tables(database, only=("of_nobody",))
+
+
+def test_a_file_of_an_unknown_kind(database: Database) -> None:
+    with pytest.raises(InputError, match=r"log\.xlsx: is no file of a known kind"):
+        tables(database, files=("log.xlsx",))
