@@ -179,7 +179,8 @@ class _Search:
 
     def _lists(self) -> _Lists:
         tables = [*self.tables, *self._unrolled()]
-        found = [best for table in tables if (best := self._lists_in(table)) is not None]
+        strictly = [best for table in tables if (best := self._lists_in(table)) is not None]
+        found = strictly or [best for table in tables if (best := self._lists_in(table, once=False)) is not None]
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -199,13 +200,14 @@ class _Search:
                 if is_of_items and self.database.sql.lists:
                     yield discovery.unrolled(self.database, table, name)
 
-    def _lists_in(self, table: Table) -> _Lists | None:
+    def _lists_in(self, table: Table, once: bool = True) -> _Lists | None:
+        """The likeliest columns; unless `once`, a list may have a position twice, as where it is logged twice."""
         frame, found = table.sample, []
         for position in [name for name in table.names if _are_positions(frame[name])]:
             for request in table.names:
                 is_id = request != position and _is_id(frame[request]) and not _times(frame[request])
                 if is_id and frame[request].duplicated().any():
-                    share = _share_in_order(frame, request, position)
+                    share = _share_in_order(frame, request, position, once)
                     found.append(_Lists(table, request, position, share))
         likely = [one for one in found if one.share > MOST_OF]
         return max(likely, key=lambda one: (round(one.share, 2), *self._likeness(one)), default=None)
@@ -226,9 +228,14 @@ class _Search:
         """Columns whose values differ within each list, the likeliest first."""
         names = [n for n in self.shown.columns if n not in (self.lists.request, self.lists.position)]
         ids = [n for n in names if _is_id(self.shown[n]) and not _times(self.shown[n])]
-        counts = self.groups[ids].count()
-        apart = [n for n in ids if (self.groups[n].nunique() == counts[n])[counts[n] > 1].mean() > MOST_OF]
+        apart = [n for n in ids if self._tells_apart(n)]
         return sorted(apart, key=lambda n: (not NAMES["item"].search(n), self.shown[n].nunique()))
+
+    def _tells_apart(self, column: str) -> bool:
+        """Whether most lists have at least as many values of the column as positions."""
+        groups = self.shown[self.shown[column].notna()].groupby(self.lists.request)
+        values, places = groups[column].nunique(), groups[self.lists.position].nunique()
+        return bool((values >= places)[places > 1].mean() > MOST_OF)
 
     def _constant(self) -> list[str]:
         """Columns with one value in each list."""
@@ -242,8 +249,9 @@ class _Search:
         names = [n for n in self._constant() if n != time and not _times(firsts[n])]
         few = [n for n in names if 2 <= firsts[n].nunique() <= min(MOST_SLICE_VALUES, len(firsts) / 5)]
         version = next((n for n in names if NAMES["version"].search(n) and n != self.lists.request), None)
-        texts = [n for n in names if n not in few and n != version and _is_wording(firsts[n])]
-        query = next(iter(sorted(texts, key=lambda n: not NAMES["query"].search(n))), None)
+        others = [n for n in names if n not in few and n != version and firsts[n].duplicated().any()]
+        named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
+        query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
         slices = sorted((n for n in few if n != version), key=lambda n: firsts[n].nunique())[:3]
         return query, version, slices
 
@@ -500,12 +508,13 @@ def _is_number(value: Any) -> bool:
     return hasattr(value, "__float__") and _is_plain(value)
 
 
-def _share_in_order(frame: pd.DataFrame, request: str, position: str) -> float:
-    """Share of the rows that stand in a list of several whose positions are distinct and have no gap."""
+def _share_in_order(frame: pd.DataFrame, request: str, position: str, once: bool) -> float:
+    """Share of the rows that stand in a list of several whose positions have no gap, and are distinct if `once`."""
     rows = frame[[request, position]].dropna()
     groups = rows.astype({position: float}).groupby(request)[position]
     span, distinct, size = groups.max() - groups.min() + 1, groups.nunique(), groups.size()
-    return float(size[(size > 1) & (distinct == size) & (span == size)].sum() / max(1, len(rows)))
+    is_in_order = (distinct > 1) & (span == distinct) & ((size == distinct) | (not once))
+    return float(size[is_in_order].sum() / max(1, len(rows)))
 
 
 def _times(values: pd.Series[Any]) -> tuple[str, bool] | None:
@@ -532,11 +541,8 @@ def _is_written(value: str, pattern: str) -> bool:
 
 
 def _is_wording(values: pd.Series[Any]) -> bool:
-    """Texts that come again and have more letters than digits: what people type, rather than ids."""
-    known = _known(values)
-    if not _is_text(values) or len(set(known)) == len(known):
-        return False
-    text = "".join(known)
+    """Texts with more letters than digits: what people type, rather than ids."""
+    text = "".join(_known(values)) if _is_text(values) else ""
     return sum(c.isalpha() for c in text) > sum(c.isdigit() for c in text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -303,6 +304,15 @@ def test_behavior_insights_in_parquet_files(log: Log, tmp_path: Path) -> None:
         "action_name",
     )
     assert "position_ordinal" not in recipe["select"]
+
+
+def test_rankings_that_were_delivered_twice_are_recognised_and_told(log: Log) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown * 2, search_events=events)
+    assert log.init()["rankings"]["request"] == "request_id"
+    (told,) = re.findall(r"`(select: .*?)`", log.err)
+    # Its column `query` is a reserved word.
+    assert yaml.safe_load(told)["select"].startswith('SELECT DISTINCT request_id, item_id, "query", ')
 
 
 def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

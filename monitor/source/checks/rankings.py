@@ -172,9 +172,10 @@ def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.f
             "own, which counts as a list with a bad top; give all pages one id in a `select:`, here and in the events"
         )
         if last[~later].max() < begin:
-            names = ", ".join(_names(queries))
-            only = f"SELECT {names} FROM {_from(queries)} WHERE {queries.monitor.rankings.position.column} < {begin:g}"
-            text += f', or leave later pages out: `select: "{only}"`'
+            names = ", ".join(_quoted(queries, *_names(queries)))
+            (position,) = _quoted(queries, queries.monitor.rankings.position.column)
+            only = f"SELECT {names} FROM {_from(queries)} WHERE {position} < {begin:g}"
+            text += f", or leave later pages out: {_select(only)}"
         yield Remark(_POSITION, told(int(later.sum()), text))
 
 
@@ -188,37 +189,48 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
         reader.one(sa.select(sa.func.count()).select_from(found)) for found in (each.distinct().subquery("all"), once)
     )
     if distinct == wanted:
-        return f'read each once: `select: "SELECT DISTINCT {", ".join(names)} FROM {_from(queries)}"`'
+        every = f"SELECT DISTINCT {', '.join(_quoted(queries, *names))} FROM {_from(queries)}"
+        return f"read each once: {_select(every)}"
     rankings = queries.monitor.rankings
-    kept = rankings.request, rankings.item, rankings.position.column
-    others = [f"MIN({name}) AS {name}" for name in names if name not in kept]
-    return (
-        "the copies differ in other columns, so take one of each: "
-        f'`select: "SELECT {", ".join([*kept, *others])} FROM {_from(queries)} GROUP BY {", ".join(kept)}"`'
-    )
+    keys = rankings.request, rankings.item, rankings.position.column
+    kept = _quoted(queries, *keys)
+    others = [f"MIN({name}) AS {name}" for name in _quoted(queries, *(n for n in names if n not in keys))]
+    one = f"SELECT {', '.join([*kept, *others])} FROM {_from(queries)} GROUP BY {', '.join(kept)}"
+    return f"the copies differ in other columns, so take one of each: {_select(one)}"
 
 
 def _paged(queries: Queries, last: NDArray[np.float64]) -> str:
     r = queries.monitor.rankings
-    others = ", ".join(name for name in _names(queries) if name != r.position.column)
+    others = ", ".join(_quoted(queries, *(n for n in _names(queries) if n != r.position.column)))
+    request, position, time = _quoted(queries, r.request, r.position.column, r.time.column)
     size = f"{np.median(last) - r.position.base + 1:g}"
-    counted = f"SELECT {others}, {r.position.column} + {size} * (page - 1) AS {r.position.column} FROM {_from(queries)}"
-    ranked = f"ROW_NUMBER() OVER (PARTITION BY {r.request} ORDER BY {r.time.column}, {r.position.column})"
+    counted = f"SELECT {others}, {position} + {size} * (page - 1) AS {position} FROM {_from(queries)}"
+    ranked = f"ROW_NUMBER() OVER (PARTITION BY {request} ORDER BY {time}, {position})"
     shift = " - 1" if r.position.base == 0 else ""
     return (
-        f'count on from page to page: `select: "{counted}"` where a column tells the page; else '
-        f"`{ranked}{shift} AS {r.position.column}`, which reads all of the table each time"
+        f"count on from page to page: {_select(counted)} where a column tells the page; else "
+        f"`{ranked}{shift} AS {position}`, which reads all of the table each time"
     )
 
 
 def _names(queries: Queries) -> list[str]:
-    quote = queries.dialect.identifier_preparer.quote
-    return list(dict.fromkeys(quote(name) for side, _, name in columns_of(queries.monitor) if side == "r" and name))
+    return list(dict.fromkeys(name for side, _, name in columns_of(queries.monitor) if side == "r" and name))
+
+
+def _select(statement: str) -> str:
+    """The key to paste; YAML ends a text at its own kind of quotes."""
+    quote = "'" if '"' in statement else '"'
+    return f"`select: {quote}{statement}{quote}`"
+
+
+def _quoted(queries: Queries, *names: str | None) -> list[str]:
+    """Names as they stand in a statement: a reserved word such as `query` needs quotes."""
+    return [queries.dialect.identifier_preparer.quote(str(name)) for name in names]
 
 
 def _from(queries: Queries) -> str:
-    relation, quote = queries.monitor.rankings.relation, queries.dialect.identifier_preparer.quote
-    return ".".join(map(quote, relation.table)) if relation.table else "(...) AS log"
+    relation = queries.monitor.rankings.relation
+    return ".".join(_quoted(queries, *relation.table)) if relation.table else "(...) AS log"
 
 
 def _number(value: Any) -> float | None:
