@@ -8,7 +8,7 @@ have its keys.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from pydantic.json_schema import SkipJsonSchema
 
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.section import Section, key
 
 if TYPE_CHECKING:
-    from monitor.conditions.rules import Severity
     from monitor.messages.notification import Notification
 
 GROUP = "rankmon.channels"
@@ -43,12 +43,15 @@ class Receiver(Protocol):
     give_up_after: float
     repeat: float | None
 
-    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> str | None:
         """Deliver; returns when the other side has said that it has it.
+
+        The store keeps the text that it returns, and passes it on with the incident's next notification; None keeps
+        the former one.
 
         Args:
             now: real seconds since 1970.
-            former: severities under which it was told of this incident before.
+            prior: what it was told of this incident before.
 
         Raises:
             Undelivered: it has not.
@@ -78,4 +81,4 @@ def channel_kinds() -> Mapping[str, type[ChannelConfig]]:
         import_module(module.name)
     for entry in entry_points(group=GROUP):
         entry.load()
-    return dict(sorted(_KINDS.items(), reverse=True))
+    return dict(sorted(_KINDS.items()))

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, model_validator
 
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.fields import HttpAddress, Maybe, PositiveDuration, Text, format_duration
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import Receiver
 from monitor.notify.http import HttpChannel, Poster, basic, place
 from monitor.section import FromFile, Secret, fault, key, refuse
@@ -111,20 +112,20 @@ class Alertmanager:
         self._headers = _authorization(config)
         self._poster = Poster(url.rstrip("/") + PATH, config.timeout, config.ca_file)
 
-    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         """Post it, with times by Alertmanager's clock: by a wrong one of ours what goes on would end.
 
         Raises:
             Undelivered: it was not taken.
         """
-        theirs = self._post(notification, now, former)
+        theirs = self._post(notification, now, prior.severities)
         if theirs is not None and abs(theirs - now - self._ahead) > SKEW:
             self._ahead = theirs - now
-            self._post(notification, now, former)
+            self._post(notification, now, prior.severities)
 
     def _post(self, notification: Notification, now: float, former: Collection[Severity]) -> float | None:
         told = alerts(notification, now + self._ahead, self._hold, former)
-        return self._poster.post(json.dumps(told).encode(), self._headers)
+        return self._poster.post(json.dumps(told).encode(), self._headers).date
 
 
 def alerts(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, ValidationInfo
@@ -25,6 +25,9 @@ from monitor.section import key, no_file, unreadable
 
 LONGEST_ANSWER = 200
 """Characters that are told of an answer; more of it is read, so that no half of a secret is left at the end."""
+
+LONGEST_READ = 65_536
+"""Bytes that are read of an answer."""
 
 LEAST_SECRET = 8
 """Shorter parts of an address are left in what a receiver says: they are words such as `api`."""
@@ -70,6 +73,15 @@ class HttpChannel(ChannelConfig):
     ] = field(default=86_400, kw_only=True)
 
 
+class Answer(NamedTuple):
+    """A receiver's answer: status, begin of what it said, seconds after which one may come again, and its clock."""
+
+    status: int
+    said: bytes
+    wait: float
+    date: float | None
+
+
 class Poster:
     """Posts to one address, over a connection of its own each time.
 
@@ -87,22 +99,25 @@ class Poster:
         self._ca_file = ca_file
         self.place = place(url)
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> float | None:
-        """Post JSON; seconds by the receiver's clock, if it says so. Raises Undelivered unless the answer is a 2xx."""
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post JSON; the answer, a 2xx. Raises Undelivered for any other."""
         until = time.monotonic() + self._timeout
         headers = {**self._own, **headers}
         try:
-            status, said, wait, date = self._ask(body, headers, until)
+            answer = self._ask(body, headers, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             cause = "did not answer in time" if time.monotonic() >= until else _cause(error)
             raise Undelivered(f"{self.place}: {cause}") from None
-        if not 200 <= status < 300:
-            told = _harmless(said, self._path, headers)
-            raise Undelivered(f"{self.place}: answered {status}" + (f": {told}" if told else ""), wait)
-        return date
+        if not 200 <= answer.status < 300:
+            told = self.harmless(answer.said, headers)
+            raise Undelivered(f"{self.place}: answered {answer.status}" + (f": {told}" if told else ""), answer.wait)
+        return answer
 
-    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> tuple[int, bytes, float, float | None]:
-        """(status, begin of what is said of an error, seconds after which one may come again, the receiver's clock)."""
+    def harmless(self, said: bytes, headers: Mapping[str, str]) -> str:
+        """What the receiver said, on one line, without what is secret in what it was sent."""
+        return _harmless(said, self._path, {**self._own, **headers})
+
+    def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> Answer:
         trust = self._trust()
         connection = self._connection(trust)
         line = _reach(self._addresses(connection.host, connection.port, until), until)
@@ -120,9 +135,9 @@ class Poster:
                 sent = {"Content-Type": "application/json", "User-Agent": "rankmon", "Connection": "close", **headers}
                 connection.request("POST", self._path, body, sent)
                 with closing(connection.getresponse()) as answer:
-                    said = b"" if 200 <= answer.status < 300 else answer.read(10 * LONGEST_ANSWER)
+                    said = answer.read(LONGEST_READ)
                     wait = _seconds(answer.headers.get("Retry-After"))
-                    return answer.status, said, wait, _instant(answer.headers.get("Date"))
+                    return Answer(answer.status, said, wait, _instant(answer.headers.get("Date")))
             finally:
                 watch.cancel()
 

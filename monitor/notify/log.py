@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
+
 if TYPE_CHECKING:
-    from monitor.conditions.rules import Severity
     from monitor.messages.notification import Notification
 
 log = logging.getLogger("monitor.incidents")
@@ -20,7 +20,7 @@ class Log:
     give_up_after = 86_400.0
     repeat: float | None = None
 
-    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         """Write it down; this cannot fail."""
         level = logging.INFO if notification.kind in ("resolved", "test") else logging.WARNING
         said = " | ".join(filter(None, map(str.strip, [notification.title, *notification.full_text.splitlines()])))

@@ -9,17 +9,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from monitor.fields import HttpAddress, Maybe, Text
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import Receiver
 from monitor.notify.http import HttpChannel, Poster
 from monitor.section import FromFile, key
 
 if TYPE_CHECKING:
-    from monitor.conditions.rules import Severity
     from monitor.messages.notification import Notification
 
 
@@ -50,7 +49,7 @@ class Webhook:
         self._secret = config.secret
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
-    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         """Post it. Raises Undelivered."""
         body = json.dumps(notification.plain()).encode()
         self._poster.post(body, headers(notification, body, self._secret, now))

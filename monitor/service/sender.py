@@ -11,13 +11,13 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from monitor.conditions.rules import Severity
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import Notification
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import Receiver
 from monitor.service.periodic import PeriodicTask
 from monitor.service.telemetry import QueueStatus, Telemetry
@@ -210,6 +210,7 @@ class _Worker:
         self._telemetry = telemetry
         self._clock = clock
         self._unmarked: set[int] = set()
+        self._receipts: dict[int, str | None] = {}
         self._lease: Lease | None = None
         self._quiet_until = 0.0
         self._reminded: float | None = None if is_single else time.monotonic()
@@ -262,7 +263,7 @@ class _Worker:
             try:
                 if not self._store.outbox.is_waiting(waiting.id):
                     return False
-                self._post(waiting.notification, self._former(waiting.kind, waiting.incident))
+                self._receipts[waiting.id] = self._post(waiting.notification)
             except Undelivered as error:
                 self._quiet_until = time.monotonic() + (error.wait if error.wait <= LONGEST_WISH else 0.0)
                 self._put_off(waiting, str(error))
@@ -277,12 +278,12 @@ class _Worker:
             self._telemetry.count(_counter("sent"), receiver.channel)
             if receiver.target != "log":  # the log has said more itself
                 log.info("%s: delivered; %s", _named(waiting), waiting.notification.title)
-        self._store.outbox.sent(waiting.id, self._clock())
+        self._store.outbox.sent(waiting.id, self._clock(), self._receipts.pop(waiting.id, None))
         self._unmarked.discard(waiting.id)
         return True
 
-    def _post(self, notification: Notification, former: Collection[Severity] = ()) -> None:
-        """Sends one while holding the lease; after a pause in between, takes back what is over by now.
+    def _post(self, notification: Notification) -> str | None:
+        """Sends one while holding the lease, and returns its receipt; takes back what was over after a pause.
 
         Raises:
             Undelivered: it was not accepted.
@@ -290,15 +291,16 @@ class _Worker:
         """
         if self._lease is not None:
             self._store.leases.check(self._lease)
-        self.receiver.send(notification, self._clock(), former)
+        receipt = self.receiver.send(notification, self._clock(), self._told(notification))
         if notification.kind in TELLING:
             for end in self._store.outbox.ended(self.receiver.target, 0.0, math.inf, notification.incident):
-                self.receiver.send(end, self._clock(), self._former(end.kind, end.incident))
+                self.receiver.send(end, self._clock(), self._told(end))
+        return receipt
 
-    def _former(self, kind: str, incident: str) -> Collection[Severity]:
-        if kind == "updated" or kind in NEVER_GIVEN_UP:
-            return self._store.outbox.severities(self.receiver.target, incident)
-        return ()
+    def _told(self, notification: Notification) -> PriorDelivery:
+        if notification.kind == "updated" or notification.kind in NEVER_GIVEN_UP:
+            return self._store.outbox.told(self.receiver.target, notification.incident)
+        return NO_PRIOR
 
     def _put_off(self, waiting: Waiting, said: str) -> None:
         self._telemetry.count(_counter("failures"), self.receiver.channel)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from monitor.conditions.rules import Severity
 from monitor.messages.notification import Notification
+from monitor.messages.prior import PriorDelivery
 from monitor.messages.words import storable
 from monitor.store.engine import Connected, upserted
 from monitor.store.schema import incidents, outbox
@@ -140,14 +141,16 @@ class Outbox(Connected):
         on = {(one.monitor, one.matter) for one in self.standing(target)} if found else set()
         return [one for one in found if (one.monitor, one.matter) not in on]
 
-    def severities(self, target: str, incident: str) -> set[Severity]:
-        """The severities a target was, or may have been, sent for an incident: a response can be lost."""
-        query = sa.select(outbox.c.document).where(outbox.c.target == target, outbox.c.incident == incident, _TRIED)
-        found = set[Severity]()
-        for (document,) in self.rows(query.where(outbox.c.kind.in_(TELLING))):
+    def told(self, target: str, incident: str) -> PriorDelivery:
+        """What a target was, or may have been, told of an incident: a response can be lost. Raises StoreError."""
+        mine = (outbox.c.target == target, outbox.c.incident == incident)
+        query = sa.select(outbox.c.document).where(*mine, _TRIED, outbox.c.kind.in_(TELLING))
+        severities = set[Severity]()
+        for (document,) in self.rows(query):
             with suppress(ValueError, KeyError):  # a broken one was never delivered
-                found.add(json.loads(document)["severity"])
-        return found
+                severities.add(json.loads(document)["severity"])
+        newest = sa.select(outbox.c.receipt).where(*mine, outbox.c.receipt.isnot(None)).order_by(outbox.c.id.desc())
+        return PriorDelivery(severities, self.scalar(newest.limit(1)) or "")
 
     def _notifications(self, query: sa.Select[tuple[str]]) -> list[Notification]:
         found = self.rows(query)
@@ -171,9 +174,9 @@ class Outbox(Connected):
         )
         return self.scalar(newer) is not None
 
-    def sent(self, id_: int, now: float) -> None:
-        """Record delivery. Raises StoreError."""
-        self._change(id_, sent_at=now, last_error="")
+    def sent(self, id_: int, now: float, receipt: str | None = None) -> None:
+        """Record delivery and what the receiver returned. Raises StoreError."""
+        self._change(id_, sent_at=now, last_error="", receipt=receipt)
 
     def failed(self, id_: int, next_at: float, error: str) -> None:
         """Record a failure and schedule a retry. Raises StoreError."""

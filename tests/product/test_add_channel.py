@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from monitor import cli, notify
-from monitor.conditions.rules import Severity
 from monitor.config import json_schema, load
 from monitor.config.schema import reference
 from monitor.errors import ConfigError
 from monitor.fields import Count, Text
 from monitor.messages.notification import Notification
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.section import FromFile, key
 from monitor.service.app import receivers
 from tests.config.test_config import MINIMAL
@@ -34,7 +34,7 @@ class Pager:
     def __init__(self, name: str) -> None:
         self.channel = self.target = name
 
-    def send(self, notification: Notification, now: float, former: Collection[Severity] = ()) -> None:
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         SENT.append((self.target, notification.kind))
 
 

@@ -114,7 +114,9 @@ def test_the_readmes_configuration_is_valid(tmp_path: Path) -> None:
     assert [format_duration(w) for w in config.monitor("search").windows] == ["24h", "7d"]
 
 
-SECRETS = {"SHOP_PASSWORD": "secret", "RETRAIN_SECRET": "secret"}
+SECRETS = dict.fromkeys(
+    re.findall(r"\$\{(\w+)\}", "\n".join(page.read_text(encoding="utf-8") for page in PAGES)), "https://secret.test"
+)
 
 
 def written(folder: Path, config: object) -> Path:

@@ -1,0 +1,27 @@
+"""What a receiver was told before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitor.conditions.rules import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class PriorDelivery:
+    """What a receiver knows of an incident from earlier notifications.
+
+    Attributes:
+        severities: under which it was told, or may have been.
+        receipt: what `send` returned last, such as the id of a message that later ones belong to; "" if nothing.
+    """
+
+    severities: Collection[Severity] = ()
+    receipt: str = ""
+
+
+NO_PRIOR = PriorDelivery()
+"""Nothing."""

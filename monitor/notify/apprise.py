@@ -1,0 +1,62 @@
+"""All that Apprise reaches, by its URLs: SMS, chat, push. It knows no resolve: an incident's end is one more message.
+
+https://github.com/caronc/apprise. Install the extra `apprise`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from monitor.database_url import how_to_install
+from monitor.errors import Undelivered
+from monitor.fields import PositiveDuration, Text
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
+from monitor.notify import ChannelConfig, Receiver
+from monitor.section import FromFile, key
+
+if TYPE_CHECKING:
+    from monitor.messages.notification import Notification
+
+TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
+
+
+@dataclass(frozen=True, slots=True)
+class AppriseConfig(ChannelConfig):
+    """A service that Apprise reaches. It knows no resolve: an incident's end is one more message."""
+
+    kind: ClassVar[str] = "apprise"
+
+    url: Annotated[Text, FromFile, key("Apprise's URL of the service; best written as ${NAME}.")] = field(repr=False)
+    give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
+        86_400
+    )
+
+    def receivers(self) -> list[Receiver]:
+        """The service."""
+        return [Apprise(self)]
+
+
+class Apprise:
+    """Sends notifications to one service."""
+
+    repeat: float | None = None
+
+    def __init__(self, config: AppriseConfig) -> None:
+        self.channel = self.target = config.name
+        self.give_up_after = float(config.give_up_after)
+        self._url = config.url
+
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
+        """Send it. Raises Undelivered."""
+        try:
+            import apprise
+        except ImportError:
+            raise Undelivered(f"{self.channel}: Apprise is not installed; run {how_to_install('apprise')}") from None
+        service = apprise.Apprise()
+        if not service.add(self._url):
+            raise Undelivered(f"{self.channel}: its URL is none that Apprise knows; see its list of services")
+        is_over = notification.kind in ("resolved", "withdrawn")
+        kind = "success" if is_over else TYPES[notification.severity]
+        if not service.notify(body=notification.text or notification.title, title=notification.title, notify_type=kind):
+            raise Undelivered(f"{self.channel}: the service did not take it; Apprise gives no reason")

@@ -1,0 +1,161 @@
+"""E-mail by SMTP: plain text and HTML, one thread an incident. Each address is a receiver of its own.
+
+RFC 5322: the message that opens an incident has an id made of the incident, and all later ones refer to it. A message
+that is sent again has the same id, by which mail servers drop copies.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.utils import formatdate
+from html import escape
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from monitor.errors import Undelivered
+from monitor.fields import Maybe, PositiveDuration, Text
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
+from monitor.messages.words import plain
+from monitor.notify import ChannelConfig, Receiver
+from monitor.section import FromFile, key
+
+if TYPE_CHECKING:
+    from monitor.messages.notification import Notification
+
+DOMAIN = "rankmon.invalid"
+"""Right side of message ids: reserved, so it is no mail server's own (RFC 2606)."""
+
+
+def _address(text: str) -> str:
+    name, at, domain = text.rpartition("@")
+    if not (name and at and domain) or any(c.isspace() or c in "<>,;" for c in text):
+        raise ValueError(f"{text!r} is no mail address; write e.g. oncall@example.com")
+    return text
+
+
+_Address = Annotated[Text, AfterValidator(_address)]
+
+
+@dataclass(frozen=True, slots=True)
+class EmailConfig(ChannelConfig):
+    """Mail addresses, by a mail server."""
+
+    kind: ClassVar[str] = "email"
+
+    host: Annotated[Text, key("The mail server.", examples=["smtp.example.com"])]
+    sender: Annotated[_Address, key("Address that mails come from.", alias="from", examples=["rankmon@example.com"])]
+    to: Annotated[
+        tuple[_Address, ...], key("Addresses; each gets its own mail.", min_length=1, examples=["[oncall@example.com]"])
+    ]
+    port: Annotated[int, Field(ge=1, le=65_535), key("Its port.")] = 587
+    security: Annotated[
+        Literal["starttls", "tls", "none"],
+        key(
+            "TLS after the greeting, from the start (usually port 465), or none. Nothing is sent if the server does "
+            "not offer what is set."
+        ),
+    ] = "starttls"
+    username: Annotated[Maybe[Text], key("To log in. Default: no login.")] = None
+    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+        default=None, repr=False
+    )
+    timeout: Annotated[PositiveDuration, key("Time limit of each step of the conversation.")] = 10
+    give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
+        86_400
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("needs both `username:` and `password:` to log in, or neither")
+        if self.username is not None and self.security == "none":
+            raise ValueError("would send the password without TLS; set `security: starttls` or `tls`")
+        return self
+
+    def receivers(self) -> list[Receiver]:
+        """One for each address."""
+        return [Email(self, to) for to in self.to]
+
+
+class Email:
+    """Mails notifications to one address."""
+
+    repeat: float | None = None
+
+    def __init__(self, config: EmailConfig, to: str) -> None:
+        self.channel = config.name
+        self.target = f"{config.name} {to}" if len(config.to) > 1 else config.name
+        self.give_up_after = float(config.give_up_after)
+        self._config, self._to = config, to
+        self._place = f"{config.host}:{config.port}"
+
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
+        """Mail it. Raises Undelivered."""
+        found = mail(notification, self._config.sender, self._to, now)
+        try:
+            with self._session() as session:
+                session.send_message(found)
+        except smtplib.SMTPNotSupportedError:
+            remedy = "offers no TLS; set `security:` to what it offers"
+            raise Undelivered(f"{self._place}: {remedy}") from None
+        except smtplib.SMTPAuthenticationError as error:
+            raise Undelivered(
+                f"{self._place}: login refused ({error.smtp_code}); check username and password"
+            ) from None
+        except smtplib.SMTPRecipientsRefused as error:
+            ((code, answer),) = error.recipients.values()
+            raise Undelivered(f"{self._place}: refused {self._to} ({code} {_line(answer)})") from None
+        except smtplib.SMTPResponseException as error:
+            raise Undelivered(f"{self._place}: answered {error.smtp_code} {_line(error.smtp_error)}") from None
+        except ssl.SSLCertVerificationError as error:
+            raise Undelivered(f"{self._place}: its certificate is not to be trusted ({error.verify_message})") from None
+        except (OSError, smtplib.SMTPException) as error:
+            said = "did not answer in time" if isinstance(error, TimeoutError) else plain(str(error), one_line=True)
+            raise Undelivered(f"{self._place}: {said or type(error).__name__}") from None
+
+    @contextmanager
+    def _session(self) -> Iterator[smtplib.SMTP]:
+        config, trust = self._config, ssl.create_default_context()
+        if config.security == "tls":
+            session: smtplib.SMTP = smtplib.SMTP_SSL(config.host, config.port, timeout=config.timeout, context=trust)
+        else:
+            session = smtplib.SMTP(config.host, config.port, timeout=config.timeout)
+        with session:
+            if config.security == "starttls":
+                session.starttls(context=trust)
+            if config.username is not None:
+                session.login(config.username, config.password or "")
+            yield session
+
+
+def _line(said: bytes | str) -> str:
+    return plain(said.decode("utf-8", "replace") if isinstance(said, bytes) else said, one_line=True)
+
+
+def mail(notification: Notification, sender: str, to: str, now: float) -> EmailMessage:
+    """The notification as a mail; `now` in seconds since 1970."""
+    found = EmailMessage()
+    first = f"<{notification.incident}@{DOMAIN}>"
+    found["From"], found["To"], found["Date"] = sender, to, formatdate(now)
+    found["Subject"] = notification.title
+    if notification.kind == "firing":
+        found["Message-ID"] = first
+    else:
+        found["Message-ID"] = f"<{notification.key}@{DOMAIN}>"
+        found["In-Reply-To"] = found["References"] = first
+    found["Auto-Submitted"] = "auto-generated"  # no holiday notes in answer (RFC 3834)
+    links = [url for url in (notification.url, notification.runbook_url) if url]
+    found.set_content("\n".join([notification.full_text, "", *links]).strip() + "\n")
+    lines = "".join(f"<p>{escape(line)}</p>" for line in notification.text.splitlines())
+    more = f"<hr><pre>{escape(notification.details)}</pre>" if notification.details else ""
+    where = "".join(f'<p><a href="{escape(url)}">{escape(url)}</a></p>' for url in links)
+    found.add_alternative(
+        f"<html><body><h3>{escape(notification.title)}</h3>{lines}{where}{more}</body></html>", subtype="html"
+    )
+    return found

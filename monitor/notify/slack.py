@@ -1,0 +1,165 @@
+"""Slack: one message an incident, kept up to date, with what happens in its thread; by a bot's token.
+
+https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart goes on
+with it. With the URL of an incoming webhook instead, which can change nothing, each notification is a message.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import model_validator
+
+from monitor.errors import Undelivered
+from monitor.fields import HttpAddress, Maybe, Text
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
+from monitor.notify import Receiver
+from monitor.notify.http import HttpChannel, Poster
+from monitor.section import FromFile, key
+
+if TYPE_CHECKING:
+    from monitor.messages.notification import Notification
+
+LONGEST_TITLE, LONGEST_TEXT = 150, 3000
+"""Characters that Slack takes in a header, and in a section."""
+
+GONE = ("message_not_found", "cant_update_message", "edit_window_closed")
+"""Errors after which an incident gets a new message."""
+
+SIGNS = {"critical": ":red_circle:", "warning": ":large_orange_circle:", "info": ":large_blue_circle:"}
+OVER = ":large_green_circle:"
+
+
+@dataclass(frozen=True, slots=True)
+class SlackConfig(HttpChannel):
+    """A channel of Slack, by a bot's token or an incoming webhook."""
+
+    kind: ClassVar[str] = "slack"
+
+    token: Annotated[
+        Maybe[Text], FromFile, key("Bot token with the scope chat:write; best written as ${NAME}. Default: none.")
+    ] = field(default=None, repr=False)
+    channel: Annotated[Maybe[Text], key("Id or #name of the channel, for the token. Default: none.")] = None
+    webhook_url: Annotated[
+        Maybe[HttpAddress], FromFile, key("Incoming webhook, in place of token and channel. Default: none.")
+    ] = field(default=None, repr=False)
+    url: Annotated[HttpAddress, key("Its Web API.")] = "https://slack.com/api"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.token is None) == (self.webhook_url is None):
+            raise ValueError("needs either a `token:` or a `webhook_url:`; give one of them")
+        if self.token is not None and self.channel is None:
+            raise ValueError("has a token but no `channel:`; name the channel to post to")
+        return self
+
+    def receivers(self) -> list[Receiver]:
+        """The channel."""
+        return [SlackWebhook(self) if self.token is None else Slack(self)]
+
+
+class Slack:
+    """Keeps one message per incident in one channel."""
+
+    repeat: float | None = None
+
+    def __init__(self, config: SlackConfig) -> None:
+        self.channel = self.target = config.name
+        self.give_up_after = float(config.give_up_after)
+        self._to = config.channel
+        self._headers = {"Authorization": f"Bearer {config.token}", "Content-Type": "application/json; charset=utf-8"}
+        base = config.url.rstrip("/")
+        self._post_message, self._update = (
+            Poster(f"{base}/{method}", config.timeout, config.ca_file) for method in ("chat.postMessage", "chat.update")
+        )
+
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> str | None:
+        """Post the incident's message, or bring it up to date and say in its thread what changed.
+
+        Returns:
+            Its channel and `ts`.
+
+        Raises:
+            Undelivered: Slack did not take it, which it may say with status 200.
+        """
+        place, _, ts = prior.receipt.partition(" ")
+        if ts and self._call(self._update, {"channel": place, "ts": ts, **message(notification)}) is not None:
+            said = {"text": _plainly(notification.title), "blocks": blocks(notification)[:2]}
+            self._call(self._post_message, {"channel": place, "thread_ts": ts, **said})
+            return None
+        answer = self._call(self._post_message, {"channel": self._to, **message(notification)}) or {}
+        return f"{answer['channel']} {answer['ts']}"
+
+    def _call(self, poster: Poster, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer; None if the message to change is gone."""
+        answer = poster.post(json.dumps(body).encode(), self._headers)
+        try:
+            found: dict[str, Any] = json.loads(answer.said)
+            is_ok, error = bool(found["ok"]), str(found.get("error", "no reason given"))
+        except (ValueError, KeyError, TypeError):
+            raise Undelivered(f"{poster.place}: its answer is not Slack's; is the `url:` right?") from None
+        if is_ok:
+            return found
+        if error in GONE and "ts" in body:
+            return None
+        raise Undelivered(
+            f"{poster.place}: refused: {_remedy(poster.harmless(error.encode(), self._headers))}", answer.wait
+        )
+
+
+class SlackWebhook:
+    """Posts each notification to an incoming webhook."""
+
+    repeat: float | None = None
+
+    def __init__(self, config: SlackConfig) -> None:
+        self.channel = self.target = config.name
+        self.give_up_after = float(config.give_up_after)
+        self._poster = Poster(str(config.webhook_url), config.timeout, config.ca_file)
+
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
+        """Post it. Raises Undelivered."""
+        self._poster.post(json.dumps(message(notification)).encode(), {})
+
+
+REMEDIES = {
+    "invalid_auth": "give a valid token",
+    "token_revoked": "the token was revoked; give another one",
+    "account_inactive": "the token's account is gone; give another token",
+    "missing_scope": "the token lacks the scope chat:write",
+    "channel_not_found": "no such channel for this bot; check the name, and invite the bot to it",
+    "not_in_channel": "invite the bot to the channel",
+    "is_archived": "the channel is archived; name another",
+}
+
+
+def _remedy(error: str) -> str:
+    return f"{error}; {REMEDIES[error]}" if error in REMEDIES else error
+
+
+def message(notification: Notification) -> dict[str, Any]:
+    """The incident's message as it stands with this notification."""
+    return {"text": _plainly(notification.title), "blocks": blocks(notification), "unfurl_links": False}
+
+
+def blocks(notification: Notification) -> list[dict[str, Any]]:
+    """Title, five lines, and where there is more."""
+    is_over = notification.kind in ("resolved", "withdrawn")
+    sign = OVER if is_over else SIGNS[notification.severity]
+    title = f"{sign} {notification.title}"[:LONGEST_TITLE]
+    found: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": title, "emoji": True}}]
+    if notification.text:
+        text = _plainly(notification.text)[:LONGEST_TEXT]
+        found.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+    links = [
+        f"<{url}|{name}>" for url, name in ((notification.url, "rankmon"), (notification.runbook_url, "runbook")) if url
+    ]
+    about = " · ".join([notification.severity, f"incident {notification.incident}", *links])
+    return [*found, {"type": "context", "elements": [{"type": "mrkdwn", "text": about}]}]
+
+
+def _plainly(text: str) -> str:
+    """Text in which Slack sees no link, mention or mark-up of its own: these begin with one of three characters."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,82 @@
+"""Microsoft Teams: an adaptive card to the webhook of a workflow ("When a Teams webhook request is received").
+
+A workflow's webhook can change nothing that it posted, so each notification is a card of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from monitor.fields import HttpAddress
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
+from monitor.notify import Receiver
+from monitor.notify.http import HttpChannel, Poster
+from monitor.section import FromFile, key
+
+if TYPE_CHECKING:
+    from monitor.messages.notification import Notification
+
+COLOURS = {"critical": "attention", "warning": "warning", "info": "accent"}
+
+
+@dataclass(frozen=True, slots=True)
+class TeamsConfig(HttpChannel):
+    """A channel or chat of Microsoft Teams, by the webhook of a workflow."""
+
+    kind: ClassVar[str] = "teams"
+
+    url: Annotated[HttpAddress, FromFile, key("Address of the workflow's webhook; best written as ${NAME}.")] = field(
+        repr=False
+    )
+
+    def receivers(self) -> list[Receiver]:
+        """The workflow."""
+        return [Teams(self)]
+
+
+class Teams:
+    """Posts cards to one workflow."""
+
+    repeat: float | None = None
+
+    def __init__(self, config: TeamsConfig) -> None:
+        self.channel = self.target = config.name
+        self.give_up_after = float(config.give_up_after)
+        self._poster = Poster(config.url, config.timeout, config.ca_file)
+
+    def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
+        """Post the card. Raises Undelivered."""
+        content = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card(notification)}
+        self._poster.post(json.dumps({"type": "message", "attachments": [content]}).encode(), {})
+
+
+def card(notification: Notification) -> dict[str, Any]:
+    """The adaptive card: title, five lines, and buttons that lead on."""
+    colour = "good" if notification.kind in ("resolved", "withdrawn") else COLOURS[notification.severity]
+    title = {
+        "type": "TextBlock",
+        "text": _plainly(notification.title),
+        "weight": "bolder",
+        "wrap": True,
+        "color": colour,
+    }
+    lines = [
+        {"type": "TextBlock", "text": _plainly(t), "wrap": True, "spacing": "small"}
+        for t in notification.text.splitlines()
+    ]
+    pairs = ((notification.url, "Open in rankmon"), (notification.runbook_url, "Runbook"))
+    actions = [{"type": "Action.OpenUrl", "title": name, "url": url} for url, name in pairs if url]
+    return {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [title, *lines],
+        "actions": actions,
+    }
+
+
+def _plainly(text: str) -> str:
+    """Text without a card's mark-up: it has links in brackets, emphasis by stars and underlines."""
+    return "".join(f"\\{c}" if c in "\\*_[]" else c for c in text)

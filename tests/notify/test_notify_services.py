@@ -1,0 +1,320 @@
+"""PagerDuty, Slack, mail, Teams and Apprise: an incident's life as people see it there, and what goes wrong."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.errors import Undelivered
+from monitor.messages.notification import Notification
+from monitor.messages.prior import PriorDelivery
+from monitor.notify.apprise import Apprise, AppriseConfig
+from monitor.notify.email import Email, EmailConfig
+from monitor.notify.pagerduty import PagerDuty, PagerDutyConfig
+from monitor.notify.slack import Slack, SlackConfig
+from monitor.notify.teams import Teams, TeamsConfig, card
+from tests.service.test_notify_sender import Post, eventually, post  # noqa: F401  a fixture
+from tests.support.notices import notice
+from tests.support.receiver import Got, Receiver, Reply
+from tests.support.services import ROUTING_KEY, TOKEN, MailDouble, PagerDutyDouble, SlackDouble
+from tests.support.web import Authority
+
+FIRING, UPDATED, RESOLVED = notice("firing", number=0), notice("updated", number=1), notice("resolved", number=2)
+INCIDENT = FIRING.incident
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def pagerduty() -> Iterator[PagerDutyDouble]:
+    made = PagerDutyDouble()
+    yield made
+    made.receiver.close()
+
+
+@pytest.fixture
+def slack() -> Iterator[SlackDouble]:
+    made = SlackDouble()
+    yield made
+    made.receiver.close()
+
+
+def to_pagerduty(double: PagerDutyDouble, **changes: Any) -> PagerDuty:
+    return PagerDuty(PagerDutyConfig("pd", **{"routing_key": ROUTING_KEY, "url": double.receiver.url, **changes}))
+
+
+def to_slack(double: SlackDouble, **changes: Any) -> Slack:
+    known = {"token": TOKEN, "channel": "#alerts", "url": f"{double.receiver.url}/api"}
+    return Slack(SlackConfig("chat", **{**known, **changes}))
+
+
+def refused(receiver: Any, made: Notification = FIRING) -> str:
+    with pytest.raises(Undelivered) as caught:
+        receiver.send(made, NOW)
+    return str(caught.value)
+
+
+def comes_later(post: Post) -> None:  # noqa: F811
+    """Time passes, a minute at a time, until nothing waits."""
+    deadline = time.monotonic() + 30
+    while post.store.outbox.queues():
+        assert time.monotonic() < deadline
+        post.later(60)
+        time.sleep(0.05)
+
+
+# ---- an incident's life, through the outbox ------------------------------------------------------------------------
+
+
+def test_an_incident_is_one_alert_of_pagerduty(post: Post, pagerduty: PagerDutyDouble) -> None:  # noqa: F811
+    sender = post.sender(to_pagerduty(pagerduty))
+    post.put("pd", FIRING, UPDATED)
+    eventually(lambda: len(pagerduty.alerts.get(INCIDENT, ())) == 2)
+    sender.stop()
+    post.sender(to_pagerduty(pagerduty))
+    post.put("pd", RESOLVED)
+    eventually(lambda: not post.store.outbox.queues())
+    assert pagerduty.alerts == {INCIDENT: ["trigger", "trigger", "resolve"]}
+    first = pagerduty.payloads[0]
+    assert first["payload"]["severity"] == FIRING.severity
+    assert first["payload"]["summary"] == FIRING.title
+    assert first["payload"]["custom_details"]["text"] == FIRING.text
+    assert [link["href"] for link in first["links"]] == [FIRING.url, FIRING.runbook_url]
+
+
+def test_an_incident_is_one_message_of_slack_over_a_restart(post: Post, slack: SlackDouble) -> None:  # noqa: F811
+    sender = post.sender(to_slack(slack))
+    post.put("chat", FIRING)
+    eventually(lambda: not post.store.outbox.queues())
+    sender.stop()
+    post.sender(to_slack(slack))  # it knows the message from the store
+    post.put("chat", UPDATED, RESOLVED)
+    eventually(lambda: not post.store.outbox.queues())
+    (message,) = slack.messages.values()
+    assert (message.text, message.edits) == (RESOLVED.title, 2)
+    assert message.thread == [UPDATED.title, RESOLVED.title]
+
+
+TROUBLES = {
+    "429": Reply(429, headers={"Retry-After": "1"}),
+    "500": Reply(500),
+    "503": Reply(503, b"busy"),
+    "hangs": Reply(hangs=3),
+    "not ok": Reply(200, b'{"ok": false, "error": "fatal_error"}'),
+    "no answer of slack": Reply(200, b"<html>"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_slack_does_not_take_comes_later_once_and_in_order(
+    post: Post,  # noqa: F811
+    slack: SlackDouble,
+    trouble: str,
+) -> None:
+    asked: list[Got] = []
+
+    def first_three(got: Got) -> Reply | None:
+        asked.append(got)
+        return TROUBLES[trouble] if len(asked) <= 3 else None
+
+    slack.trouble = first_three
+    post.sender(to_slack(slack, timeout=1))
+    post.put("chat", FIRING, UPDATED, RESOLVED)
+    comes_later(post)
+    (message,) = slack.messages.values()
+    assert (message.text, message.thread) == (RESOLVED.title, [UPDATED.title, RESOLVED.title])
+
+
+@pytest.mark.parametrize("trouble", [name for name in TROUBLES if "slack" not in name and name != "not ok"])
+def test_what_pagerduty_does_not_take_comes_later_once_and_in_order(
+    post: Post,  # noqa: F811
+    pagerduty: PagerDutyDouble,
+    trouble: str,
+) -> None:
+    asked: list[Got] = []
+
+    def first_three(got: Got) -> Reply | None:
+        asked.append(got)
+        return TROUBLES[trouble] if len(asked) <= 3 else None
+
+    pagerduty.trouble = first_three
+    post.sender(to_pagerduty(pagerduty, timeout=1))
+    post.put("pd", FIRING, UPDATED, RESOLVED)
+    comes_later(post)
+    assert pagerduty.alerts == {INCIDENT: ["trigger", "trigger", "resolve"]}
+
+
+# ---- PagerDuty -----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_to_retrain_is_a_change_event(pagerduty: PagerDutyDouble) -> None:
+    made = notice("retrain", number=3)
+    to_pagerduty(pagerduty).send(made, NOW)
+    assert (pagerduty.changes, pagerduty.alerts) == ([made.title], {})
+
+
+def test_a_test_leaves_no_open_alert(pagerduty: PagerDutyDouble) -> None:
+    to_pagerduty(pagerduty).send(notice("test", number=0), NOW)
+    assert [*pagerduty.alerts.values()] == [["trigger", "resolve"]]
+
+
+def test_a_wrong_routing_key_is_told_without_it(pagerduty: PagerDutyDouble) -> None:
+    wrong = "R9999999999999999999999999999999"
+    said = refused(to_pagerduty(pagerduty, routing_key=wrong))
+    assert "answered 400" in said
+    assert wrong not in said
+
+
+# ---- Slack ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_somebody_deleted_is_posted_again(slack: SlackDouble) -> None:
+    assert to_slack(slack).send(UPDATED, NOW, PriorDelivery((), "C1 7.7")) == "C1 1.000100"
+    assert [m.text for m in slack.messages.values()] == [UPDATED.title]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "remedy"),
+    [
+        ({"token": "xoxb-of-somebody-else"}, "", "invalid_auth; give a valid token"),
+        ({"channel": "#nowhere"}, "", "channel_not_found; no such channel for this bot"),
+        ({}, "token_revoked", "the token was revoked; give another one"),
+        ({}, "not_in_channel", "invite the bot to the channel"),
+        ({}, "something_new", "refused: something_new"),
+    ],
+)
+def test_an_error_with_status_200_is_one(slack: SlackDouble, changes: dict[str, Any], error: str, remedy: str) -> None:
+    slack.error = error
+    said = refused(to_slack(slack, **changes))
+    assert remedy in said
+    assert "xoxb" not in said
+
+
+def test_text_from_outside_is_no_mention(slack: SlackDouble) -> None:
+    to_slack(slack).send(replace(FIRING, title="shop: <!channel> & <https://evil.test|here>"), NOW)
+    (message,) = slack.messages.values()
+    assert message.text == "shop: &lt;!channel&gt; &amp; &lt;https://evil.test|here&gt;"
+
+
+def test_an_incoming_webhook_gets_each_notification() -> None:
+    with Receiver(lambda _: Reply(200, b"ok")) as receiver:
+        (made,) = SlackConfig("chat", webhook_url=f"{receiver.url}/services/T0/B0/secret").receivers()
+        for each in (FIRING, RESOLVED):
+            made.send(each, NOW)
+        assert [got.document["text"] for got in receiver.taken] == [FIRING.title, RESOLVED.title]
+
+
+# ---- mail ----------------------------------------------------------------------------------------------------------
+
+
+def to_mail(double: MailDouble, **changes: Any) -> Email:
+    known: dict[str, Any] = {"host": "localhost", "port": double.port, "username": "me", "password": "open-sesame"}
+    config = EmailConfig("mail", sender="rankmon@example.com", to=("oncall@example.com",), **{**known, **changes})
+    return Email(config, "oncall@example.com")
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    made = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.path))
+    return made
+
+
+def parsed(mail: tuple[str, bytes]) -> Any:
+    return email.message_from_bytes(mail[1], policy=email.policy.default)
+
+
+def test_mails_of_an_incident_are_a_thread(trusted: Authority) -> None:
+    with MailDouble(trusted.issue(host="localhost")) as double:
+        for number, each in enumerate((FIRING, UPDATED, RESOLVED)):
+            to_mail(double).send(replace(each, key=f"{number:040x}"), NOW)
+        first, *later = map(parsed, double.mails)
+    assert first["Subject"] == FIRING.title
+    assert {m["References"] for m in later} == {m["In-Reply-To"] for m in later} == {first["Message-ID"]}
+    assert len({m["Message-ID"] for m in (first, *later)}) == 3
+    assert first["Auto-Submitted"] == "auto-generated"
+    plain, html = first.get_body(("plain",)).get_content(), first.get_body(("html",)).get_content()
+    assert all(line in plain for line in FIRING.text.splitlines())
+    assert FIRING.url in plain
+    assert f'<a href="{FIRING.url}">' in html
+
+
+def test_text_from_outside_is_no_html_and_no_header(trusted: Authority) -> None:
+    with MailDouble(trusted.issue(host="localhost")) as double:
+        to_mail(double).send(replace(FIRING, text="<script>alert(1)</script>"), NOW)
+        (made,) = map(parsed, double.mails)
+    assert "<script>" not in made.get_body(("html",)).get_content()
+
+
+def test_without_the_tls_that_is_demanded_nothing_is_sent() -> None:
+    with MailDouble(None) as double:
+        assert "offers no TLS" in refused(to_mail(double))
+        to_mail(double, security="none", username=None, password=None).send(FIRING, NOW)
+        assert len(double.mails) == 1
+
+
+def test_a_wrong_password_and_a_certificate_of_nobody_are_told(trusted: Authority) -> None:
+    with MailDouble(trusted.issue(host="localhost")) as double:
+        said = refused(to_mail(double, password="a-wrong-one"))
+        assert "login refused (535)" in said
+        assert "a-wrong-one" not in said
+    with MailDouble(trusted.issue(host="elsewhere.test")) as double:
+        assert "certificate is not to be trusted" in refused(to_mail(double))
+    assert "refused" in refused(to_mail(double))  # nobody is there
+
+
+def test_a_mail_that_the_server_refuses_for_now_is_not_delivered(trusted: Authority) -> None:
+    with MailDouble(trusted.issue(host="localhost"), refuses="451 greylisted, come back later") as double:
+        assert "answered 451 greylisted" in refused(to_mail(double))
+
+
+def test_each_address_has_a_queue_of_its_own() -> None:
+    made = EmailConfig("mail", "smtp.example.com", "r@example.com", ("a@example.com", "b@example.com")).receivers()
+    assert [one.target for one in made] == ["mail a@example.com", "mail b@example.com"]
+
+
+# ---- Teams, Apprise ------------------------------------------------------------------------------------------------
+
+
+def test_teams_gets_an_adaptive_card() -> None:
+    with Receiver(lambda _: Reply(202)) as receiver:
+        Teams(TeamsConfig("teams", receiver.url + "/workflows/secret")).send(FIRING, NOW)
+        (got,) = receiver.taken
+    (attachment,) = got.document["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    assert [action["url"] for action in attachment["content"]["actions"]] == [FIRING.url, FIRING.runbook_url]
+    assert card(replace(FIRING, title="a [link](https://evil.test)"))["body"][0]["text"] == (
+        r"a \[link\](https://evil.test)"
+    )
+
+
+def test_apprise_sends_what_it_knows_and_says_why_not() -> None:
+    with Receiver() as receiver:
+        url = receiver.url.replace("http://", "json://")
+        Apprise(AppriseConfig("other", url)).send(RESOLVED, NOW)
+        (got,) = receiver.taken
+    assert (got.document["title"], got.document["type"]) == (RESOLVED.title, "success")
+    assert "none that Apprise knows" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
+    assert "did not take it" in refused(Apprise(AppriseConfig("other", url)))
+
+
+def test_no_secret_is_in_a_configuration_that_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret = "a-secret-that-is-long"
+    made = (
+        PagerDutyConfig("a", secret),
+        SlackConfig("b", token=secret, channel="#x"),
+        SlackConfig("c", webhook_url=f"https://hooks.test/{secret}"),
+        EmailConfig("d", "smtp.test", "a@b.test", ("c@d.test",), username="me", password=secret),
+        TeamsConfig("e", f"https://flows.test/{secret}"),
+        AppriseConfig("f", f"json://{secret}@host"),
+    )
+    assert secret not in repr(made) + json.dumps([r.target for one in made for r in one.receivers()])

@@ -1,0 +1,138 @@
+"""Services that people are told by, as their documentation says they behave, over `Receiver`, `aiosmtpd` or a module.
+
+Each keeps the state that people would see: alerts, messages with their threads, mails.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, LoginPassword
+
+from tests.support.postgres import free_port
+from tests.support.receiver import Got, Receiver, Reply
+
+ROUTING_KEY, TOKEN = "R0123456789012345678901234567890", "xoxb-token-of-a-bot"
+Trouble = Callable[[Got], Reply | None]
+
+
+def _no_trouble(_: Got) -> Reply | None:
+    return None
+
+
+class PagerDutyDouble:
+    """Events API v2: 202 with the key; 400 for what it cannot read; an alert is open from a trigger to a resolve."""
+
+    def __init__(self, trouble: Trouble = _no_trouble) -> None:
+        self.trouble = trouble
+        self.alerts: dict[str, list[str]] = {}
+        self.changes: list[str] = []
+        self.payloads: list[Mapping[str, Any]] = []
+        self.receiver = Receiver(self._behave)
+
+    def _behave(self, got: Got) -> Reply:
+        if (reply := self.trouble(got)) is not None:
+            return reply
+        event = got.document
+        if event.get("routing_key") != ROUTING_KEY:
+            return Reply(400, json.dumps({"status": "invalid event", "errors": [f"bad {event}"]}).encode())
+        if got.path.endswith("/change/enqueue"):
+            self.changes.append(event["payload"]["summary"])
+            return Reply(202, b'{"status":"success"}')
+        if event["event_action"] == "trigger":
+            payload = event["payload"]
+            if payload["severity"] not in ("critical", "error", "warning", "info") or not payload["source"]:
+                return Reply(400, b'{"status":"invalid event"}')
+            assert len(payload["summary"]) <= 1024
+        self.payloads.append(event)
+        self.alerts.setdefault(event["dedup_key"], []).append(event["event_action"])
+        return Reply(202, json.dumps({"status": "success", "dedup_key": event["dedup_key"]}).encode())
+
+
+@dataclass
+class SlackMessage:
+    """A message of a channel: how often it was changed, and its thread."""
+
+    text: str
+    edits: int = 0
+    thread: list[str] = field(default_factory=list)
+
+
+class SlackDouble:
+    """Slack's Web API: status 200 also for errors, which `ok` tells; 429 with Retry-After when asked too often."""
+
+    def __init__(self, trouble: Trouble = _no_trouble) -> None:
+        self.trouble = trouble
+        self.error = ""
+        self.messages: dict[str, SlackMessage] = {}
+        self.receiver = Receiver(self._behave)
+
+    def _behave(self, got: Got) -> Reply:
+        if (reply := self.trouble(got)) is not None:
+            return reply
+        return Reply(200, json.dumps(self._answer(got)).encode())
+
+    def _answer(self, got: Got) -> dict[str, Any]:
+        if got.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return {"ok": False, "error": "invalid_auth"}
+        if self.error:
+            return {"ok": False, "error": self.error}
+        body = got.document
+        if got.path.endswith("chat.update"):
+            if body["channel"] != "C1" or body["ts"] not in self.messages:
+                return {"ok": False, "error": "message_not_found"}
+            known = self.messages[body["ts"]]
+            known.text, known.edits = body["text"], known.edits + 1
+            return {"ok": True, "channel": "C1", "ts": body["ts"]}
+        if body["channel"] not in ("#alerts", "C1"):
+            return {"ok": False, "error": "channel_not_found"}
+        assert len(body["blocks"][0]["text"]["text"]) <= 150
+        if "thread_ts" in body:
+            self.messages[body["thread_ts"]].thread.append(body["text"])
+            return {"ok": True, "channel": "C1", "ts": "9.9"}
+        ts = f"{len(self.messages) + 1}.000100"
+        self.messages[ts] = SlackMessage(body["text"])
+        return {"ok": True, "channel": "C1", "ts": ts}
+
+
+class MailDouble:
+    """A mail server with STARTTLS and login, that keeps what it takes."""
+
+    def __init__(self, certificate: tuple[Path, Path] | None, refuses: str = "") -> None:
+        self.mails: list[tuple[str, bytes]] = []
+        self.refuses = refuses
+        context = None
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+        self.port = free_port()
+        self._controller = Controller(
+            self,
+            hostname="127.0.0.1",
+            port=self.port,
+            tls_context=context,
+            auth_required=context is not None,
+            authenticator=lambda *args: AuthResult(
+                success=args[4] == LoginPassword(b"me", b"open-sesame"), handled=False
+            ),
+        )
+
+    def __enter__(self) -> MailDouble:
+        self._controller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._controller.stop()
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802  aiosmtpd
+        """aiosmtpd calls it for each mail."""
+        if self.refuses:
+            return self.refuses
+        self.mails += [(to, envelope.content) for to in envelope.rcpt_tos]
+        return "250 OK"
