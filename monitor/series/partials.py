@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial, reduce
 from operator import add
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -381,6 +382,14 @@ def named(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
 
 
+def _all_named(values: Sequence[object]) -> list[str]:
+    """`named` of each value; texts, of which most repeat, are looked at once."""
+    if not {*map(type, values)} <= {str, NoneType}:
+        return list(map(named, values))
+    known = {value: named(value) for value in {*values}}
+    return list(map(known.__getitem__, values))
+
+
 def admit(
     values: Sequence[object], bucket: Ints, dimension: Slice, known: set[str], requests: Floats | None = None
 ) -> tuple[list[str], Ints, list[str]]:
@@ -392,10 +401,10 @@ def admit(
     Args:
         values, bucket: (n,) of each request, or of each group of `requests`.
     """
-    texts = [named(v) for v in values]
+    texts = _all_named(values)
     names = sorted({*texts, OTHER})
     number = {name: i for i, name in enumerate(names)}
-    code = np.fromiter((number[text] for text in texts), np.int64, len(texts))
+    code = np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))
     allowed, new = known | RESERVED, []
     for one in np.unique(bucket) if not allowed.issuperset(names) else ():
         here = bucket == one

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
+from itertools import repeat
 from typing import Any, NoReturn
 
 import numpy as np
@@ -158,9 +159,9 @@ class Labelling:
         reach = blocks.reach(since, until)
         *columns, logged, inside = self._columns(self.queries.event_rows(recipe, *self.range, reach))
         times = to_micros(recipe.time, columns[4])
-        known = [i for i, time in enumerate(logged) if time is not None]
-        shown = to_micros(self.monitor.rankings.time, [logged[i] for i in known]).micros
-        matched = np.zeros(len(logged), bool)
+        matched = np.fromiter((time is not None for time in logged), bool, len(logged))
+        shown = to_micros(self.monitor.rankings.time, [time for time in logged if time is not None]).micros
+        known = matched.copy()
         matched[known] = blocks.is_near(times.micros[known], shown)
         found = _EventRows(columns, times, np.array(inside, bool))
         return replace(found, unmatched=found.left_out(matched, since, until))
@@ -192,8 +193,9 @@ class Labelling:
 
     def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
         """Types of the events `kept` as the rules write them; None if no rule names the type."""
-        names = [*event_types(recipe), None]
-        return np.array([names[-1 if numbers[i] is None else int(numbers[i])] for i in kept.tolist()], dtype=object)
+        names, number = np.array([*event_types(recipe), None], dtype=object), _floats(numbers, np.nan)[kept]
+        found: NDArray[np.object_] = names[np.nan_to_num(number, nan=-1).astype(np.int64)]
+        return found
 
     # ---- judgments ---------------------------------------------------------------------------------------------
 
@@ -278,7 +280,9 @@ class Labelling:
         request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
         with ids_in(self.monitor.rankings.item):
-            item = np.fromiter((items.setdefault(i, len(items)) for i in columns[1]), np.int64, size)
+            for one in dict.fromkeys(columns[1]):
+                items.setdefault(one, len(items))
+            item = np.fromiter(map(items.__getitem__, columns[1]), np.int64, size)
         position = _floats(columns[2], np.inf) - self.monitor.rankings.position.base + 1
         grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
         return GradedRows(request, item, position, grade).where(kept), kept
@@ -286,7 +290,7 @@ class Labelling:
     def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
         """(n,) index of each id's request, or -1; SourceError if the database equates differently written ids."""
         number, unknown = self.requests.number, -2
-        places = np.fromiter((number.get(i, unknown) for i in ids), np.int64, len(ids))
+        places = np.fromiter(map(number.get, ids, repeat(unknown)), np.int64, len(ids))
         if inside is not None:
             places[~inside] = -1
         if (places == unknown).any():

@@ -99,7 +99,7 @@ class Pull:
         return Freshness(newest, int(ahead or 0), label, clock)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Ranking rows in each span [since, until) seconds.
+        """Ranking rows in each span [since, until) seconds of whole buckets.
 
         Raises:
             SourceError: as in `freshness`.
@@ -107,7 +107,12 @@ class Pull:
         found: list[int] = []
         if not spans:
             return found
+        since, width = min(start for start, _ in spans), self.monitor.bucket
         with self.reading(is_checked=False) as (reader, queries):
+            if (counts := queries.bucket_counts(since, max(end for _, end in spans))) is not None:
+                known = dict(zip(*reader.columns(counts), strict=True))
+                places = (range((start - since) // width, (end - since) // width) for start, end in spans)
+                return [int(sum(known.get(place, 0) for place in span)) for span in places]
             for at in range(0, len(spans), MOST_COUNTS):
                 numbers, rows = reader.columns(queries.row_counts(spans[at : at + MOST_COUNTS]))
                 found += [int(n) for _, n in sorted(zip(numbers, rows, strict=True))]
@@ -141,9 +146,7 @@ class Pull:
         """Recurring ids may be other requests in other buckets, so their buckets come separately."""
         monitor, width = self.monitor, self.monitor.bucket
         wide = (since - monitor.max_request_span, until + monitor.max_request_span)
-        summary = reader.columns(queries.requests(*wide), self.most_rows)
-        lists = lambda: reader.columns(queries.lists(*wide), self.most_rows)  # noqa: E731
-        requests = Requests.of(summary, queries, lists, reader.has_undecodable)
+        requests = Requests.of(reader, queries, *wide, self.most_rows)
         if self.reused is not None:
             self.reused.see(len(requests.ids), requests.recurring)
         alone = requests.recurring.buckets(since, until, width)

@@ -14,7 +14,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.errors import SourceError
 from monitor.source.dialects import dialect_of
-from monitor.source.dialects.base import Dialect
+from monitor.source.dialects.base import Dialect, whole
 from monitor.source.engine import ColumnTypes, Reader
 from monitor.source.times import CREDIBLE, slack
 from monitor.types import Events, Judgments, Monitor, Relation
@@ -26,9 +26,6 @@ SAMPLE = 100
 
 MOST_COUNTED = 10_000
 """Future rows counted at most."""
-
-NOTHING = ("n_nothing", "n_nothing_at", "n_nothing_placed")
-"""Names of the counts of `Queries.nothing`."""
 
 PLACES = 2**53
 """Positions this far past the first are invalid: a float could not hold them."""
@@ -68,19 +65,14 @@ def untyped(value: object) -> ColumnElement[Any]:
     return sa.literal(value, sa.types.NullType())
 
 
-def refused_rows(counts: Any, shown: Any, nothing: Sequence[Any]) -> dict[str, Any]:
-    """Reason -> refused rows of a request, from its counts by name: numbers, arrays or SQL.
+def refused_rows(counts: Any, excused: Callable[[str], Any]) -> dict[str, Any]:
+    """Reason -> refused rows of a request, from the counts of `Queries.unshown`: numbers, arrays or SQL.
 
     Args:
-        shown: rows shown at any position.
-        nothing: as `Queries.nothing`, 0 if the list was not empty.
+        excused: a count by name, 0 unless the request's list is empty.
     """
-    empty, at, placed = nothing
-    return {
-        "null_item": counts["n_rows"] - counts["n_items"] - empty,
-        "null_position": counts["n_rows"] - counts["n_positions"] - (empty - at),
-        "bad_position": counts["n_positions"] - (shown + counts["n_placed_only"]) - (at - placed),
-    }
+    names = ("null_item", "null_position", "bad_position")
+    return {r: counts[r] - excused(f"nothing_{r}") if f"nothing_{r}" in counts else counts[r] for r in names}
 
 
 def event_types(recipe: Events) -> list[str]:
@@ -279,11 +271,11 @@ class Queries:
     def placed(self, k: int | None = None) -> Condition:
         """Whether a row has one of the first k positions."""
         first = self.monitor.rankings.position.base
-        number, whole = self.sql.place(self.position, self.whole_position)
+        number, is_whole = self.sql.place(self.position, self.whole_position)
         if k is None and self.small_position:
-            return number >= first
-        within = number.between(first, first + (PLACES if k is None else k) - 1)
-        return within if whole is None else sa.and_(within, whole)
+            return number >= whole(first)
+        within = number.between(whole(first), whole(first + (PLACES if k is None else k) - 1))
+        return within if is_whole is None else sa.and_(within, is_whole)
 
     def shown(self, k: int | None) -> Condition:
         """Whether a row shows an item at one of the first k positions."""
@@ -335,6 +327,17 @@ class Queries:
             counts.append(sa.select(*columns).select_from(self.rankings).where(self.served(*span)))
         return sa.union_all(*counts)
 
+    def bucket_counts(self, since: int, until: int) -> sa.Select[Any] | None:
+        """Number of each bucket from `since` on, and its rows; None where the ends of buckets are found by an index."""
+        time = self.monitor.rankings.time
+        if self.sql.by_one_processor or not self.sql.can_reckon(time):
+            return None
+        seconds = self.sql.seconds(self.time, time)
+        assert seconds is not None
+        number = self.sql.block(seconds, self.monitor.bucket, since).label("number")
+        rows = sa.select(number).where(self.served(since, until)).subquery("v")
+        return sa.select(rows.c.number, sa.func.count()).group_by(rows.c.number)
+
     def newest_event(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
         """Time of the newest event in [since, until) that a rule names."""
         e = self.labels
@@ -367,57 +370,72 @@ class Queries:
     # ---- requests ----------------------------------------------------------------------------------------------
 
     def requests(self, since: float, until: float) -> sa.Select[Any]:
-        """One row per request and set of slice values; requests without an id one per instant.
+        """One row per request, kind of row and set of slice values.
 
-        Columns: request, earliest and latest time, `request_counts`, `keys`.
+        Columns: request, earliest and latest time, kind, `request_counts`, `keys`. The kind is 0 for rows that show an
+        item, else has a bit for each of `unshown` that holds; counts of shown rows mean something for kind 0 alone.
         """
         keys, times = self.keys(), (sa.func.min(self.time), sa.func.max(self.time))
-        unnamed = sa.case((self.request.is_(None), self.time), else_=None)
+        bits: list[Any] = [sa.case((c, whole(1 << i)), else_=whole(0)) for i, c in enumerate(self.unshown().values())]
+        kind = sa.case((self.shown(None), whole(0)), else_=sum(bits[1:], bits[0])).label("rankmon_kind")
+        grouped: ColumnElement[Any] = sa.literal_column("rankmon_kind") if self.sql.groups_by_name else kind
         return (
-            sa.select(self.request, *times, *self.request_counts().values(), *keys)
+            sa.select(self.request, *times, kind, *self.request_counts().values(), *keys)
             .select_from(self.rankings)
             .where(self.served(since, until))
-            .group_by(self.request, unnamed, *keys, *map(self.exactly, sorted(self.lax_slices)))
+            .group_by(self.request, grouped, *keys, *map(self.exactly, sorted(self.lax_slices)))
         )
 
     def request_counts(self) -> dict[str, ColumnElement[int]]:
-        """Counts over a request's rows, by name, for either way of reading.
+        """Counts of rows that show an item, by name, for the pull.
 
-        Rows; rows with an item; with a position; with a usable position but no item; three as `nothing`; shown within
-        each cut-off; distinct items within each of `lengths`; and, if grades are in the rankings, graded rows shown
-        overall and within the first cut-off.
+        Rows; rows within each cut-off but None; distinct items within each of `lengths`; and, if grades are in the
+        rankings, graded rows shown overall and within the first cut-off.
         """
-        counts: dict[str, ColumnElement[int]] = {
-            "n_rows": sa.func.count(),
-            "n_items": sa.func.count(self.item),
-            "n_positions": sa.func.count(self.position),
-            "n_placed_only": self.sql.counted(self.position, sa.and_(self.item.is_(None), self.placed())),
-            **dict(zip(NOTHING, self.nothing(), strict=True)),
-            **self.shown_counts(),
-        }
-        if self.grade_column is not None:
-            counts |= {"graded": self.graded(None), "judged": self.graded(self.cutoffs[0])}
-        return counts
+        first, (number, _) = self.monitor.rankings.position.base, self.sql.place(self.position, self.whole_position)
+        counts: dict[str, ColumnElement[int]] = {"n_rows": sa.func.count()}
+        for i, k in enumerate(self.cutoffs):
+            if k is not None:
+                counts[f"shown_{i}"] = self.sql.counted(self.item, number <= whole(first + k - 1))
+        return counts | self.listed_counts() | self.graded_counts()
 
-    def shown_counts(self) -> dict[str, ColumnElement[int]]:
-        """Rows shown within each cut-off, and distinct items within each of `lengths`."""
-        shown = {f"shown_{i}": self.sql.counted(self.item, self.placed(k)) for i, k in enumerate(self.cutoffs)}
-        return shown | {f"listed_{i}": self.listed(k) for i, k in enumerate(self.lengths)}
-
-    def nothing(self) -> list[ColumnElement[int]]:
-        """Rows that mark an empty list; those of them with a position; those with a usable one.
+    def unshown(self) -> dict[str, Condition]:
+        """Name -> whether a row shows no item for that reason; `nothing_*`: since it says that the list is empty.
 
         Such rows have no item, and either no position or a result count of 0 if that column exists.
         """
-        column = self.monitor.rankings.results
-        zero: ColumnElement[int] = sa.literal_column("0")
-        of_none = self.position.is_(None) if column is None else self._r(column) == zero
-        empty = sa.and_(self.item.is_(None), of_none)
-        rows = self.sql.counted(sa.literal_column("1"), empty)
+        column, unplaced = self.monitor.rankings.results, self.position.is_(None)
+        bad = sa.case((sa.or_(unplaced, self.placed()), whole(0)), else_=whole(1)) == whole(1)
+        found = {"null_item": self.item.is_(None), "null_position": unplaced, "bad_position": bad}
         if column is None:
-            return [rows, zero, zero]
-        both = empty, sa.and_(empty, self.placed())
-        return [rows, *(self.sql.counted(self.position, condition) for condition in both)]
+            nothing = sa.and_(self.item.is_(None), unplaced)
+            return {**found, "nothing_null_item": nothing, "nothing_null_position": nothing}
+        nothing = sa.and_(self.item.is_(None), self._r(column) == whole(0))
+        return found | {f"nothing_{reason}": sa.and_(nothing, fault) for reason, fault in found.items()}
+
+    def shown_counts(self) -> dict[str, ColumnElement[int]]:
+        """Rows shown within each cut-off, and distinct items within each of `lengths`, for push-down."""
+        shown = {f"shown_{i}": self.sql.counted(self.item, self.placed(k)) for i, k in enumerate(self.cutoffs)}
+        return shown | self.listed_counts()
+
+    def unshown_count(self, name: str) -> ColumnElement[int]:
+        """Rows that meet the condition of that name; see `unshown`."""
+        return self.sql.counted(whole(1), self.unshown()[name])
+
+    def listed_counts(self) -> dict[str, ColumnElement[int]]:
+        """Distinct items within each of `lengths`."""
+        return {f"listed_{i}": self.listed(k) for i, k in enumerate(self.lengths)}
+
+    def graded_counts(self) -> dict[str, ColumnElement[int]]:
+        """Graded rows shown overall and within the first cut-off, if grades are in the rankings."""
+        if self.grade_column is None:
+            return {}
+        return {"graded": self.graded(None), "judged": self.graded(self.cutoffs[0])}
+
+    def nameless(self, since: float, until: float) -> sa.Select[Any]:
+        """Time, and number of rows at that time without a request."""
+        wanted = self.served(since, until), self.request.is_(None)
+        return sa.select(self.time, sa.func.count()).where(*wanted).group_by(self.time)
 
     def listed(self, k: int | None) -> ColumnElement[int]:
         """Distinct items at the first k positions: a row delivered twice counts once."""

@@ -9,10 +9,13 @@ import sqlalchemy as sa
 
 from monitor.source.dialects.base import Condition, Expression, written
 from monitor.source.label_sql import LabelSQL
-from monitor.source.queries import NOTHING, Queries, refused_rows
+from monitor.source.queries import Queries, refused_rows
 from monitor.types import Monitor
 
 _ZERO, _ONE = written("0"), written("1")
+
+NOTHING = "nothing_null_item"
+"""Count of a request's rows that say that its list is empty."""
 
 
 class Place(NamedTuple):
@@ -63,7 +66,9 @@ class RankingSQL:
             q.request.label("request"),
             first.label("first_at"),
             last.label("last_at"),
-            *(count.label(name) for name, count in q.request_counts().items()),
+            sa.func.count().label("n_rows"),
+            *(q.unshown_count(name).label(name) for name in q.unshown()),
+            *(count.label(name) for name, count in {**q.shown_counts(), **q.graded_counts()}.items()),
         ]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             value = self._comparable(dimension.column)
@@ -93,14 +98,14 @@ class RankingSQL:
         columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
-        columns += [sa.func.count().label("n_rows"), q.nothing()[0].label(NOTHING[0])]
+        columns += [sa.func.count().label("n_rows"), q.unshown_count(NOTHING).label(NOTHING)]
         columns += [count.label(name) for name, count in q.shown_counts().items()]
         return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
         """How many requests violate the assumption of `plain`."""
         q, everywhere = requests.c, self.queries.cutoffs.index(None)
-        lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING[0]])
+        lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING])
         found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
         strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
@@ -129,9 +134,8 @@ class RankingSQL:
 
     def is_empty(self, q: sa.FromClause) -> Condition:
         """Whether a request's list is empty: a row says so, and none has an item."""
-        items = q.c.get("n_items")
-        nothing = q.c[NOTHING[0]]
-        return sa.and_(nothing > _ZERO, q.c.n_rows == nothing if items is None else items == _ZERO)
+        lacking = q.c.get("null_item", q.c[NOTHING])
+        return sa.and_(q.c[NOTHING] > _ZERO, q.c.n_rows == lacking)
 
     # ---- what there is of a request ----------------------------------------------------------------------------
 
@@ -155,8 +159,7 @@ class RankingSQL:
 
     def refused(self, q: sa.FromClause) -> dict[str, Expression]:
         """Reason -> refused rows; reasons that cannot occur are left out."""
-        if "n_items" not in q.c:
+        if "null_item" not in q.c:
             return {}
         empty = self.is_empty(q)
-        nothing = [sa.case((empty, q.c[name]), else_=_ZERO) for name in NOTHING]
-        return refused_rows(q.c, q.c[f"shown_{self.queries.cutoffs.index(None)}"], nothing)
+        return refused_rows(q.c, lambda name: sa.case((empty, q.c[name]), else_=_ZERO))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from monitor.errors import SourceError
 from monitor.measures.relevance import Refusals
 from monitor.series.readings import MICROS
-from monitor.source.engine import Undecodable
-from monitor.source.queries import NOTHING, Queries, refused_rows
+from monitor.source.engine import Reader, Undecodable
+from monitor.source.queries import Queries, refused_rows
 from monitor.source.recurring import Recurring
 from monitor.source.times import to_micros
 from monitor.types import MIXED, Judgments, Monitor
@@ -31,7 +31,7 @@ class Requests:
     Attributes:
         served: (R,) microseconds, time of the earliest row.
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
-        counts: name in `Queries.request_counts` -> (R,).
+        counts: name in `Queries.request_counts` or `Queries.unshown` -> (R,).
         shown: cut-off -> (R,) rows shown down to it.
         listed: cut-off -> (R,) distinct items shown down to it.
         keys: values of the columns that tell requests apart, (R,) each: the query if the recipe uses it, then the
@@ -56,31 +56,21 @@ class Requests:
     listed: Mapping[int | None, Ints] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        columns: list[list[Any]],
-        queries: Queries,
-        lists: Callable[[], list[list[Any]]],
-        has_undecodable: bool = False,
-    ) -> Requests:
-        """Requests from a summary (`Queries.requests`), which may have several rows each.
+    def of(cls, reader: Reader, queries: Queries, since: int, until: int, most: int) -> Requests:
+        """The requests with rows in [since, until) seconds, from results of up to `most` rows.
 
-        Args:
-            lists: reads `Queries.lists`; distinct items of a request in several rows do not add up.
-            has_undecodable: texts may be `Undecodable`; such requests are left out.
+        Those with texts that are not UTF-8 are left out. Raises TooMany, and SourceError as `Reader.columns`.
         """
         monitor, cutoffs, lengths = queries.monitor, queries.cutoffs, queries.lengths
-        ids = columns[0]
-        micros, unreadable, doubtful = to_micros(monitor.rankings.time, columns[1])
-        latest = _latest(monitor, columns[1], columns[2], micros)
-        names = list(queries.request_counts())
-        width = len(names)
-        counts = [_whole_numbers(c) for c in columns[3 : 3 + width]]
+        ids, first, final, kinds, *rest = reader.columns(queries.requests(since, until), most)
+        micros, unreadable, doubtful = to_micros(monitor.rankings.time, first)
+        latest = _latest(monitor, first, final, micros)
+        counts, keys = _counts(queries, kinds, rest), rest[len(queries.request_counts()) :]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
         with ids_in(monitor.rankings.request):
             groups = _Groups(ids, named, micros)
-        totals = dict(zip(names, map(groups.sums, counts), strict=True))
-        keys = [groups.agreed(c) for c in columns[3 + width :]]
+        totals = {name: groups.sums(rows) for name, rows in counts.items()}
+        agreed = [groups.agreed(c) for c in keys]
         found = cls(
             groups.names,
             micros[groups.earliest],
@@ -88,20 +78,20 @@ class Requests:
             doubtful[groups.earliest],
             totals,
             {k: totals[f"shown_{i}"] for i, k in enumerate(cutoffs)},
-            [values for values, _ in keys],
-            [mixed for _, mixed in keys],
-            {"null_request": np.repeat(micros[~named], counts[0][~named])},
+            [values for values, _ in agreed],
+            [mixed for _, mixed in agreed],
+            {"null_request": _nameless(reader, queries, since, until, most) if not named.all() else micros[:0]},
             listed={k: totals[f"listed_{i}"] for i, k in enumerate(lengths)},
         )
-        if lengths and len(groups.names) < int(named.sum()):
-            found = found._with_lists(lists(), lengths)
-        span = monitor.max_request_span * MICROS
+        if lengths and (groups.sums(_whole_numbers(kinds) == 0) > 1).any():
+            found = found._with_lists(reader.columns(queries.lists(since, until), most), lengths)
         last = groups.highest(latest)
-        if has_undecodable:
-            is_broken = groups.highest(_undecodable(columns[3 + width :])) > 0
+        if reader.has_undecodable:
+            is_broken = groups.highest(_undecodable(keys)) > 0
             micros, rows = found.served[is_broken], found.counts["n_rows"][is_broken]
             found = found._where(~is_broken, {**found.strays, "bad_text": np.repeat(micros, rows)})
             last = last[~is_broken]
+        span = monitor.max_request_span * MICROS
         return found._without_long((last - found.served > span) & ~found.doubtful, last)
 
     @cached_property
@@ -150,7 +140,7 @@ class Requests:
     @property
     def is_empty(self) -> Bools:
         """(R,) whether the request's list is empty: a row says so, and none has an item."""
-        found: Bools = (self.counts["n_nothing"] > 0) & (self.counts["n_items"] == 0)
+        found: Bools = (self.counts["nothing_null_item"] > 0) & (self.counts["null_item"] == self.counts["n_rows"])
         return found
 
     @property
@@ -166,8 +156,7 @@ class Requests:
     def refusals(self, monitor: Monitor) -> Refusals:
         """Rows that the summary shows to be unusable."""
         refusals, counts = Refusals(len(self.ids)), self.counts
-        nothing = [np.where(self.is_empty, counts[name], 0) for name in NOTHING]
-        for reason, rows in refused_rows(counts, self.shown[None], nothing).items():
+        for reason, rows in refused_rows(counts, lambda name: np.where(self.is_empty, counts[name], 0)).items():
             refusals.add_counts(reason, rows)
         refusals.add_counts("bad_time", np.where(self.unreadable, counts["n_rows"], 0))
         refusals.add_counts("ambiguous_time", np.where(self.doubtful, counts["n_rows"], 0))
@@ -220,6 +209,22 @@ def _latest(monitor: Monitor, first: list[Any], last: list[Any], micros: Ints) -
 def _whole_numbers(column: list[Any]) -> Ints:
     plain = not column or type(column[0]) is int
     return np.array(column if plain else [int(v or 0) for v in column], dtype=np.int64)
+
+
+def _counts(queries: Queries, kinds: list[Any], columns: Sequence[list[Any]]) -> dict[str, Ints]:
+    """Name -> count per row of a summary, of `Queries.request_counts`, `unshown` and shown rows by cut-off."""
+    kind = _whole_numbers(kinds)
+    found = dict(zip(queries.request_counts(), map(_whole_numbers, columns), strict=False))
+    rows = found["n_rows"]
+    shown = {f"shown_{i}": found.get(f"shown_{i}", rows) for i in range(len(queries.cutoffs))}
+    found |= {name: np.where(kind == 0, number, 0) for name, number in shown.items()}
+    return found | {name: np.where(kind >> bit & 1, rows, 0) for bit, name in enumerate(queries.unshown())}
+
+
+def _nameless(reader: Reader, queries: Queries, since: int, until: int, most: int) -> Ints:
+    """Microseconds of each row without a request."""
+    times, rows = reader.columns(queries.nameless(since, until), most)
+    return np.repeat(to_micros(queries.monitor.rankings.time, times).micros, _whole_numbers(rows))
 
 
 def _undecodable(columns: Sequence[Sequence[Any]]) -> Ints:

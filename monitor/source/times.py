@@ -208,7 +208,7 @@ def _to_seconds(form: str) -> str:
 
 def _from_text(column: TimeColumn, values: Sequence[object]) -> Instants:
     template = re.sub("%(.)", lambda found: "\0" * (4 if found[1] == "Y" else 2), _to_seconds(column.format))
-    texts = [v if isinstance(v, str) else "" for v in values]
+    texts: Any = values if {*map(type, values)} == {str} else [v if isinstance(v, str) else "" for v in values]
     fraction = _fractions(texts, len(template), column.timezone is None)
     moments = _to_the_second(texts, template)
     moments[fraction < 0] = np.datetime64("NaT")

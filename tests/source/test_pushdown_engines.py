@@ -256,14 +256,15 @@ def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) ->
     assert remedy in str(caught.value)
 
 
-def test_the_rows_of_any_spans_are_counted(engine: Kind) -> None:
+def test_the_rows_of_any_spans_of_whole_buckets_are_counted(engine: Kind) -> None:
     for style in engine.styles.values():
         log = Log()
         for number in range(40):
-            log.show(f"r{number}", [1, 2, 3], START + 60 * number)
+            log.show(f"r{number}", [1, 2, 3], START + BUCKET // 5 * number)
         engine.write(log, style, "whole", "number")
         database = Database("s", parse_url(engine.url, None), 60)
-        spans = [(START, END), *((START + 60 * i, START + 60 * i + 60) for i in range(30)), (END, END + BUCKET)]
+        buckets = [(at, at + BUCKET) for at in range(START - BUCKET, END + 26 * BUCKET, BUCKET)]
+        spans = [(START, END), *buckets, (END, END + 2 * BUCKET)]
         counts = Pull(monitor(column(), style), database).row_counts(spans)
         assert counts == [sum(s * MICROS <= row["at"] < u * MICROS for row in log.rankings) for s, u in spans]
         database.close()

@@ -53,6 +53,11 @@ def written(text: str) -> Expression:
     return sa.literal_column(text)
 
 
+def whole(number: int) -> Expression:
+    """A whole number inserted into a statement: with parameters, GROUP BY would not know a term again."""
+    return written(str(number))
+
+
 class Dialect:
     """A database's specifics. This base serves unknown databases and cannot sum.
 
@@ -93,6 +98,8 @@ class Dialect:
     """Whether a constant needs a cast to be binary floating point rather than decimal."""
     converts_in_pairs = True
     """Whether it compares columns of different types in pairs as it does singly."""
+    groups_by_name = False
+    """Whether it groups by a term only under the term's name in the result."""
     may_lack_logarithm = False
     instants_have_zones = True
     """Whether times with and without a zone compare differently."""

@@ -48,7 +48,7 @@ class MySQL(Dialect):
     schemes = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
     modules = ("pymysql",)
     has_several_drivers = True
-    is_proven = by_one_processor = True
+    is_proven = by_one_processor = groups_by_name = True
     slow = SLOW_SORT
     casts_constants = False
     later_by = "INTERVAL {} SECOND"
