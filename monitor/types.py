@@ -122,7 +122,7 @@ class Rankings(Section):
     results: Annotated[
         Maybe[Text],
         key(
-            "Column with the number of results: a row without an item, and 0 in it, says that the list was empty. "
+            "Column with the number of results: a row that places no item, and 0 in it, says that the list was empty. "
             "Default: a row without an item and a position says so."
         ),
     ] = None

@@ -257,9 +257,10 @@ class _Source:
         self.rows = [Row(*row) for row in zip(columns[1], columns[2], ranks, at.tolist(), strict=True)]
         results = monitor.rankings.results
         of_none = [p is None for p in columns[2]] if results is None else [n == 0 for n in more[results]]
-        rows = zip(self.rows, of_none, strict=True)
-        self.nothing = [(row.position, row.at) for row, is_none in rows if is_none and row.item is None]
-        self.is_empty = bool(self.nothing) and all(row.item is None for row in self.rows)
+        rows = list(zip(self.rows, of_none, strict=True))
+        lacks = [r.item is None or (results is not None and is_none and not r.is_placed) for r, is_none in rows]
+        self.nothing = [(r.position, r.at) for (r, n), lacking in zip(rows, lacks, strict=True) if n and lacking]
+        self.is_empty = bool(self.nothing) and all(lacks)
         self.query = _one(more.get(monitor.rankings.query or ""))
         self.slices = {s.dimension: _one(more[s.column]) for s in monitor.slices}
         by_query = isinstance(monitor.recipe, Judgments) and self.query == MIXED

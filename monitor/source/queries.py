@@ -402,16 +402,24 @@ class Queries:
     def unshown(self) -> dict[str, Condition]:
         """Name -> whether a row shows no item for that reason; `nothing_*`: since it says that the list is empty.
 
-        Such rows have no item, and either no position or a result count of 0 if that column exists.
+        Such rows have neither item nor position. If there is a count of results, it is 0, and no item is placed:
+        ClickHouse's LEFT ARRAY JOIN writes '' or 0 for the item, and 0 for the position, of an empty list.
         """
         column, unplaced = self.monitor.rankings.results, self.position.is_(None)
         bad = sa.case((sa.or_(unplaced, self.placed()), whole(0)), else_=whole(1)) == whole(1)
         found = {"null_item": self.item.is_(None), "null_position": unplaced, "bad_position": bad}
         if column is None:
-            nothing = sa.and_(self.item.is_(None), unplaced)
+            nothing = sa.and_(found["null_item"], unplaced)
             return {**found, "nothing_null_item": nothing, "nothing_null_position": nothing}
-        nothing = sa.and_(self.item.is_(None), self._r(column) == whole(0))
+        is_none = self._r(column) == whole(0)
+        found["null_item"] = sa.or_(found["null_item"], sa.and_(is_none, sa.or_(unplaced, bad)))
+        nothing = sa.and_(found["null_item"], is_none)
         return found | {f"nothing_{reason}": sa.and_(nothing, fault) for reason, fault in found.items()}
+
+    @property
+    def lists_item(self) -> Condition:
+        """Whether a row has an item, at any position."""
+        return sa.case((self.unshown()["null_item"], whole(0)), else_=whole(1)) == whole(1)
 
     def shown_counts(self) -> dict[str, ColumnElement[int]]:
         """Rows shown within each cut-off, and distinct items within each of `lengths`, for push-down."""

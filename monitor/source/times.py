@@ -138,7 +138,6 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if not isinstance(sample, datetime):
         return "name a column that has the time of day too"
     if sample.tzinfo is None and column.timezone is None:
-        # ClickHouse's UTC columns do name it, but its driver drops it.
         return "it comes without a zone, so declare e.g. timezone: UTC"
     if sample.tzinfo is not None and column.timezone is not None:
         return f"it names its zone, so take timezone: {column.timezone} away"

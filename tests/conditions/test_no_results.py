@@ -110,6 +110,9 @@ EMPTY = pytest.mark.parametrize(
         ("grade", [{"grade": 0}], 1, {}),
         ("grade", [{"grade": 0, "position": 1}], 1, {}),  # as LEFT JOIN and coalesce write it
         ("grade", [{"grade": 0, "position": 0}], 1, {}),
+        ("grade", [{"grade": 0, "item": 0, "position": 0}], 1, {}),  # as ClickHouse's LEFT ARRAY JOIN writes it
+        ("grade", [{"grade": 0, "item": 3, "position": 1}], 0, {}),  # an item stands there, whatever the count says
+        ("grade", [{"grade": 7, "item": 3, "position": 0}], 0, {"bad_position": 1}),
         ("grade", [{"grade": 7}], 0, {"null_item": 1, "null_position": 1}),
         ("grade", [{}], 0, {"null_item": 1, "null_position": 1}),
     ],

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
+from monitor.series.partials import TRAFFIC_FIELDS
 from monitor.source.choice import choose, explained
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -281,7 +282,7 @@ def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
     database.close()
 
 
-ZONES = ("DateTime64(6, 'Europe/Berlin')", "DateTime64(3, 'America/New_York')", "DateTime('Asia/Kolkata')")
+ZONES = ("DateTime", "DateTime64(3, 'UTC')", "DateTime64(6, 'Europe/Berlin')", "DateTime('Asia/Kolkata')")
 
 
 @pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
@@ -402,4 +403,32 @@ def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
         with pytest.raises(SourceError, match=f"column '{name}' is no number"):
             PushDown(made, database, is_bound=True).read(START, END)
         assert PushDown(made, database).read(START, END) is not None
+    database.close()
+
+
+@pytest.mark.parametrize("results", [None, "results"])
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_an_empty_array_of_clickhouse_is_a_request_without_results_if_their_number_is_named(
+    engine: Kind, results: str | None
+) -> None:
+    style = engine.styles["epoch ms"]
+    engine.write(Log(), style, "whole", "number")
+    columns = "request String, at Int64, hits Array(Int64)"
+    writer = sa.create_engine(engine.url)
+    with writer.begin() as writing:
+        writing.exec_driver_sql(f"CREATE OR REPLACE TABLE lists ({columns}) ENGINE = MergeTree ORDER BY at")
+        lists = ", ".join(f"('r{i}', {(START + i) * 1000}, {[7, 8][: i % 3]})" for i in range(30))
+        writing.exec_driver_sql(f"INSERT INTO lists VALUES {lists}")
+    writer.dispose()
+    joined = "FROM lists LEFT ARRAY JOIN hits AS item, arrayEnumerate(hits) AS position"
+    constants = "'q' AS query, 'tv' AS device, 'x' AS country"
+    select = f"SELECT request, item, position, at, length(hits) AS results, {constants} {joined}"
+    made = monitor(events(style), style, ("no_results", "ctr@2"))
+    made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), results=results))
+    database = Database("s", parse_url(engine.url, None), 60)
+    one, other, _ = both(made, database, START, END)
+    assert_same(one, other, "empty arrays")
+    assert one.traffic[START, "", ""][TRAFFIC_FIELDS.index("no_results")] == (10 if results else 0)
+    refused = {reason: rows for (cell, reason), rows in one.refused.items() if cell == (START, "", "")}
+    assert refused == ({} if results else {"bad_position": 10})
     database.close()

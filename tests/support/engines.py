@@ -101,5 +101,5 @@ def clickhouse(folder: Path) -> Kind:
     types = {"text": "Nullable(String)", "whole": "Nullable(Int64)", "number": "Nullable(Float64)"}
     types |= {"decimal": "Nullable(Decimal(9, 3))", "truth": "Nullable(Bool)"}
     epochs = {name: style._replace(sql="Nullable(Int64)") for name, style in EPOCHS.items()}
-    styles = epochs | {"datetime UTC": Style("Nullable(DateTime64(6, 'UTC'))", "native", "UTC", local("UTC"))}
+    styles = epochs | {"datetime UTC": Style("Nullable(DateTime64(6, 'UTC'))", "native", None, moment)}
     return Kind(url, url, types, styles, "ENGINE = MergeTree ORDER BY tuple()")

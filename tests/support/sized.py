@@ -204,6 +204,6 @@ def clickhouse(folder: Path) -> Engine:
 
     types = {"text": "Nullable(String)", "whole": "Nullable(Int64)", "unsigned": "Nullable(UInt64)"}
     types |= {"label": "Nullable(String)", "float": "Nullable(Float64)"}
-    style = Style("DateTime64(6, 'UTC')", "native", "UTC", local("UTC"))
+    style = Style("DateTime64(6, 'UTC')", "native", None, moment)
     url = f"clickhousedb://default@localhost/default?interface=chdb&path={folder}"
     return Engine(url, types, style, load, "ENGINE = MergeTree ORDER BY {}", has_indexes=False)

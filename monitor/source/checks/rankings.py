@@ -78,7 +78,7 @@ def check_lists(sample: Sample) -> Iterator[Remark]:
 
 
 def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
-    of_items = sa.select(queries.position).where(where, queries.item.isnot(None))  # no item: the list was empty
+    of_items = sa.select(queries.position).where(where, queries.lists_item)  # no item: the list was empty
     (values,) = reader.columns(of_items.limit(MOST_POSITIONS))
     column = queries.monitor.rankings.position.column
     known = [v for v in values if v is not None]
@@ -93,13 +93,13 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     if not known:
         return
     lists = _lists(queries, reader, where)
-    of_base = list(_on_base(queries, np.array([_number(v) for v in known], np.float64), lists[3]))
+    of_base = list(_on_base(queries, np.array([_number(v) for v in known], np.float64), *lists[3:5]))
     yield from of_base or _on_copies(queries, reader, where, lists)
 
 
 def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
     """(6, requests) rows, distinct rows, items, lowest and highest position, positions of some requests."""
-    named = where, queries.request.isnot(None), queries.item.isnot(None), queries.position.isnot(None)
+    named = where, queries.request.isnot(None), queries.lists_item, queries.position.isnot(None)
     key = queries.request.label("request"), queries.item.label("item"), queries.position.label("place")
     rows = sa.select(*key, sa.func.count().label("copies")).where(*named).group_by(*key).subquery("once")
     columns: list[sa.ColumnElement[Any]] = [
@@ -114,13 +114,18 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
     return np.array([[_number(v) or 0.0 for v in column] for column in found], np.float64).reshape(6, -1)
 
 
-def _on_base(queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64]) -> Iterator[Remark]:
+def _on_base(
+    queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64], last: NDArray[np.float64]
+) -> Iterator[Remark]:
     base, column = queries.monitor.rankings.position.base, queries.monitor.rankings.position.column
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
     if base == 1 and zeros and from_0 >= ONE_BASE * first.size:
         text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
         yield Remark(_POSITION, f"{text}; if they start at 0, write `position: {{column: {column}, base: 0}}`")
+    elif base == 1 and zeros and not (from_0 - (last == 0).sum()):
+        text = f"{from_0:,} of {first.size:,} lists hold nothing but position 0, as LEFT ARRAY JOIN writes empty lists"
+        yield Remark(_POSITION, f"{text}; if they had no results, name the column with their number as `results:`")
     elif base == 1 and zeros:
         text = f"{from_0:,} of {first.size:,} lists begin at 0 in {column!r}, which is refused, and the others at 1"
         example = f"CASE WHEN client = 'app' THEN {column} + 1 ELSE {column} END AS {column}"

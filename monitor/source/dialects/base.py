@@ -101,8 +101,6 @@ class Dialect:
     groups_by_name = False
     """Whether it groups by a term only under the term's name in the result."""
     may_lack_logarithm = False
-    instants_have_zones = True
-    """Whether times with and without a zone compare differently."""
     prepares_to_sum: Sequence[Expression] = ()
     """Selected once per transaction before statements that sum."""
 
@@ -484,9 +482,7 @@ class Dialect:
 
     def obstacle(self, column: TimeColumn, other: TimeColumn | None = None) -> str:
         """Why arithmetic on a column's times, or comparison with those of another, fails; empty if it works."""
-        zones = {column.timezone, other and other.timezone}
-        are_instants = not self.instants_have_zones and zones <= {None, "UTC"} and other is not None
-        if other is not None and not _alike(column, other) and not (are_instants and column.format == other.format):
+        if other is not None and not _alike(column, other):
             return f"times of {column.column!r} and {other.column!r} are written in different ways"
         return "" if column.format in _EPOCHS else self.text_obstacle(column)
 

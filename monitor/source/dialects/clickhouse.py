@@ -24,7 +24,7 @@ _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 
 
 class ClickHouse(Dialect):
-    """Times are instants in any display zone; NaN does not equal itself."""
+    """Times are instants in any display zone, and the driver is told to say so; NaN does not equal itself."""
 
     names = ("clickhouse", "clickhousedb")
     lists = {
@@ -39,7 +39,7 @@ class ClickHouse(Dialect):
     modules = ("clickhouse_connect", "clickhousedb")
     mistaken_for = {"clickhouse": "clickhousedb"}
     is_proven = True
-    casts_constants = nan_is_itself = instants_have_zones = False
+    casts_constants = nan_is_itself = False
     later_by = "INTERVAL {} SECOND"
     clock = "toFloat64(now64(3))"
     escapes_names = True
@@ -50,7 +50,7 @@ class ClickHouse(Dialect):
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
         """URL options; the driver takes settings from the URL."""
-        wanted = _SETTINGS | {"max_execution_time": str(limit), "log_comment": base.PROGRAM}
+        wanted = _SETTINGS | {"max_execution_time": str(limit), "log_comment": base.PROGRAM, "tz_mode": "aware"}
         if url.query.get("interface") == "chdb":
             return wanted
         patience = base.whole_seconds(limit) + base.GRACE
@@ -75,10 +75,7 @@ class ClickHouse(Dialect):
         return sa.func.toUnixTimestamp(time)
 
     def instant(self, column: TimeColumn, instant: float) -> Expression:
-        """An instant as a typed parameter: ClickHouse reads a bare time as text in the column's zone.
-
-        The driver returns zone-less times only for UTC columns, so `timezone` applies to those.
-        """
+        """An instant as a typed parameter: ClickHouse reads a bare time as text in the column's zone."""
         if column.format != "native":
             return super().instant(column, instant)
 
