@@ -31,8 +31,10 @@ unix_socket_dir =
 
 
 def find_pooler() -> str | None:
-    """Path of the program."""
-    return shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    """Path of the program: the one in PATH, which may be newer than Debian's, else in the folders of a system."""
+    return shutil.which("pgbouncer") or shutil.which(
+        "pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+    )
 
 
 @contextmanager
