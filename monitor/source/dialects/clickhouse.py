@@ -24,7 +24,7 @@ _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 
 
 class ClickHouse(Dialect):
-    """Times are instants in any display zone, and the driver is told to say so; NaN does not equal itself."""
+    """Times are instants in any display zone, which the driver keeps; NaN does not equal itself."""
 
     names = ("clickhouse", "clickhousedb")
     lists = {
