@@ -31,7 +31,8 @@ ISO = "%Y-%m-%dT%H:%M:%SZ"
 DAY = 86_400
 DENSITY = 595
 """Requests an hour: 100,000 in a week."""
-AIM = 5
+AIM = 7.5
+"""Scans. The statement of the requests and the join of events alone take 4.5 of them."""
 NDCG = parse("ndcg@10")
 
 _COLUMNS = "max(request_id), sum(item_id), sum(position), max(served_at), max(device), count(*)"
