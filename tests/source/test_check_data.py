@@ -218,6 +218,21 @@ def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
     assert check(("table: search_log", f'select: "{select}"'))[2] == []
 
 
+def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_is_named(
+    check: Check, database_url: str
+) -> None:
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%4' AND position > 1")
+    execute(database_url, "UPDATE search_log SET position = 0, item_id = '' WHERE request_id LIKE '%4'")
+    (told,) = (line for line in check()[2] if "rankings.position" in line)
+    assert re.search(r"\d+ of \d+ lists hold nothing but position 0, as LEFT ARRAY JOIN writes empty lists", told)
+    select = "SELECT search_log.*, CASE WHEN position = 0 THEN 0 ELSE 5 END AS found FROM search_log"
+    named = (
+        ("table: search_log", f"select: {select}"),
+        ("position: position", "position: position\n      results: found"),
+    )
+    assert not [line for line in check(*named)[2] if "rankings.position" in line]
+
+
 def test_positions_that_many_rows_lack_are_told_but_no_empty_lists(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
     assert not [line for line in check()[2] if "are NULL" in line]
