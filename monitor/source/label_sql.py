@@ -131,7 +131,7 @@ class LabelSQL:
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
-        """`events` in fewer steps, assuming a plain log without duplicate items; see `RankingSQL.plain`.
+        """`events` in fewer steps, assuming a plain log without duplicate items; see `Summing.plain`.
 
         Each row carries its request's time then. An event appears once per row of its item; see `surplus`.
         """

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -22,8 +22,7 @@ from monitor.source.engine import Statement
 from monitor.source.formulas import Formulas
 from monitor.source.label_sql import LabelSQL, is_dirty
 from monitor.source.prepared import Ends, PreparedStatement, PreparedStatements, Ready
-from monitor.source.queries import Queries
-from monitor.source.ranking_sql import Place, RankingSQL
+from monitor.source.queries import Queries, refused_rows
 from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
 
@@ -61,6 +60,28 @@ PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "
 
 _ZERO, _ONE = written("0"), written("1")
 
+NOTHING = "nothing_null_item"
+"""Count of a request's rows that say that its list is empty."""
+
+
+class Place(NamedTuple):
+    """Column names of a dimension.
+
+    Attributes:
+        value: in the result, the value as written.
+        mixed: in the result, whether requests have several values.
+        exact: distinguishes values where they cannot be compared directly; not in the result.
+    """
+
+    value: str
+    mixed: str
+    exact: str = ""
+
+    @property
+    def compared(self) -> str:
+        """The column used to compare values."""
+        return self.exact or self.value
+
 
 @dataclass(frozen=True)
 class Summing:
@@ -68,7 +89,7 @@ class Summing:
 
     Attributes:
         is_thorough: assume nothing about the log, which is slower. Otherwise `cells` may assume a plain log (see
-            `RankingSQL.plain`) without duplicate items; `CONTRARY` then tells if that was false and the result is
+            `plain`) without duplicate items; `CONTRARY` then tells if that was false and the result is
             wrong.
     """
 
@@ -92,14 +113,13 @@ class Summing:
         return self.queries.monitor
 
     @cached_property
-    def rankings(self) -> RankingSQL:
-        """Builds the request part."""
-        return RankingSQL(self.queries, self.labels)
-
-    @cached_property
     def places(self) -> dict[str, Place]:
         """Dimension -> column names."""
-        return self.rankings.places
+        lax = self.queries.lax_slices
+        return {
+            s.dimension: Place(f"slice_{i}", f"mixed_{i}", f"exact_{i}" if s.column in lax else "")
+            for i, s in enumerate(self.monitor.slices)
+        }
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
@@ -122,7 +142,7 @@ class Summing:
         recipe = self.monitor.recipe
         if isinstance(recipe, Events) and self.supposes(since, until):
             return self._plain_cells(recipe, since, until)
-        requests = self.rankings.careful(since, until)
+        requests = self.careful(since, until)
         if not isinstance(recipe, Events):
             return self._cells(requests, self.labels.by_column(since, until), since, until)
         blocks = Blocks.of(self.monitor, recipe)
@@ -132,10 +152,10 @@ class Summing:
         return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
 
     def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
-        requests = self.rankings.plain(since, until)
+        requests = self.plain(since, until)
         events = self.labels.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
         found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
-        contrary = self.labels.surplus(recipe, events, since, until) + self.rankings.contrary(requests)
+        contrary = self.labels.surplus(recipe, events, since, until) + self.contrary(requests)
         mistaken = sa.select(*self._filled(written(str(CONTRARY)).label("bucket"), {"odd": contrary}))
         return sa.union_all(found, self._on_nothing(recipe, events, since, until), mistaken)
 
@@ -228,6 +248,112 @@ class Summing:
         parts = [zero.label(f"{name}_{part}") for name in self.kernels.values() for part in PARTS]
         return [bucket, *slices, *counts, sa.null().label(LAST), *parts]
 
+    # ---- requests ----------------------------------------------------------------------------------------------
+
+    def careful(self, since: int, until: int) -> sa.CTE:
+        """One row per request, named q, for any log."""
+        q = self.queries
+        first, last = sa.func.min(q.time), sa.func.max(q.time)
+        columns: list[Expression] = [
+            q.request.label("request"),
+            first.label("first_at"),
+            last.label("last_at"),
+            sa.func.count().label("n_rows"),
+            *(q.unshown_count(name).label(name) for name in q.unshown()),
+            *(count.label(name) for name, count in {**q.shown_counts(), **q.graded_counts()}.items()),
+        ]
+        for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
+            value = self._comparable(dimension.column)
+            columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
+            if place.exact:
+                columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
+        began = self.labels.time(since)
+        asked = sa.and_(first >= began, first < self.labels.time(until))
+        earlier = sa.and_(first < began, sa.or_(*self.untimely(first, last)))
+        grouped = sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(q.request)
+        return (
+            grouped.having(sa.or_(q.request.is_(None), asked, earlier))
+            .cte("rankmon_q")
+            .prefix_with("MATERIALIZED", dialect="sqlite")
+        )
+
+    def plain(self, since: int, until: int) -> sa.CTE:
+        """`careful` with fewer columns, assuming a plain log; see `contrary`.
+
+        In a plain log, all rows of a request share one time and one set of slices, and each has an item and position or
+        marks an empty list. Also includes requests served a little before and after.
+        """
+        q = self.queries
+        slices = zip(self.monitor.slices, self.places.values(), strict=True)
+        keys = [q.request, q.time, *(self._comparable(dimension.column) for dimension, _ in slices)]
+        names = ["request", "first_at", *(place.compared for place in self.places.values())]
+        columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
+        for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
+            columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
+        columns += [sa.func.count().label("n_rows"), q.unshown_count(NOTHING).label(NOTHING)]
+        columns += [count.label(name) for name, count in q.shown_counts().items()]
+        return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
+
+    def contrary(self, requests: sa.FromClause) -> Expression:
+        """How many requests violate the assumption of `plain`."""
+        q, everywhere = requests.c, self.queries.cutoffs.index(None)
+        lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING])
+        found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
+        strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
+        return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
+
+    def _comparable(self, column: str) -> Expression:
+        """A slice column as a type that has min and max."""
+        q, value = self.queries, self.queries.rankings.c[column]
+        if column in q.varied_slices:
+            return sa.cast(value, sa.Text)
+        if column in q.bit_slices | q.lax_slices:
+            return q.exactly(column)
+        is_truth = column in q.boolean_slices
+        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if is_truth else value
+
+    def untimely(self, first: Expression, last: Expression | None) -> list[Condition]:
+        """Why the times of a request's first and last row require a row-by-row read, if they may differ."""
+        time, span = self.monitor.rankings.time, self.monitor.max_request_span
+        found: list[Condition] = []
+        if last is not None:
+            end = self.queries.sql.later(first, time, span) if span else first
+            found.append(sa.and_(last > first, last > end))
+        for at in (first,) if last is None else (first, last):
+            plain = self.queries.sql.is_plain(at, time)
+            found += [] if plain is None else [sa.not_(plain)]
+        return found
+
+    def is_empty(self, q: sa.FromClause) -> Condition:
+        """Whether a request's list is empty: a row says so, and none has an item."""
+        lacking = q.c.get("null_item", q.c[NOTHING])
+        return sa.and_(q.c[NOTHING] > _ZERO, q.c.n_rows == lacking)
+
+    def asked(self, q: sa.FromClause, since: int, until: int) -> Condition | None:
+        """Condition for requests in the range; None if there are no others."""
+        if "last_at" in q.c:
+            return None
+        began, ended = self.labels.time(since), self.labels.time(until)
+        return sa.or_(q.c.request.is_(None), sa.and_(q.c.first_at >= began, q.c.first_at < ended))
+
+    def slices(self, q: sa.FromClause, place: Place) -> tuple[list[Any], Expression | None]:
+        """(columns of a dimension's value, whether there are several; None if there never are)."""
+        names = [name for name in (place.value, place.exact) if name]
+        most = q.c.get(f"most_{place.value}")
+        if most is None:
+            return [q.c[name] for name in names], None
+        least = q.c[place.compared]
+        differ = sa.case((least < most, _ONE), else_=_ZERO)
+        agree = least == most if self.queries.sql.nan_is_itself else sa.or_(least == most, least != least)
+        return [sa.case((agree, q.c[name])).label(name) for name in names], differ
+
+    def refused(self, q: sa.FromClause) -> dict[str, Expression]:
+        """Reason -> refused rows; reasons that cannot occur are left out."""
+        if "null_item" not in q.c:
+            return {}
+        empty = self.is_empty(q)
+        return refused_rows(q.c, lambda name: sa.case((empty, q.c[name]), else_=_ZERO))
+
     # ---- cells -------------------------------------------------------------------------------------------------
 
     def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
@@ -268,14 +394,14 @@ class Summing:
         columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
         mixed: list[Expression] = []
         for place in self.places.values():
-            values, differ = self.rankings.slices(q, place)
+            values, differ = self.slices(q, place)
             columns += [*values, (_ZERO if differ is None else differ).label(place.mixed)]
             mixed += [] if differ is None else [differ]
         counts = self._counts(q, p, formulas) | (
             {"mixed_slice": functools.reduce(operator.add, mixed)} if mixed else {}
         )
         columns += [count.label(name) for name, count in counts.items()]
-        untimely = self.rankings.untimely(q.c.first_at, q.c.get("last_at"))
+        untimely = self.untimely(q.c.first_at, q.c.get("last_at"))
         last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
         columns.append(last.label(LAST))
         columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
@@ -283,7 +409,7 @@ class Summing:
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
-        if (asked := self.rankings.asked(q, since, until)) is not None:
+        if (asked := self.asked(q, since, until)) is not None:
             each = each.where(asked)
         one = self.sql.fenced(each).subquery("w")
         kept = [c for c in one.c if c.name in self._kept]
@@ -318,8 +444,8 @@ class Summing:
             "impressions": q.c.shown_0,
             "judged": graded if is_event else q.c.judged,
             "events": events,
-            "no_results": sa.case((self.rankings.is_empty(q), _ONE), else_=_ZERO),
-            **self.rankings.refused(q),
+            "no_results": sa.case((self.is_empty(q), _ONE), else_=_ZERO),
+            **self.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
             "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), _ONE), else_=_ZERO),
@@ -327,17 +453,17 @@ class Summing:
         }
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
-        found = [_or_zero(p.c.odd) > _ZERO, *self.rankings.untimely(q.c.first_at, q.c.get("last_at"))]
+        found = [_or_zero(p.c.odd) > _ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
         has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
-        return sa.or_(has_data, self.rankings.is_empty(q))
+        return sa.or_(has_data, self.is_empty(q))
 
     def _is_known(self, q: sa.FromClause) -> Condition:
         everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
-        return sa.or_(everywhere, self.rankings.is_empty(q))
+        return sa.or_(everywhere, self.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         zero = self.sql.number(0)
