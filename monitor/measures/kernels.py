@@ -126,16 +126,24 @@ def check_range(measure: Measure, grade: Floats) -> None:
 
 
 def discounts(measure: Measure, rank: Ints) -> Floats:
-    """Discount of each rank (from 1 on), same shape.
+    """Discount of each rank (from 1 on) over its examination, same shape.
 
     >>> discounts(Measure("dcg", discount="jarvelin"), np.array([1, 2, 4])).tolist()
     [1.0, 1.0, 0.5]
+    >>> looked_at = Measure("dcg", 2, discount="reciprocal", examination=((1, 1.0), (2, 0.25)))
+    >>> discounts(looked_at, np.array([1, 2])).tolist()
+    [1.0, 2.0]
     """
     if measure.discount == "reciprocal":
-        return 1 / rank
-    if measure.discount == "jarvelin":
-        return np.asarray(1 / np.log2(np.maximum(rank, 2)))
-    return np.asarray(1 / np.log2(rank + 1.0))
+        found = 1 / rank
+    elif measure.discount == "jarvelin":
+        found = np.asarray(1 / np.log2(np.maximum(rank, 2)))
+    else:
+        found = np.asarray(1 / np.log2(rank + 1.0))
+    if not measure.examination:
+        return found
+    looks = np.array([chance for _, chance in measure.examination])
+    return np.asarray(found / looks[np.minimum(rank, len(looks)) - 1])
 
 
 def sum_by_request(request: Ints, weight: Floats | None, size: int) -> Floats:

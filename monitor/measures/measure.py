@@ -17,7 +17,8 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
-Gain = Literal["linear", "exp2"] | tuple[tuple[float, float], ...]
+Table = tuple[tuple[float, float], ...]
+Gain = Literal["linear", "exp2"] | Table
 Discount = Literal["log2", "jarvelin", "reciprocal"]
 Ideal = Literal["local", "recall", "global", "max"]
 Aggregate = Literal["mean", "pooled"]
@@ -142,6 +143,9 @@ class Measure:
         max_grade: highest possible grade; for `ideal=max` and `err`.
         rel: lowest relevant grade in binary measures; None is any grade above 0.
         p: persistence of `rbp`, between 0 and 1.
+        examination: pairs (rank, chance that people look there, relative to rank 1), from rank 1 to k at least: a gain
+            counts divided by its rank's, so that clicks stand for what people would have clicked had they looked
+            everywhere (Joachims et al. 2017). Empty: gains count as they are.
         aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
         empty: what a request without a defined value counts as.
     """
@@ -154,6 +158,7 @@ class Measure:
     max_grade: float | None = None
     rel: float | None = None
     p: float | None = None
+    examination: Table = ()
     aggregate: Aggregate = "mean"
     empty: Empty = "skip"
 
@@ -249,7 +254,7 @@ def parse(text: str, max_grade: float | None = None, empty: Empty | None = None)
 
     >>> parse("ndcg( ideal=global , gain=exp2 )@5")
     Measure(name='ndcg', k=5, gain='exp2', discount='log2', ideal='global', max_grade=None, rel=None, \
-p=None, aggregate='mean', empty='skip')
+p=None, examination=(), aggregate='mean', empty='skip')
     >>> str(parse("rbp(p=.5)"))
     'rbp(p=0.5)'
     """
@@ -323,7 +328,9 @@ def _value(name: str, key: str, value: str, whole: str) -> object:
         "empty": SPECS[name].empties,
     }
     if key == "gain":
-        return _gain(value, whole)
+        return value if value in ("linear", "exp2") else _table(value, f"{whole!r}: gain", "linear, exp2 or a table")
+    if key == "examination":
+        return _table(value, f"{whole!r}: examination", "a table")
     if key in choices:
         if value not in choices[key]:
             raise ValueError(f"{whole!r}: {key} must be one of {', '.join(choices[key])}, not {value!r}")
@@ -331,20 +338,18 @@ def _value(name: str, key: str, value: str, whole: str) -> object:
     return _number(value, f"{whole!r}: {key}")
 
 
-def _gain(value: str, whole: str) -> Gain:
-    if value == "linear" or value == "exp2":
-        return value  # type: ignore[return-value]
+def _table(value: str, what: str, kind: str) -> Table:
     if not (value.startswith("{") and value.endswith("}")):
-        raise ValueError(f"{whole!r}: gain must be linear, exp2 or a table like {{0:0,1:1,2:3}}, not {value!r}")
+        raise ValueError(f"{what} must be {kind} like {{0:0,1:1,2:3}}, not {value!r}")
     table: dict[float, float] = {}
     for pair in value[1:-1].split(","):
-        grade, colon, gain = pair.partition(":")
+        key, colon, number = pair.partition(":")
         if not colon:
-            raise ValueError(f"{whole!r}: {pair!r} in the gain table is not grade:gain")
-        key = _number(grade, f"{whole!r}: grade")
-        if key in table:
-            raise ValueError(f"{whole!r}: grade {_show(key)} is given twice in the gain table")
-        table[key] = _number(gain, f"{whole!r}: gain")
+            raise ValueError(f"{what}: {pair!r} in its table has no colon")
+        at = _number(key, what)
+        if at in table:
+            raise ValueError(f"{what}: {_show(at)} is given twice in its table")
+        table[at] = _number(number, what)
     return tuple(sorted(table.items()))
 
 
@@ -382,6 +387,16 @@ def _check(m: Measure, text: str) -> None:
         refuse("rel must be above 0: a grade of 0 is not relevant")
     if m.p is not None and not 0 < m.p < 1:
         refuse("p must lie between 0 and 1")
+    if m.examination:
+        ranks, chances = zip(*m.examination, strict=True)
+        if m.k is None:
+            refuse("examination needs a cut-off, e.g. @10")
+        if list(ranks) != list(range(1, len(ranks) + 1)) or len(ranks) < (m.k or 0):
+            refuse(f"examination must have each rank from 1 to {m.k}")
+        if min(chances) <= 0 or chances[0] != 1:
+            refuse(
+                "examination must be 1 at rank 1 and above 0 at each rank; cut where people look too rarely, e.g. @5"
+            )
     if isinstance(m.gain, tuple):
         gains = [gain for _, gain in m.gain]
         if m.gain[0][0] < 0:

@@ -102,11 +102,11 @@ class Formulas:
 
     def discount(self, m: Measure) -> Expression:
         """Discount of a row within k."""
-        if m.discount == "reciprocal":
+        if m.discount == "reciprocal" and not m.examination:
             return self.sql.number(1) / self.sql.double(self.rank)
-        last = min(m.k or LONGEST, LONGEST)
+        last = len(m.examination) or min(m.k or LONGEST, LONGEST)
         table = discounts(m, np.arange(1, last + 1)).tolist()
-        if m.k is not None and m.k <= LONGEST:
+        if m.examination or (m.k is not None and m.k <= LONGEST):
             return self.sql.table(self.rank, 1, table, 0.0)
         shift = self.sql.number(1.0 if m.discount == "log2" else 0.0)
         below = self.sql.number(log(2)) / self.sql.ln(self.sql.double(self.rank) + shift)
@@ -210,4 +210,4 @@ class _Sums:
 def needs_logarithm(measure: Measure) -> bool:
     """Whether a measure needs functions that some SQLite builds lack."""
     is_long = measure.k is None or measure.k > LONGEST
-    return is_long and measure.spec.is_weighted_by_rank and measure.discount != "reciprocal"
+    return is_long and not measure.examination and measure.spec.is_weighted_by_rank and measure.discount != "reciprocal"

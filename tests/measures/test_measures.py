@@ -103,6 +103,8 @@ _NAMES = "cg, click_position, ctr, dcg, err, hit_rate, map, mrr, ndcg, no_result
 KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
 OF_NDCG = "is no option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
+LOOKS = "examination must be a table like {0:0,1:1,2:3}"
+RARE = "examination must be 1 at rank 1 and above 0 at each rank; cut where people look too rarely, e.g. @5"
 GAIN = "gain must be linear, exp2 or a table like {0:0,1:1,2:3}"
 FALL = "gains must lie from 0 to 1e+100 and must not fall with the grade"
 
@@ -149,15 +151,33 @@ WRONG = [
     ),
     ("an unknown gain", "cg(gain=exp)", f"'cg(gain=exp)': {GAIN}, not 'exp'"),
     ("an open gain table", "cg(gain={0:0)", f"'cg(gain={{0:0)': {GAIN}, not '{{0:0'"),
-    ("an empty gain table", "cg(gain={})", "'cg(gain={})': '' in the gain table is not grade:gain"),
-    ("a grade without gain", "cg(gain={0:0,1})", "'cg(gain={0:0,1})': '1' in the gain table is not grade:gain"),
-    ("a grade in words", "cg(gain={good:1})", "'cg(gain={good:1})': grade must be a number, not 'good'"),
+    ("an empty gain table", "cg(gain={})", "'cg(gain={})': gain: '' in its table has no colon"),
+    ("a grade without gain", "cg(gain={0:0,1})", "'cg(gain={0:0,1})': gain: '1' in its table has no colon"),
+    ("a grade in words", "cg(gain={good:1})", "'cg(gain={good:1})': gain must be a number, not 'good'"),
     ("a gain in words", "cg(gain={1:much})", "'cg(gain={1:much})': gain must be a number, not 'much'"),
-    ("a grade twice", "cg(gain={1:1,1.0:2})", "'cg(gain={1:1,1.0:2})': grade 1 is given twice in the gain table"),
+    ("a grade twice", "cg(gain={1:1,1.0:2})", "'cg(gain={1:1,1.0:2})': gain: 1 is given twice in its table"),
     ("a grade below 0", "cg(gain={-1:0})", "'cg(gain={-1:0})': grades in the gain table must be 0 or more"),
     ("a gain below 0", "cg(gain={0:-1,1:1})", f"'cg(gain={{0:-1,1:1}})': {FALL}"),
     ("gains that fall", "cg(gain={1:4,2:2})", f"'cg(gain={{1:4,2:2}})': {FALL}"),
     ("a gain that overflows", "cg(gain={1:1e200})", f"'cg(gain={{1:1e200}})': {FALL}"),
+    ("no table", "dcg(examination=steep)@2", f"'dcg(examination=steep)@2': {LOOKS}, not 'steep'"),
+    ("a rank at which nobody looks", "dcg(examination={1:1,2:0})@2", f"'dcg(examination={{1:1,2:0}})@2': {RARE}"),
+    ("a first rank that is not 1", "dcg(examination={1:.5,2:.4})@2", f"'dcg(examination={{1:.5,2:.4}})@2': {RARE}"),
+    (
+        "a rank that is left out",
+        "dcg(examination={1:1,3:.5})@2",
+        "'dcg(examination={1:1,3:.5})@2': examination must have each rank from 1 to 2",
+    ),
+    (
+        "a table that ends too early",
+        "dcg(examination={1:1,2:.5})@3",
+        "'dcg(examination={1:1,2:.5})@3': examination must have each rank from 1 to 3",
+    ),
+    (
+        "examination without an end",
+        "dcg(examination={1:1})",
+        "'dcg(examination={1:1})': examination needs a cut-off, e.g. @10",
+    ),
     ("a number in words", "mrr(rel=high)", "'mrr(rel=high)': rel must be a number, not 'high'"),
     ("no end of a number", "err(max_grade=inf)", "'err(max_grade=inf)': max_grade must be a number, not 'inf'"),
     ("a threshold of 0", "mrr(rel=0)", "'mrr(rel=0)': rel must be above 0: a grade of 0 is not relevant"),

@@ -49,6 +49,7 @@ MEASURES = (
     "ndcg(gain={1:1,2:1,3:7})@3",
     "dcg",
     "dcg(gain=exp2)@2",
+    "dcg(examination={1:1,2:0.62,3:0.3})@3",
     "cg@2",
     "precision@2",
     "precision",

@@ -34,6 +34,7 @@ SPARSE = (
     "ndcg@3",
     "ndcg(ideal=local)@2",
     "ndcg(gain=exp2,discount=jarvelin,ideal=max,max_grade=5)@3",
+    "dcg(examination={1:1,2:0.62,3:0.3})@3",
     "dcg",
     "cg@2",
     "precision@2",

@@ -37,10 +37,14 @@ def gain(m: Measure, grade: float) -> float:
 
 
 def discount(m: Measure, rank: int) -> float:
-    """1/log2(rank + 1); or 1 at ranks 1 and 2, then 1/log2(rank) (Jarvelin and Kekalainen 2002); or 1/rank."""
+    """1/log2(rank + 1); or 1 at ranks 1 and 2, then 1/log2(rank) (Jarvelin and Kekalainen 2002); or 1/rank.
+
+    Divided by the chance of a look.
+    """
+    looks = dict(m.examination).get(rank, 1.0)
     if m.discount == "log2":
-        return 1 / log2(rank + 1)
-    return 1 / rank if m.discount == "reciprocal" else 1 / max(1.0, log2(rank))
+        return 1 / log2(rank + 1) / looks
+    return 1 / rank / looks if m.discount == "reciprocal" else 1 / max(1.0, log2(rank)) / looks
 
 
 def top(m: Measure, q: Request) -> dict[int, float]:
@@ -203,6 +207,7 @@ TABLES: list[Table] = [
     ((0.0, 0.0), (0.5, 0.25), (1.0, 1.0), (3.0, 1.0)),
     ((0.0, 1.0), (1.0, 4.0), (2.0, 5.5)),
 ]
+LOOKS: Table = tuple((float(rank), 1 / rank) for rank in range(1, 13))
 TOP_GRADES = [2.0, 3.0, 4.5]
 GRADES = [0.0, 1.0, 2.0] * 5 + [n / 7 for n in range(32)]
 
@@ -224,6 +229,7 @@ def measures(draw: st.DrawFn, name: str | None = None, ideal: str | None = None)
         "p": st.sampled_from([0.5, 0.8, 0.95]),
         "aggregate": st.sampled_from(["mean", "pooled"]),
         "empty": st.sampled_from(spec.empties),
+        "examination": st.sampled_from([(), LOOKS]),
     }
     options = {option: draw(choices[option]) for option in sorted(spec.options - {"max_grade"})}
     if options.get("aggregate") == "pooled" and "empty" in options:
@@ -234,7 +240,11 @@ def measures(draw: st.DrawFn, name: str | None = None, ideal: str | None = None)
         tops = [g for g in _tabled(table) if g > 0] if isinstance(table, tuple) else TOP_GRADES
         options["max_grade"] = draw(st.sampled_from(tops))
     cutoff = st.integers(1, 12) | st.just(100)
-    k = draw(cutoff if options.get("ideal") == "max" else st.none() | cutoff | st.just(999_999))
+    if options.get("examination"):
+        cutoff, needs_k = st.integers(1, 12), True
+    else:
+        needs_k = options.get("ideal") == "max"
+    k = draw(cutoff if needs_k else st.none() | cutoff | st.just(999_999))
     return Measure(name, k, **options)  # type: ignore[arg-type]
 
 

@@ -72,7 +72,7 @@ DCG = Spec(
     "dcg",
     "discounted cumulated gain",
     "gain",
-    "gain discount empty",
+    "gain discount examination empty",
     _score_dcg,
     lambda m, s: Formula(value=s.gained(m, True), empty=s.gains_nothing(m)),
     _terms,

@@ -1,0 +1,115 @@
+"""How likely people are to look at each rank, estimated from clicks on the same item at different ranks.
+
+Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to the
+rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks; versions,
+freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without intrusive
+interventions"). Given a pair's clicks, their shares of the ranks depend on views and looks alone: the wishes drop out
+(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STEPS, ENOUGH = 50, 1e-9
+"""Newton steps at most, and the change of the logarithms at which they end; the likelihood is concave."""
+
+Z95 = 1.959964
+"""Standard errors of a 95 % interval."""
+
+
+@dataclass(frozen=True)
+class ShownCounts:
+    """How often each (query, item) was shown and clicked at each rank; arrays are (n,), one entry per pair and rank.
+
+    Attributes:
+        query, pair: numbers from 0 of the query, and of the query with the item.
+        rank: from 1.
+        shown, clicked: requests.
+    """
+
+    query: Ints
+    pair: Ints
+    rank: Ints
+    shown: Floats
+    clicked: Floats
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Chances that people look at ranks 1 to K, relative to rank 1; arrays are (K,).
+
+    Attributes:
+        lower, upper: 95 % intervals.
+        swaps: (query, item) shown at this rank and at another, and clicked at one of them.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+    swaps: Ints
+
+
+def estimate(counts: ShownCounts, depth: int) -> Examination:
+    """The examination of ranks 1 to `depth`.
+
+    Raises:
+        ValueError: too few swaps link a rank with rank 1, with how many there are.
+    """
+    shown, clicked, query = _swapped(counts, depth)
+    total = clicked.sum(axis=1, keepdims=True)
+    swaps = np.count_nonzero(shown, axis=0)
+    if unlinked := _unlinked(shown, clicked):
+        raise ValueError(
+            f"nothing tells how often people look at rank {unlinked}: {swaps[unlinked - 1]} items were shown for a "
+            "query both there and at another rank and clicked, too few of them there; take more days or fewer ranks, "
+            "or let some requests swap neighbours"
+        )
+    looks = np.zeros(depth)  # logarithms
+    for _ in range(STEPS):
+        share, information = _expected(shown, total, looks)
+        step = np.linalg.solve(information, (clicked - total * share).sum(axis=0)[1:])
+        looks[1:] += np.clip(step, -1, 1)
+        if np.abs(step).max(initial=0) < ENOUGH:
+            break
+    share, information = _expected(shown, total, looks)
+    scores = np.zeros((int(query.max()) + 1, depth))
+    np.add.at(scores, query, clicked - total * share)
+    bread = np.linalg.inv(information)
+    error = np.r_[0.0, np.sqrt(np.diag(bread @ (scores[:, 1:].T @ scores[:, 1:]) @ bread))]
+    return Examination(np.exp(looks), np.exp(looks - Z95 * error), np.exp(looks + Z95 * error), swaps)
+
+
+def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:
+    """(views, clicks, query) of the P pairs shown at several ranks and clicked; (P, depth), (P, depth), (P,)."""
+    kept = counts.rank <= depth
+    names, pair = np.unique(counts.pair[kept], return_inverse=True)
+    shown, clicked, query = np.zeros((len(names), depth)), np.zeros((len(names), depth)), np.zeros(len(names), np.int64)
+    where = pair, counts.rank[kept] - 1
+    shown[where], clicked[where], query[pair] = counts.shown[kept], counts.clicked[kept], counts.query[kept]
+    tells = ((shown > 0).sum(axis=1) > 1) & (clicked.sum(axis=1) > 0)
+    return shown[tells], clicked[tells], query[tells]
+
+
+def _unlinked(shown: Floats, clicked: Floats) -> int:
+    """The first rank without clicks, or that no chain of pairs links with rank 1; 0 if there is none."""
+    has = shown > 0
+    linked = np.arange(shown.shape[1]) == 0
+    for _ in linked:
+        linked = linked | has[(has & linked).any(axis=1)].any(axis=0)
+    known = linked & (clicked.sum(axis=0) > 0)
+    return next((rank for rank in (*range(2, len(known) + 1), 1) if not known[rank - 1]), 0)
+
+
+def _expected(shown: Floats, total: Floats, looks: Floats) -> tuple[Floats, Floats]:
+    """((P, K) shares of a pair's clicks by rank, (K - 1, K - 1) information on the logarithms past the first)."""
+    weight = shown * np.exp(looks)
+    share = weight / weight.sum(axis=1, keepdims=True)
+    information = np.diag((total * share).sum(axis=0)) - (total * share).T @ share
+    return share, information[1:, 1:]

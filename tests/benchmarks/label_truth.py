@@ -1,0 +1,144 @@
+"""`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
+
+Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, a
+monitor per device, `rankmon examination`, the measure that it prints, `backfill`, the stored series. Where people look
+elsewhere from day 21 on, examination is fitted on either side. `--write` keeps the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import monitor.cli as cli
+from monitor.cli.commands.examination import fitted
+from monitor.config import load
+from monitor.source.engine import Database
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "label_truth"
+RESULTS = Path(__file__).with_name("LABEL_TRUTH.md")
+START, DAY, DEPTH = 1_767_225_600, 86_400, 10
+DEVICES = ("desktop", "mobile")
+LOOK_ELSEWHERE = ("page", "both")
+TWO_MODELS = ("order", "trust", "cascade", "better")
+
+
+def monitor(device: str, measure: str) -> dict[str, Any]:
+    """The configuration of one device's requests."""
+    return {
+        "name": device,
+        "source": "log",
+        "rankings": {
+            "select": f"SELECT * FROM rankings WHERE device = '{device}'",
+            "request": "request_id",
+            "item": "item_id",
+            "position": "position",
+            "time": {"column": "served_at", "format": "epoch_s"},
+            "query": "query",
+            "model_version": "model_version",
+        },
+        "relevance": {
+            "events": {
+                "table": "clicks",
+                "request": "request_id",
+                "item": "item_id",
+                "time": {"column": "clicked_at", "format": "epoch_s"},
+                "rules": [{"grade": 1}],
+                "attribution": "1h",
+            }
+        },
+        "measures": [measure],
+        "bucket": "24h",
+        "windows": ["24h"],
+    }
+
+
+def estimate(path: str, scenario: str) -> dict[str, Any]:
+    """What `run.py` asks for: the corrected DCG of each day and model, and the examination of each device."""
+    spans = [(0, 21), (21, 28)] if scenario in LOOK_ELSEWHERE else [(0, 28)]
+    until = 28 if scenario in TWO_MODELS else 21
+    found: dict[str, Any] = {"daily": {}}
+    for since, end in spans:
+        part = _of_span(path, (since, end) if len(spans) > 1 else (0, until), since, end)
+        found = {"examination": part["examination"], **found, "daily": {**found["daily"], **part["daily"]}}
+    return found
+
+
+def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        measures = dict.fromkeys(DEVICES, f"dcg@{DEPTH}")
+        config = load(_written(folder, path, measures), {})
+        database = Database("log", config.source("log").url, 60)
+        looks = {}
+        for device in DEVICES:
+            one = fitted(config.monitor(device), database, START + fit[1] * DAY, fit[1] - fit[0], DEPTH)
+            looks[device], measures[device] = [rank.value for rank in one.ranks], one.measure
+        database.close()
+        first, last = (f"2026-01-{1 + day:02}" for day in (since, end))
+        config_path = str(_written(folder, path, measures))
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            assert cli.run(["backfill", "--from", first, "--to", last, "-c", config_path]) == 0
+        return {"examination": looks, "daily": _daily(folder / "store.db")}
+    finally:
+        shutil.rmtree(folder)
+
+
+def _written(folder: Path, log: str, measures: dict[str, str]) -> Path:
+    path = folder / "rankmon.yaml"
+    monitors = [monitor(device, measure) for device, measure in measures.items()]
+    sources = {"log": {"url": f"sqlite:///{log}"}}
+    config = {"store": {"url": f"sqlite:///{folder}/store.db"}, "sources": sources, "monitors": monitors}
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def _daily(store: Path) -> dict[tuple[int, str], tuple[float, float, float]]:
+    """(day, model) -> mean of both devices' requests and its 95 % interval."""
+    query = (
+        "SELECT (bucket_start - ?) / 86400, slices.value, SUM(requests), SUM(total), SUM(squares) FROM partials "
+        "JOIN buckets ON buckets.id = bucket_id JOIN slices ON slices.id = slice_id "
+        "JOIN series ON series.id = series_id WHERE dimension = 'model_version' AND kernel LIKE 'dcg%' "
+        "GROUP BY 1, 2 HAVING SUM(requests) > 50"
+    )
+    found = {}
+    with closing(sqlite3.connect(store)) as db:
+        for day, model, size, total, squares in db.execute(query, (START,)):
+            mean = total / size
+            error = 1.96 * ((squares / size - mean**2) / size) ** 0.5
+            found[day, model] = (mean, mean - error, mean + error)
+    return found
+
+
+def main() -> None:
+    """Score the seeds and print, or keep, the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.label_truth", description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="those below 100 were used for the design")
+    parser.add_argument("--write", action="store_true", help=f"keep the table in {RESULTS.name}")
+    given = parser.parse_args()
+    if not SHARED.is_dir():
+        parser.error("needs the shared simulator beside the checkout")
+    seeds = list(map(str, given.seeds))
+    command = [sys.executable, str(SHARED / "run.py"), f"{__spec__.name}:estimate", "--seeds", *seeds]
+    environment = {**os.environ, "PYTHONPATH": f"{SHARED}{os.pathsep}{ROOT}"}
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    print(said)
+    if given.write:
+        about = f"# Label truth\n\n{__doc__.partition(chr(10) * 2)[2].strip()}\n\nSeeds {', '.join(seeds)}.\n"
+        RESULTS.write_text(f"{about}\n```text\n{said}```\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`rankmon examination` on a log whose examination is known, and the measure that it prints, as a series."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+import monitor.cli as cli
+
+START = 1_767_225_600  # 2026-01-01
+CONFIG = """
+store: {{url: "sqlite:///{folder}/store.db"}}
+sources: {{shop: {{url: "{url}"}}}}
+monitors:
+  - name: search
+    source: shop
+    rankings:
+      {{table: shown, request: request, item: item, position: {{column: place, base: 0}}, query: query,
+       time: {{column: at, format: epoch_s}}}}
+    relevance:
+      {relevance}
+    measures: [{measure}]
+    windows: [24h]
+"""
+EVENTS = """events:
+        table: clicks
+        request: request
+        item: item
+        type: type
+        time: {column: at, format: epoch_s}
+        rules: [{type: click, grade: 1}]
+        attribution: 1h"""
+LOOKS = (1.0, 0.6, 0.3)
+
+
+def fill(url: str, requests: int = 4000) -> None:
+    """Three items whose order is drawn; clicks by LOOKS and the item's own wish, each logged twice, and views."""
+    chance = random.Random(5)
+    wishes = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
+    shown, clicks = [], []
+    for number in range(requests):
+        query, at = chance.randrange(20), START + 20 * number
+        for place, item in enumerate(chance.sample(range(3), 3)):
+            is_clicked = chance.random() < LOOKS[place] * wishes[query, item]
+            shown.append((f"r{number}", f"i{item}", place, f"q{query}", at, int(is_clicked)))
+            clicks += [(f"r{number}", f"i{item}", "click", at + late) for late in (5, 9)] * is_clicked
+            clicks.append((f"r{number}", f"i{item}", "view", at))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE shown (request TEXT, item TEXT, place BIGINT, query TEXT, at BIGINT, clicked BIGINT)"
+        )
+        connection.exec_driver_sql("CREATE TABLE clicks (request TEXT, item TEXT, type TEXT, at BIGINT)")
+        names = sa.table("shown", *map(sa.column, ("request", "item", "place", "query", "at", "clicked")))
+        connection.execute(names.insert(), [dict(zip(names.c.keys(), row, strict=True)) for row in shown])
+        acts = sa.table("clicks", *map(sa.column, ("request", "item", "type", "at")))
+        connection.execute(acts.insert(), [dict(zip(acts.c.keys(), row, strict=True)) for row in clicks])
+    engine.dispose()
+
+
+def configured(folder: Path, url: str, relevance: str = EVENTS, measure: str = "ndcg@3") -> list[str]:
+    path = folder / "rankmon.yaml"
+    path.write_text(CONFIG.format(folder=folder, url=url, relevance=relevance, measure=measure), encoding="utf-8")
+    return ["-c", str(path)]
+
+
+TO = ["--days", "2", "--to", "2026-01-03", "--depth", "3"]
+
+
+@pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
+def test_it_is_estimated_and_its_measure_can_be_configured(
+    database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(database_url)
+    given = configured(tmp_path, database_url, relevance)
+    assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [rank["value"] for rank in found["ranks"]] == [pytest.approx(look, rel=0.1) for look in LOOKS]
+    assert all(rank["lower"] <= look <= rank["upper"] for rank, look in zip(found["ranks"], LOOKS, strict=True))
+    assert found["measure"].startswith("dcg(examination={1:1,2:0.")
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    told = capsys.readouterr().out
+    (line,) = (line for line in told.splitlines() if "measures:" in line)
+    assert yaml.safe_load(line)["measures"] == [found["measure"]]
+    given = configured(tmp_path, database_url, relevance, json.dumps(found["measure"]))
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    assert found["measure"] in capsys.readouterr().out
+
+
+def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 50)
+    given = configured(tmp_path, url)
+    for arguments, said in (
+        (["--days", "1", "--to", "2025-01-01"], "no request with a query in these 1 days; say --to or --days"),
+        (
+            ["--days", "2", "--to", "2026-01-03", "--depth", "5"],
+            "nothing tells how often people look at rank 4: 0 items",
+        ),
+    ):
+        assert cli.run(["examination", "search", *arguments, *given]) == 2
+        assert said in capsys.readouterr().err
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8").replace(" query: query,", ""), encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, *given]) == 2
+    assert "name the column with the query as rankings.query" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""Examination from swaps: right where the model holds, wide where little is known, and refused where nothing is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.measures.examination import ShownCounts, estimate
+
+DEPTH = 6
+LOOKS = np.arange(1, DEPTH + 1) ** -1.2
+
+
+def counts(seed: int, queries: int = 60, views: int = 400, swaps: bool = True) -> ShownCounts:
+    """Clicks on lists of DEPTH items whose order differs a little from view to view, unless `swaps` is False."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for query in range(queries):
+        wish = rng.beta(1, 3, DEPTH)
+        shown, clicked = np.zeros((2, DEPTH, DEPTH))
+        for _ in range(views):
+            noise = rng.normal(0, 1.5, DEPTH) if swaps else np.zeros(DEPTH)
+            order = np.argsort(np.arange(DEPTH) + noise)
+            click = rng.random(DEPTH) < LOOKS * wish[order]
+            shown[order, np.arange(DEPTH)] += 1
+            clicked[order, np.arange(DEPTH)] += click
+        rows += [
+            (query, query * DEPTH + item, rank + 1, shown[item, rank], clicked[item, rank])
+            for item in range(DEPTH)
+            for rank in range(DEPTH)
+            if shown[item, rank]
+        ]
+    query, pair, rank, shown_, clicked_ = map(np.array, zip(*rows, strict=True))
+    return ShownCounts(query, pair, rank, shown_.astype(float), clicked_.astype(float))
+
+
+def test_it_finds_how_often_people_look_at_each_rank() -> None:
+    found = estimate(counts(1), DEPTH)
+    assert np.allclose(found.value, LOOKS, rtol=0.12)
+    assert found.value[0] == found.lower[0] == found.upper[0] == 1
+
+
+def test_its_intervals_hold_the_truth() -> None:
+    held = [(f.lower[1:] <= LOOKS[1:]) & (LOOKS[1:] <= f.upper[1:]) for f in map(_few, range(40))]
+    assert 0.88 <= np.mean(held) <= 1
+
+
+def _few(seed: int) -> object:
+    return estimate(counts(seed, queries=25, views=60), DEPTH)
+
+
+def test_fewer_views_give_wider_intervals() -> None:
+    wide, narrow = (estimate(counts(3, views=views), DEPTH) for views in (40, 400))
+    assert (np.log(wide.upper / wide.lower)[1:] > np.log(narrow.upper / narrow.lower)[1:]).all()
+
+
+def test_the_order_of_the_rows_and_the_names_change_nothing() -> None:
+    known, order = counts(5), np.random.default_rng(0).permutation(len(counts(5).rank))
+    other = ShownCounts(*(getattr(known, n)[order] for n in ("query", "pair", "rank", "shown", "clicked")))
+    assert np.allclose(estimate(other, DEPTH).value, estimate(known, DEPTH).value)
+
+
+def test_lists_that_never_change_tell_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing tells how often people look at rank 2: 0 items"):
+        estimate(counts(2, swaps=False), DEPTH)
+
+
+def test_a_rank_that_was_never_clicked_is_named() -> None:
+    known = counts(2)
+    without = known.clicked * (known.rank != 4)
+    with pytest.raises(ValueError, match="nothing tells how often people look at rank 4"):
+        estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
+
+
+def test_no_rows_at_all() -> None:
+    none = np.zeros(0, np.int64)
+    with pytest.raises(ValueError, match="rank 2: 0 items"):
+        estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
+
+
+def test_one_query_is_enough_only_for_a_wide_interval() -> None:
+    one = estimate(counts(4, queries=1, views=4000), 3)
+    assert (one.lower[1:] < LOOKS[1:3]).all()
