@@ -9,16 +9,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 import sqlalchemy as sa
 import sqlglot
 from sqlalchemy.dialects import registry
+from sqlalchemy.engine.default import DefaultDialect
 
 from monitor.errors import SourceError
 from monitor.source.choice import in_full
 from monitor.source.dialects import dialect_of, known_dialects
+from monitor.source.dialects.base import Dialect
 from monitor.source.engine import ColumnTypes, Reader
 from monitor.source.pull import _check_zones
 from monitor.source.queries import Queries
@@ -91,6 +93,8 @@ def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.C
         counted = Queries(made(column(max_grade=3), style), (3, None, 2), dialect)
         yield f"push-down, by a column, {name}", Summing(counted).cells(START, START + 3 * BUCKET)
         yield f"pull, by a column, {name}", counted.graded_rows(START, END, sparse=True)
+        if (rows := counted.bucket_counts(START, END)) is not None:
+            yield f"rows of each bucket, {name}", rows
 
 
 def sent(statement: sa.Select[Any] | sa.CompoundSelect[Any], dialect: sa.Dialect) -> str:
@@ -115,6 +119,17 @@ def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
     if os.environ.get("RANKMON_GOLDEN") == "write":
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dialect", known_dialects(), ids=lambda one: str(one.names[0]))
+def test_rows_are_grouped_by_the_very_term_that_is_selected(dialect: Dialect) -> None:
+    """Two parameters of one value are two terms to a server."""
+    engine = SimpleNamespace(name=dialect.names[0], identifier_preparer=DefaultDialect().identifier_preparer)
+    queries = Queries(made(column(max_grade=3), EPOCH), (3, None), cast(sa.Dialect, engine))
+    text = str(queries.requests(START, END).compile())
+    (kind,) = re.findall(r"(CASE WHEN .* END) AS rankmon_kind", text)
+    assert ":" not in kind
+    assert f", {'rankmon_kind' if dialect.groups_by_name else kind}, " in text.partition("GROUP BY")[2]
 
 
 @pytest.mark.parametrize("name", DIALECTS)

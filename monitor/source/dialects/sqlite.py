@@ -101,7 +101,7 @@ class SQLite(Dialect):
 
     def place(self, position: Expression, is_whole: bool) -> tuple[Expression, Condition | None]:
         """A position from any kind of value; some builds lack floor()."""
-        return position + 0, sa.cast(position, sa.Integer) == position
+        return position + written("0"), sa.cast(position, sa.Integer) == position
 
     def rank(self, position: Expression, is_whole: bool) -> Expression:
         """A position, with a text of digits read as its number."""

@@ -111,3 +111,9 @@ SELECT `r`.`request`, `r`.`item`, `r`.`position`, `r`.`grade`
 FROM `rankings` AS `r` 
 WHERE `r`.`at` >= %(instant_1:INT64)s AND `r`.`at` < %(instant_2:INT64)s AND `r`.`request` IS NOT NULL AND `r`.`item` IS NOT NULL AND `r`.`grade` IS NOT NULL AND `r`.`grade` != 0;
 
+-- rows of each bucket, times as numbers
+SELECT `v`.`number`, count(*) AS `count_1` 
+FROM (SELECT floor(CAST(floor(CAST(`r`.`at` AS FLOAT64) / CAST(CAST(1.0000000000000000e+03 AS FLOAT64) AS FLOAT64)) AS FLOAT64) / CAST(CAST(6.0000000000000000e+02 AS FLOAT64) AS FLOAT64)) - CAST(2.9454480000000000e+06 AS FLOAT64) AS `number` 
+FROM `rankings` AS `r` 
+WHERE `r`.`at` >= %(instant_1:INT64)s AND `r`.`at` < %(instant_2:INT64)s) AS `v` GROUP BY `v`.`number`;
+

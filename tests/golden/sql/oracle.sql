@@ -111,3 +111,9 @@ SELECT r."request", r."item", r."position", r."grade"
 FROM "rankings" r 
 WHERE r."at" >= :instant_1 AND r."at" < :instant_2 AND r."request" IS NOT NULL AND r."item" IS NOT NULL AND r."grade" IS NOT NULL AND r."grade" != 0;
 
+-- rows of each bucket, times as numbers
+SELECT v."number", count(*) AS count_1 
+FROM (SELECT floor(CAST(floor(CAST(r."at" AS BINARY_DOUBLE) / CAST(1.0000000000000000e+03 AS BINARY_DOUBLE)) AS BINARY_DOUBLE) / CAST(6.0000000000000000e+02 AS BINARY_DOUBLE)) - CAST(2.9454480000000000e+06 AS BINARY_DOUBLE) AS "number" 
+FROM "rankings" r 
+WHERE r."at" >= :instant_1 AND r."at" < :instant_2) v GROUP BY v."number";
+

@@ -111,3 +111,9 @@ SELECT r."request", r."item", r."position", r."grade"
 FROM "rankings" AS r 
 WHERE r."at" >= %s AND r."at" < %s AND r."request" IS NOT NULL AND r."item" IS NOT NULL AND r."grade" IS NOT NULL AND r."grade" != 0;
 
+-- rows of each bucket, times as numbers
+SELECT v.number, count(*) AS count_1 
+FROM (SELECT floor(CAST(floor(CAST(r."at" AS DOUBLE PRECISION) / CAST(CAST(1.0000000000000000e+03 AS DOUBLE PRECISION) AS DOUBLE PRECISION)) AS DOUBLE PRECISION) / CAST(CAST(6.0000000000000000e+02 AS DOUBLE PRECISION) AS DOUBLE PRECISION)) - CAST(2.9454480000000000e+06 AS DOUBLE PRECISION) AS number 
+FROM "rankings" AS r 
+WHERE r."at" >= %s AND r."at" < %s) AS v GROUP BY v.number;
+
