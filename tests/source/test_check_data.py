@@ -218,6 +218,19 @@ def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
     assert check(("table: search_log", f'select: "{select}"'))[2] == []
 
 
+@pytest.mark.parametrize(("join", "is_told"), [("CROSS JOIN", True), ("LEFT JOIN", False)])
+def test_a_select_that_drops_lists_without_results_is_told_unless_there_are_some(
+    check: Check, database_url: str, join: str, is_told: bool
+) -> None:
+    call = "json_each('[1]')" if database_url.startswith("sqlite") else "unnest(ARRAY[1])"
+    select = f"SELECT s.* FROM search_log AS s {join} {call} AS one{' ON true' if 'LEFT' in join else ''}"
+    changed = "table: search_log", f'select: "{select}"'
+    said = [line for line in check(changed)[2] if "gives a list without results no row" in line]
+    assert [line.partition("rankings.")[2].partition(":")[0] for line in said] == ["select"] * is_told
+    execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
+    assert not [line for line in check(changed)[2] if "gives a list without results no row" in line]
+
+
 def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_is_named(
     check: Check, database_url: str
 ) -> None:

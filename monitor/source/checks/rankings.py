@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -67,12 +68,23 @@ OF_GRADES = {
 _BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
 """Reasons that other checks cover: positions and slice columns."""
 
+_UNFOLDS = re.compile(
+    r"\b(?:unnest|(?:pos)?explode|flatten|json_each|jsonb?_array_elements) *\(|\bARRAY +JOIN\b", re.IGNORECASE
+)
+"""Calls that make a row of each element of a list."""
+_KEEPS = re.compile(r"\b(?:LEFT|OUTER)\b", re.IGNORECASE)
+"""Words of the joins that keep a row for an empty list."""
+
 ALONE = 0.5
 """If this share of requests have a value of their own, slicing by it is pointless."""
 
 
 def check_lists(sample: Sample) -> Iterator[Remark]:
-    """Remarks on odd positions and on lists logged twice, in pages, or by two disagreeing writers."""
+    """Remarks on odd positions and on lists logged twice, in pages, by two disagreeing writers, or not if empty."""
+    select = sample.monitor.rankings.relation.select
+    if not sample.reading.no_results.any() and (call := _UNFOLDS.search(select)) and not _KEEPS.search(select):
+        text = f"{call[0].rstrip(' (')} gives a list without results no row, and so no request was without any"
+        yield Remark(("rankings", "select"), f"{text}; if there are such lists, join it by LEFT JOIN LATERAL")
     with sample.asking() as (reader, queries):
         yield from _on_lists(queries, reader, queries.served(sample.reading.since, sample.reading.until))
 
