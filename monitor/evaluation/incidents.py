@@ -96,7 +96,9 @@ def rederived(
         found, placed = [*found, *renamed], [*placed, *placed_there]
     ids, (since, until) = {i.id for i in found}, kept_until
     kept = {
-        id_ for id_, s in recorded.items() if s.told or s.acknowledged_at is not None or s.incident.opened_at <= until
+        id_
+        for id_, s in recorded.items()
+        if s.told or s.acknowledged_at is not None or s.label or s.incident.opened_at <= until
     }
     incidents = [_with_history(described(monitor, state, i, placed, events), recorded.get(i.id), since) for i in found]
     undone = [s for s in state.open.values() if s.incident.id in kept - ids]

@@ -105,6 +105,7 @@ class MonitorSnapshot:
     refused_then: MappingProxyType[str, dict[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     holding: Holding | None = None
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def open_incident(self, matter: str) -> StoredIncident | None:
         """The open incident on the `quality` or the `data`."""
@@ -236,6 +237,7 @@ def renew(
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
         judged_until=state.until,
+        labels=MappingProxyType(store.alerts.labels(name)),
         recommends_retraining=_recommends_retraining(state),
         no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -39,6 +39,10 @@ from monitor.store.verdicts import forget, put
 AT_ONCE = 1000
 """Most incidents deleted in one transaction."""
 
+Label = Literal["right", "wrong", "known"]
+LABELS: tuple[Label, ...] = ("right", "wrong", "known")
+"""What people say of an incident: it was one, it was none, or they knew of its cause before."""
+
 
 @dataclass(frozen=True)
 class StoredIncident:
@@ -47,6 +51,7 @@ class StoredIncident:
     Attributes:
         told: whether anybody was notified that it opened.
         findings: the newest evaluation of each condition that fires or fired last.
+        label: what people say of it afterwards.
     """
 
     incident: Incident
@@ -55,6 +60,9 @@ class StoredIncident:
     acknowledged_at: float | None = None
     acknowledged_by: str | None = None
     note: str | None = None
+    label: Label | None = None
+    labelled_by: str | None = None
+    label_note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -262,6 +270,17 @@ class Alerts(Connected):
         change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)
         return self.change(change.values(note=note) if note else change) == 1
 
+    def label(self, id_: str, label: Label, by: str, note: str) -> bool:
+        """Record what people say of an incident; False if there is none. A later label replaces the former one."""
+        values = {"label": label, "labelled_by": by, "label_note": note or None}
+        return self.change(incidents.update().where(incidents.c.id == id_).values(values)) == 1
+
+    def labels(self, monitor: str) -> dict[str, int]:
+        """Label -> number of a monitor's incidents with it. Raises StoreError."""
+        c = incidents.c
+        query = sa.select(c.label, sa.func.count()).where(c.monitor == monitor, c.label.is_not(None)).group_by(c.label)
+        return {label: int(number) for label, number in self.rows(query)}
+
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
         """Incident -> its acknowledgement, if any."""
         c = incidents.c
@@ -374,7 +393,8 @@ def _stored(row: Any) -> StoredIncident:
     at = (row.began_at, row.opened_at)
     incident = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
     findings = tuple(evidence_of(f) for f in summary["findings"])
-    return StoredIncident(incident, bool(row.told), findings, row.acknowledged_at, row.acknowledged_by, row.note)
+    of_people = (row.acknowledged_at, row.acknowledged_by, row.note, row.label, row.labelled_by, row.label_note)
+    return StoredIncident(incident, bool(row.told), findings, *of_people)
 
 
 def _expired(before: float) -> sa.Select[tuple[str]]:

@@ -173,6 +173,7 @@ incidents = _table(
     _each(sa.Text, "summary"),
     _each(sa.Double, "acknowledged_at?"),
     _each(sa.Text, "acknowledged_by? note?"),
+    _each(sa.Text, "label? labelled_by? label_note?"),
     _each(sa.String(16), "matter", server_default="quality"),
 )
 

@@ -113,6 +113,11 @@ def _silenced_until(snapshot: MonitorSnapshot, matter: str) -> float:
     return 0.0 if open_ is not None and open_.told else snapshot.silenced_until or 0.0
 
 
+def _precision(snapshot: MonitorSnapshot) -> Samples:
+    right, wrong = (snapshot.labels.get(label, 0) for label in ("right", "wrong"))
+    yield (snapshot.monitor.name,), right / (right + wrong) if right + wrong else None
+
+
 def _is_acknowledged(snapshot: MonitorSnapshot, matter: str) -> float:
     open_ = snapshot.open_incident(matter)
     return open_ is not None and open_.acknowledged_at is not None
@@ -250,6 +255,18 @@ GAUGES: tuple[Gauge, ...] = (
         "Whether the open incident is acknowledged.",
         ("monitor", "matter"),
         partial(_of_incidents, _is_acknowledged),
+    ),
+    Gauge(
+        "labelled_incidents",
+        "Incidents that people labelled: right, wrong, or known beforehand.",
+        ("monitor", "label"),
+        lambda shown: (((shown.monitor.name, label), number) for label, number in shown.labels.items()),
+    ),
+    Gauge(
+        "incident_precision_ratio",
+        "Share of the incidents labelled right among those labelled right or wrong.",
+        MONITOR,
+        _precision,
     ),
     Gauge("verdict", "1 for the verdict that holds.", ("monitor", "verdict"), _verdicts),
     Gauge(

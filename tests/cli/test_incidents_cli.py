@@ -15,6 +15,8 @@ import sqlalchemy as sa
 from monitor import cli
 from monitor.cli.common import load_config, stored
 from monitor.demo.shop import Shop, Story, create_schema
+from monitor.service.snapshot import take_snapshot
+from monitor.web.gauges import GAUGES
 from tests.support.notices import notice, put
 from tests.support.receiver import Receiver
 
@@ -130,6 +132,29 @@ def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.Captur
     assert run(filled, "incidents ack", name, "--by", "ada", "--note", "rolling back") == 0
     assert run(filled, "incidents list") == 0
     assert "acknowledged by ada: rolling back" in capsys.readouterr().out
+
+
+def test_labelled_by_people_and_counted(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(filled, "incidents label", name, "wrong", "--by", "ada") == 0
+    assert run(filled, "incidents label", name, "right", "--by", "bob", "--note", "v2 was bad") == 0
+    assert "of this monitor's incidents 1 right" in capsys.readouterr().out
+    assert run(filled, "incidents list") == 0
+    assert "labelled right by bob: v2 was bad" in capsys.readouterr().out
+    assert run(filled, "incidents show", name, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["label"] == "right"
+    assert run(filled, "incidents label", name, "perhaps") == 2
+    assert run(filled, "incidents label", "no-such-id", "right") == 2
+    # What people said stays when the past is read again.
+    assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
+    config = load_config(filled / "rankmon.yaml")
+    with stored(config) as store:
+        assert store.alerts.labels("shop") == {"right": 1}
+        (families,) = (
+            [*gauge.families([take_snapshot(config.monitor("shop"), store, 1_770_681_600)])]
+            for gauge in GAUGES
+            if gauge.name == "incident_precision_ratio"
+        )
+    assert [sample.value for family in families for sample in family.samples] == [1.0]
 
 
 def test_a_new_baseline_needs_verdicts_to_begin_anew(

@@ -1,4 +1,4 @@
-"""List, show and acknowledge incidents, and silence a monitor for a time."""
+"""List, show, acknowledge and label incidents, and silence a monitor for a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from monitor.types import format_duration
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
-    from monitor.store.alerts import Silence, StoredIncident, Transition
+    from monitor.store.alerts import Label, Silence, StoredIncident, Transition
 
 LONGEST_SILENCE = 3650 * 86_400
 """Seconds; a permanent silence should name no channel instead, and calendars end."""
@@ -131,6 +131,22 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
         click.echo(said)
 
 
+@incidents.command("label")
+@config_option
+@click.argument("incident")
+@click.argument("label", type=click.Choice(("right", "wrong", "known")))
+@click.option("--note", default="", help="Why.")
+@by_option()
+def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:
+    """Say whether an incident was right, wrong, or known beforehand. A later label replaces the former one."""
+    config = load_config(config_path, with_sources=False)
+    with stored(config) as store:
+        store.alerts.label(find(store, incident).incident.id, label, by, note)
+        counts = store.alerts.labels(find(store, incident).incident.monitor)
+    told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+    click.echo(f"{incident}: labelled {label} by {by}; of this monitor's incidents {told}")
+
+
 @incidents.command()
 @config_option
 @click.argument("monitor")
@@ -222,6 +238,9 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     fell = "" if first is None else topic(first) if of_verdict else first.judged
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
+    if stored_.label:
+        ack_ += f", labelled {stored_.label} by {stored_.labelled_by}"
+        ack_ += f": {stored_.label_note}" if stored_.label_note else ""
     return (
         f"{incident.id}  {incident.state:9} {incident.severity:8} {incident.monitor}  {fell}  "
         f"bad since {utc(incident.began_at)}, fired {utc(incident.opened_at)}{length}{ack_}"
@@ -259,5 +278,8 @@ def plain(stored_: StoredIncident) -> dict[str, Any]:
         "acknowledged_at": stored_.acknowledged_at,
         "acknowledged_by": stored_.acknowledged_by,
         "note": stored_.note,
+        "label": stored_.label,
+        "labelled_by": stored_.labelled_by,
+        "label_note": stored_.label_note,
         "findings": [f.plain() for f in stored_.findings],
     }
