@@ -278,8 +278,9 @@ class _Worker:
             self._telemetry.count(_counter("sent"), receiver.channel)
             if receiver.target != "log":  # the log has said more itself
                 log.info("%s: delivered; %s", _named(waiting), waiting.notification.title)
-        self._store.outbox.sent(waiting.id, self._clock(), self._receipts.pop(waiting.id, None))
+        self._store.outbox.sent(waiting.id, self._clock(), self._receipts.get(waiting.id))
         self._unmarked.discard(waiting.id)
+        self._receipts.pop(waiting.id, None)
         return True
 
     def _post(self, notification: Notification) -> str | None:

@@ -277,9 +277,7 @@ class Alerts(Connected):
 
     def labels(self, monitor: str) -> dict[str, int]:
         """Label -> number of a monitor's incidents with it. Raises StoreError."""
-        c = incidents.c
-        query = sa.select(c.label, sa.func.count()).where(c.monitor == monitor, c.label.is_not(None)).group_by(c.label)
-        return {label: int(number) for label, number in self.rows(query)}
+        return {label: int(number) for label, number in self.rows(_LABELS, monitor=monitor)}
 
     def acknowledged(self, ids: Sequence[str]) -> dict[str, Acknowledgement]:
         """Incident -> its acknowledgement, if any."""
@@ -323,6 +321,11 @@ class Alerts(Connected):
 
 
 _JUDGED = sa.select(judged).where(judged.c.monitor == MONITOR)
+_LABELS = (
+    sa.select(incidents.c.label, sa.func.count())
+    .where(incidents.c.monitor == MONITOR, incidents.c.label.is_not(None))
+    .group_by(incidents.c.label)
+)
 _CONDITIONS = sa.select(conditions).where(conditions.c.monitor == MONITOR)
 _RETRAINED = sa.select(retrains).where(retrains.c.monitor == MONITOR).order_by(retrains.c.asked_at.desc()).limit(1)
 _NOW = sa.bindparam("now", type_=sa.Double)

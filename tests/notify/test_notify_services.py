@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from monitor.errors import Undelivered
+from monitor.errors import StoreError, Undelivered
 from monitor.messages.notification import Notification
 from monitor.messages.prior import PriorDelivery
 from monitor.notify.apprise import Apprise, AppriseConfig
@@ -101,6 +101,26 @@ def test_an_incident_is_one_message_of_slack_over_a_restart(post: Post, slack: S
     (message,) = slack.messages.values()
     assert (message.text, message.edits) == (RESOLVED.title, 2)
     assert message.thread == [UPDATED.title, RESOLVED.title]
+
+
+def test_a_message_is_known_although_the_store_could_not_note_it_at_once(
+    post: Post,  # noqa: F811
+    slack: SlackDouble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noting, tries = post.store.outbox.sent, []
+
+    def full(id_: int, now: float, receipt: str | None = None) -> None:
+        tries.append(id_)
+        if len(tries) < 3:
+            raise StoreError("store: the disk is full")
+        noting(id_, now, receipt)
+
+    monkeypatch.setattr(post.store.outbox, "sent", full)
+    post.sender(to_slack(slack))
+    post.put("chat", FIRING, RESOLVED)
+    comes_later(post)
+    assert [(m.text, m.thread) for m in slack.messages.values()] == [(RESOLVED.title, [RESOLVED.title])]
 
 
 TROUBLES = {

@@ -494,11 +494,11 @@ def test_a_store_that_cannot_note_a_delivery_does_not_cause_another(
 ) -> None:
     noting, tries = post.store.outbox.sent, []
 
-    def full(id_: int, now: float) -> None:
+    def full(id_: int, now: float, receipt: str | None = None) -> None:
         tries.append(id_)
         if len(tries) < 4:
             raise StoreError("store: the disk is full")
-        noting(id_, now)
+        noting(id_, now, receipt)
 
     monkeypatch.setattr(post.store.outbox, "sent", full)
     sender = post.sender(webhook(receiver))

@@ -417,6 +417,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
             "log_comment": "rankmon",
             "client_name": "rankmon",
             "send_receive_timeout": "43",
+            "tz_mode": "aware",
         },
     ),
     "mysql": ("mysql+pymysql://u@h/d", {"program_name": "rankmon", "connect_timeout": 5, "read_timeout": 5}, {}),
