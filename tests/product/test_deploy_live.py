@@ -311,6 +311,8 @@ def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack
 
 def test_it_resolves_when_the_ranking_is_well_again_and_says_so(stack: Stack) -> None:
     stack.daemon.kill()
+    eventually(lambda: "RankmonAbsent" in stack.alertmanager.active(), 120, "the absence alert")
+    eventually(lambda: stack.receiver.told("RankmonAbsent", "firing"), 120, "a page for the absence")
     stack.restart(WELL_AGAIN)
     eventually(lambda: stack.receiver.told("RankmonAbsent", "resolved"), 120, "the end of the absence")
     eventually(lambda: stack.receiver.told("RankmonQualityLow", "resolved"), 120, "the end of the page")
