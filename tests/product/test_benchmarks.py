@@ -65,7 +65,7 @@ def test_the_cycles_benchmark_has_a_table_for_each_kind_of_id(tmp_path: Path) ->
 
 def test_both_ways_are_compared_on_each_database(tmp_path: Path) -> None:
     for section in ways.sections(tmp_path, 2 * cycle.DENSITY, 1):
-        assert [what.partition(",")[0] for what in figures(section)][-2:] == ["pull", "push-down"]
+        assert [what.partition(",")[0] for what in figures(section)][-2:] == ["pull", "pushdown"]
 
 
 def test_the_bare_sums_go_through_all_rows_and_all_clicks_on_them(tmp_path: Path) -> None:

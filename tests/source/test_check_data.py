@@ -539,7 +539,7 @@ def test_a_type_that_an_enum_of_postgresql_lacks_is_warned_of_as_on_a_text(
 def test_events_in_whole_seconds_are_told_as_that_and_not_as_another_zone(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.connect() as connection:  # requests at whole minutes, at whatever second this runs
-        phase = connection.exec_driver_sql("SELECT MAX(served_at) % 60 FROM search_log").scalar_one()
+        phase = connection.exec_driver_sql("SELECT MAX(served_at) FROM search_log").scalar_one() % 60
     engine.dispose()
     for table, column, more in (("search_log", "served_at", "+ 700"), ("search_events", "occurred_at", "")):
         execute(database_url, f"UPDATE {table} SET {column} = ({column} - {phase}) * 1000 {more}")
