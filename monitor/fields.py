@@ -229,11 +229,21 @@ def check_time(form: str, zone: str | None) -> None:
         raise ValueError("text without a zone; add the `timezone` it is written in, e.g. UTC")
 
 
-def _check_zone(zone: str) -> None:
+def _check_zone(zone: str) -> str:
     try:
         ZoneInfo(zone)
     except (LookupError, ValueError, OSError):
         raise ValueError(f"there is no timezone {zone!r}; write e.g. UTC or Europe/Berlin") from None
+    return zone
+
+
+def _time_of_day(value: Any) -> int:
+    if value is None:
+        raise PydanticCustomError("empty", "is empty")
+    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)|24:00", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("is no time of day; write e.g. 09:00, 17:30 or 24:00")
+    return 1440 if match[1] is None else int(match[1]) * 60 + int(match[2])
 
 
 def _check_pattern(form: str) -> None:
@@ -306,6 +316,10 @@ Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern":
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Duration = Annotated[int, BeforeValidator(_duration), _DURATION_SCHEMA]
 PositiveDuration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _DURATION_SCHEMA]
+TimeOfDay = Annotated[
+    int, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "pattern": "^([01][0-9]|2[0-4]):[0-5][0-9]$"})
+]
+Zone = Annotated[str, AfterValidator(_check_zone)]
 Count = Annotated[int, BeforeValidator(no_truth_value)]
 Number = Annotated[float, BeforeValidator(no_truth_value), Field(allow_inf_nan=False)]
 Grade = Annotated[Number, AfterValidator(_grade)]

@@ -8,6 +8,7 @@ from typing import Any
 from monitor.config.report import Report, Scope, Where, nearest
 from monitor.measures.measure import Measure, parse
 from monitor.measures.summable import obstacle
+from monitor.routing import Route
 from monitor.series.finality import final_age
 from monitor.series.retention import least_age, least_kept, needed
 from monitor.types import (
@@ -235,6 +236,21 @@ def check_channels(scope: Scope, monitor: Monitor, channels: Collection[str]) ->
             scope.refuse(f"{text}, or `paging: push`", "notify")
         if any(name != LOG for name in owners):
             scope.refuse(text, "drift", "data_channels")
+
+
+def check_route(route: Route, where: Where, channels: Collection[str], report: Report) -> None:
+    """A route's channels exist, and an escalation goes to somebody who does not know yet."""
+    for index, text in _channel_faults(route.channels, channels):
+        report.add((*where, "channels", index), text)
+    told = set(route.channels)
+    for number, step in sorted(enumerate(route.escalate), key=lambda one: one[1].after):
+        place = (*where, "escalate", number, "channels")
+        for index, text in _channel_faults(step.channels, channels):
+            report.add((*place, index), text)
+        for index, name in enumerate(step.channels):
+            if name in told:
+                report.add((*place, index), f"{name!r} is notified before that already; name others, or use `repeat`")
+        told.update(step.channels)
 
 
 def _channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator[tuple[int, str]]:

@@ -28,6 +28,7 @@ from monitor.config.web_file import load_web_file
 from monitor.errors import ConfigError
 from monitor.fields import Name
 from monitor.notify import ChannelConfig
+from monitor.routing import Route
 from monitor.section import keys_of, no_file, unreadable
 from monitor.series.retention import least_age
 from monitor.types import FINE_FOR, MODEL_VERSION, Monitor, Retention, RollUp, Slice
@@ -43,6 +44,7 @@ _HOLDERS = {
     "sources": Annotated[dict[Name, Any], Field(min_length=1)],
     "channels": dict[Name, Any],
     "monitors": Annotated[list[Any], Field(min_length=1)],
+    "routes": list[Any],
 }
 """What the parts of a file are that hold others, which are checked one by one."""
 
@@ -64,6 +66,7 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     config: dict[str, Any] = {name: parts.one(name) for name in ("store", "web", "log", "scheduler")}
     channels = tuple(_channels(parts))
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
+    config["routes"] = tuple(_routes(parts))
     if config["web"] is not None:
         config["web"] = _with_access(config["web"], environ, report)
     if config["store"] is not None:
@@ -121,7 +124,7 @@ class _Parts:
             return ()
         given = self._data[name]
         self.check(f"all of {name}", _HOLDERS[name], given, (name,))
-        return given if isinstance(given, list if name == "monitors" else dict) else ()
+        return given if isinstance(given, list if name in ("monitors", "routes") else dict) else ()
 
     def names(self, name: str) -> tuple[str, ...]:
         """The names of what a part holds."""
@@ -214,6 +217,14 @@ def _channels(parts: _Parts) -> Iterator[ChannelConfig]:
         if isinstance(given, dict):
             given = {kind: _named(one, name) for kind, one in given.items()}
         if (found := parts.check("channel", Channel, given, where)) is not None:
+            yield found
+
+
+def _routes(parts: _Parts) -> Iterator[Route]:
+    known = (checks.LOG, *parts.names("channels"))
+    for index, given in enumerate(parts.held("routes")):
+        if (found := parts.check("route", Route, given, ("routes", index))) is not None:
+            checks.check_route(found, ("routes", index), known, parts.report)
             yield found
 
 

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
+from itertools import product
+from math import inf
 
-from monitor.conditions.rules import Drop
+from monitor.conditions.evidence import MATTERS
+from monitor.conditions.rules import SEVERITIES, Drop
+from monitor.config.checks import LOG
 from monitor.config.listening import EVERYWHERE
 from monitor.config.values import Config
 from monitor.measures.measure import Measure
+from monitor.routing import Routing, instants
 from monitor.types import Judgments, Monitor
 
 
@@ -21,6 +26,7 @@ def remarks(config: Config, now: float) -> Iterator[str]:
             f"is missing, so links in notifications lead to {config.web.page_url()}; give the address that people use"
         )
         yield f"{config.place('web', 'external_url')}: {text}"
+    yield from _of_routes(config)
     for index, monitor in enumerate(config.monitors):
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
@@ -38,10 +44,32 @@ def _of_clicked_lists(measure: Measure) -> str:
     return text + f"leave `empty=skip` out, which judges {replace(measure, empty='zero')}"
 
 
+def _of_routes(config: Config) -> Iterator[str]:
+    """Routes that never match, and monitors that the routes leave to the log."""
+    used, moments = set[int](), instants(config.routes)
+    for index, monitor in enumerate(config.monitors if config.routes else ()):
+        routing = Routing(monitor, config.routes)
+        for severity, matter in product(SEVERITIES, MATTERS):
+            found = [routing.decide(severity, (matter,), at) for at in moments]
+            used.update(id(route) for routes in found for route in routes)
+            is_left = any(all(r not in config.routes and r.channels == (LOG,) for r in routes) for routes in found)
+            if is_left and monitor.paging == "push" and (severity, matter) in routing.cases:
+                text = (
+                    f"has only the log, and at some time no route takes incidents of severity {severity} about {matter}"
+                )
+                yield f"{config.place('monitors', index, 'notify')}: {text}; name a channel, or add a route"
+    for number in (n for n, route in enumerate(config.routes) if id(route) not in used):
+        text = (
+            "never matches: routes above take all that it would, or no monitor has its labels; move it up, or remove it"
+        )
+        yield f"{config.place('routes', number)}: {text}"
+
+
 def _tells_others(config: Config) -> bool:
     """Whether anybody gets a notification, and with it a link, elsewhere than in the log."""
     channels = {c.name for c in config.channels}
-    return any(
+    routed = {c for route in config.routes for c in route.reach(inf)}
+    return bool(channels & routed) or any(
         channels.intersection((*m.notify, *m.retrain.notify, *(m.drift.data_channels if m.drift else ())))
         for m in config.monitors
     )

@@ -20,6 +20,7 @@ from monitor.config.urls import database_url, store_url
 from monitor.errors import InputError
 from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
 from monitor.notify import ChannelConfig, channel_kinds
+from monitor.routing import Route
 from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
 from monitor.types import Monitor
@@ -223,6 +224,14 @@ class File(Section):
     channels: Annotated[
         dict[Name, Channel], key("Where notifications go, by name; `log` always exists. Default: only `log`.")
     ] = field(default_factory=dict)
+    routes: Annotated[
+        tuple[Route, ...],
+        key(
+            "Who is notified of what, for all monitors. The first route that matches decides; where none does, "
+            "`notify` and `data_channels` of the monitor. Monitors that Prometheus pages for have only these. "
+            "Default: none."
+        ),
+    ] = ()
     defaults: Annotated[
         Settings,  # type: ignore[valid-type]
         key("Defaults for all monitors."),
@@ -241,6 +250,7 @@ class Config:
     scheduler: SchedulerConfig = SchedulerConfig()
     log: LogConfig = LogConfig()
     channels: tuple[ChannelConfig, ...] = ()
+    routes: tuple[Route, ...] = ()
     lines: Mapping[Where, int] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, *where: str | int) -> str:

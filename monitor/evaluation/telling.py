@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.conditions.checkpoint import BaselineReset
-from monitor.conditions.evidence import Evidence, is_grave_on_data
+from monitor.conditions.evidence import Evidence, Matter, is_grave_on_data
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
@@ -17,6 +17,7 @@ from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
 from monitor.messages.words import CALLED
+from monitor.routing import Route, Routing, reached
 from monitor.series.finality import final_age
 from monitor.service.diagnosing import UnsavedEvaluation
 from monitor.store import Store
@@ -30,6 +31,7 @@ class Telling:
 
     Attributes:
         targets: channel -> its receivers.
+        routes: the routes that all monitors have in common.
         page: address of rankmon's page, ending in a slash.
         real_now: real seconds since 1970.
         is_current: the monitor has nothing left to read, so open incidents are open now.
@@ -41,6 +43,17 @@ class Telling:
     real_now: float = 0.0
     is_current: bool = False
     called: str = CALLED
+    routes: Sequence[Route] = ()
+
+    def decide(self, monitor: Monitor, incident: Incident) -> tuple[Route, ...]:
+        """The routes of an incident now. Those of data that stay broken are those of the model's quality too."""
+        is_both = incident.matter == "data" and _has_collapsed(incident)
+        matters: tuple[Matter, ...] = ("data", "quality") if is_both else (incident.matter,)
+        return Routing(monitor, self.routes).decide(incident.severity, matters, self.real_now)
+
+    def receivers(self, channels: Iterable[str]) -> list[str]:
+        """The targets of some channels, each once."""
+        return list(dict.fromkeys(target for channel in channels for target in self.targets.get(channel, ())))
 
 
 def tell(
@@ -63,7 +76,7 @@ def tell(
     steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
         asked = replace(_asking(update, steps, opened["quality"], store, telling), key=key(retrain.key))
-        notices += [(target, asked) for target in _targets(monitor.retrain.notify, telling)]
+        notices += [(target, asked) for target in telling.receivers(monitor.retrain.notify)]
     nothing_new = end == state.until and not (update.placed or notices or retrain or state.restated)
     if nothing_new and set(update.checkpoint.conditions) == set(state.conditions):
         return None
@@ -135,7 +148,10 @@ def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
 def _notices(
     kind: Kind, stored: StoredIncident, update: IncidentUpdate, store: Store, telling: Telling
 ) -> list[tuple[str, Notification]]:
-    """A notification per receiver: an opening goes to the monitor's, all else to those who were notified of it."""
+    """A notification per receiver: an opening goes by the routes, all else to those who were notified of it.
+
+    What became graver goes by the routes of its new severity too.
+    """
     id_, monitor = stored.incident.id, update.monitor
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
@@ -145,9 +161,11 @@ def _notices(
     why = next((reasons[change] for change in ends if change in reasons), GONE)
     about = _about(monitor, telling, last)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, why, over)
-    here, told = _targets(_channels(monitor, stored.incident), telling), told_targets(id_, store, telling)
+    here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
     if kind != "firing" and told:
-        here = list(dict.fromkeys([*told, *(here if _has_collapsed(stored.incident) else ())]))
+        is_graver = former is not None and SEVERITIES.index(former) < SEVERITIES.index(stored.incident.severity)
+        is_for_more = (kind == "updated" and is_graver) or _has_collapsed(stored.incident)
+        here = list(dict.fromkeys([*told, *(here if is_for_more else ())]))
     return [(target, notice) for target in here]
 
 
@@ -156,14 +174,6 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
         return []
     still = {(f.rule, f.dimension, f.slice) for f in stored.findings}
     return [f for f in last.findings if (f.rule, f.dimension, f.slice) not in still]
-
-
-def _channels(monitor: Monitor, incident: Incident) -> tuple[str, ...]:
-    """Channels of an incident: for broken data their owners, and the model's as well if it stays broken."""
-    owners = () if monitor.drift is None else monitor.drift.data_channels
-    if incident.matter == "quality" or not owners:
-        return monitor.notify
-    return (*owners, *monitor.notify) if _has_collapsed(incident) else owners
 
 
 def _has_collapsed(incident: Incident) -> bool:
@@ -177,10 +187,6 @@ def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> Abo
 def as_told(about: About, last: Notification | None) -> About:
     """With the labels by which the receivers know the incident, whatever the current configuration says."""
     return about if last is None else replace(about, labels=last.labels)
-
-
-def _targets(channels: Iterable[str], telling: Telling) -> list[str]:
-    return list(dict.fromkeys(target for channel in channels for target in telling.targets.get(channel, ())))
 
 
 def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:

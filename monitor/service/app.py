@@ -22,13 +22,14 @@ from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
+from monitor.service.escalation import Escalator
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
 from monitor.service.retention import doubt
 from monitor.service.runner import Runner
 from monitor.service.scheduler import JobScheduler
-from monitor.service.sender import Sender
+from monitor.service.sender import LOOK_EVERY, Sender
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import Telemetry
 from monitor.source.choice import open_both, open_reader
@@ -103,7 +104,9 @@ class App:
         self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
         poller = AcknowledgementPoller(self.board, self.store, time.time)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
+        self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
         self._tasks = (
+            PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )
@@ -276,7 +279,7 @@ class App:
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
-        return Telling(targets, self.page_url, called=self.called)
+        return Telling(targets, self.page_url, called=self.called, routes=self.config.routes)
 
     def wake(self) -> None:
         """Send what is in the outbox."""

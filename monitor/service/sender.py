@@ -164,6 +164,8 @@ class Sender:
                 self._store.outbox.introduce(receiver.target, receiver.channel, self._clock())
             self._met = receivers
         for receiver in receivers:
+            if self._store.outbox.finish(receiver.target, self._clock()):
+                self.wake()
             if number := self._store.outbox.take_back(receiver.target, self._clock()):
                 log.info("%d notifications for %s had been dropped; sending them after all", number, receiver.target)
                 self.wake()

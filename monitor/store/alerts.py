@@ -265,6 +265,18 @@ class Alerts(Connected):
         with self.documents():
             return number or 0, None if document is None else Notification.of(json.loads(document))
 
+    def unanswered(self) -> list[StoredIncident]:
+        """The open incidents that were notified and that nobody has acknowledged. Raises StoreError."""
+        query = sa.select(incidents).where(incidents.c.state == "firing", incidents.c.acknowledged_at.is_(None))
+        found = self.rows(query.where(incidents.c.told.is_(True)).order_by(incidents.c.opened_at, incidents.c.id))
+        with self.documents():
+            return [_stored(row) for row in found]
+
+    def notify(self, lease: Lease, notices: Sequence[tuple[str, Notification]], now: float) -> None:
+        """Queue notifications in one transaction. Raises LeaseLost, StoreError."""
+        with self._leases.fenced(lease) as connection:
+            enqueue(connection, self.dialect, notices, now)
+
     def acknowledge(self, id_: str, by: str, note: str, now: float) -> bool:
         """Record an acknowledgement; False if there is no such incident. An empty note keeps the existing one."""
         change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)

@@ -48,6 +48,16 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class OutboxEntry:
+    """What a target was, or will be, told of an open incident; real seconds since 1970, None if not sent yet."""
+
+    target: str
+    created_at: float
+    sent_at: float | None
+    notification: Notification
+
+
+@dataclass(frozen=True)
 class TargetQueue:
     """A target's queue of one monitor.
 
@@ -151,6 +161,31 @@ class Outbox(Connected):
                 severities.add(json.loads(document)["severity"])
         newest = sa.select(outbox.c.receipt).where(*mine, outbox.c.receipt.isnot(None)).order_by(outbox.c.id.desc())
         return PriorDelivery(severities, self.scalar(newest.limit(1)) or "")
+
+    def history(self, incident: str) -> list[OutboxEntry]:
+        """Everything told of an incident while it was open, oldest first. Raises StoreError."""
+        query = sa.select(outbox.c.target, outbox.c.created_at, outbox.c.sent_at, outbox.c.document)
+        found = self.rows(query.where(outbox.c.incident == incident, outbox.c.kind.in_(TELLING)).order_by(outbox.c.id))
+        with self.documents():
+            return [
+                OutboxEntry(target, at, sent, Notification.of(json.loads(text))) for target, at, sent, text in found
+            ]
+
+    def finish(self, target: str, now: float) -> int:
+        """Queue the ends a target is due because it was notified while they were being queued; returns how many."""
+        mine = outbox.c.target == target
+        told = sa.select(outbox.c.incident).where(
+            mine, outbox.c.kind.in_(TELLING), outbox.c.dropped_at.is_(None) | _TRIED
+        )
+        over = sa.select(outbox.c.incident).where(mine, outbox.c.kind.in_(ENDS))
+        closed = sa.select(incidents.c.id).where(incidents.c.state != "firing")
+        owed = (outbox.c.incident.in_(told), outbox.c.incident.not_in(over), outbox.c.incident.in_(closed))
+        newest = sa.select(sa.func.max(outbox.c.id)).where(outbox.c.kind.in_(ENDS), *owed).group_by(outbox.c.incident)
+        found = [id_ for (id_,) in self.rows(newest)]
+        if found:  # checked often, rarely found
+            with self.writing() as connection:
+                self._copy(connection, outbox.c.id.in_(found), target, now)
+        return len(found)
 
     def _notifications(self, query: sa.Select[tuple[str]]) -> list[Notification]:
         found = self.rows(query)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.evaluation import Telling, judge, withdraw
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
+from monitor.routing import Route
 from monitor.series import partials as b
 from monitor.series.partials import Cell, Partials
 from monitor.store import Store
@@ -37,6 +38,8 @@ class Bench:
     monitor: Monitor
     channels: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"log": ("log",), "team": ("team",)})
     hour: int = 0
+    routes: tuple[Route, ...] = ()
+    clock: Callable[[], float] = time.time
 
     def put(
         self, *values: float | Mapping[str, float], at: int | None = None, final: bool = True, read_at: float = 1e6
@@ -58,8 +61,14 @@ class Bench:
     def judge(self, current: bool = True, later: int = 0) -> None:
         now = BASE + self.hour * HOUR + later
         with self.store.hold("search") as lease:
-            telling = Telling(self.channels, "http://page/", time.time(), current)
-            judge(self.monitor, now, self.store, lease, telling)
+            judge(self.monitor, now, self.store, lease, self.telling(current))
+
+    def telling(self, current: bool = True) -> Telling:
+        """Who is notified, as a daemon says."""
+        return Telling(self.channels, "http://page/", self.clock(), current, routes=self.routes)
+
+    def wake(self) -> None:
+        """No sender is there to be woken."""
 
     def live(self, *values: float | Mapping[str, float]) -> None:
         for value in values:

@@ -4,6 +4,7 @@ It goes on where a former one was killed: with what is stored, but not judged ye
 """
 
 import random
+import time
 from dataclasses import replace
 
 from sqlalchemy.engine import make_url
@@ -11,7 +12,9 @@ from sqlalchemy.engine import make_url
 from monitor.conditions.rules import Floor, Rule
 from monitor.measures.measure import parse
 from monitor.notify.webhook import Webhook, WebhookConfig
+from monitor.routing import Escalation, Route
 from monitor.service import sender as sending
+from monitor.service.escalation import Escalator
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -19,7 +22,7 @@ from monitor.types import RetrainRequests
 from tests.evaluation.test_judging import BASE, Bench
 from tests.support.tallies import HOUR, watched
 
-TARGETS = ("inbox", "pipeline")
+TARGETS = ("inbox", "pipeline", "lead")
 _MEASURE = parse("ndcg@10")
 _RULES = (
     Rule("floor", _MEASURE, HOUR, Floor(0.5, 0.6), 2 * HOUR, 2 * HOUR, retrain=True, slices=(("device", None),)),
@@ -29,10 +32,12 @@ MONITOR = replace(
     watched(),
     windows=(HOUR,),
     alerts=_RULES,
-    notify=TARGETS,
+    notify=("inbox", "pipeline"),
     retrain=RetrainRequests(notify=("pipeline",), cooldown=12 * HOUR, after=0),
     lookback=100_000 * HOUR,
 )
+
+ROUTES = (Route(("inbox", "pipeline"), escalate=(Escalation(HOUR, ("lead",)),)),)
 
 
 def values(hours: int) -> list[dict[str, float]]:
@@ -53,15 +58,19 @@ def run(arguments: list[str]) -> int:
     sending.LOOK_EVERY, sending.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
     store = Store(make_url(url), lease_seconds=20)
     newest = store.newest_bucket(MONITOR.traffic)
-    bench = Bench(store, MONITOR, {target: (target,) for target in TARGETS})
+    bench = Bench(store, MONITOR, {target: (target,) for target in TARGETS}, routes=ROUTES)
+    # By this clock nobody has acknowledged for a day whatever is open.
+    escalator = Escalator(store, lambda: [MONITOR], bench, lambda: time.time() + 24 * HOUR)
     bench.hour = 0 if newest is None else (newest - BASE) // HOUR + 1
     sender = Sender(store, Telemetry())
     sender.use([Webhook(WebhookConfig(target, f"{receiver}/{target}", timeout=5)) for target in TARGETS])
     sender.start()
     bench.judge()
+    escalator.run()
     for value in values(int(hours))[bench.hour :]:
         bench.put(value)
         bench.judge()
+        escalator.run()
         sender.wake()
     is_done = sender.settle(60)
     sender.stop()

@@ -19,10 +19,12 @@ from click.core import ParameterSource
 
 from monitor.cli import exit_code
 from monitor.cli.common import command, config_option, load_config, missing_store, unwritable_store
+from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
 from monitor.messages.words import counted, lasting
+from monitor.routing import Routing, instants, reached
 from monitor.source.checks.remarks import Key, columns_of, relations_of
 from monitor.types import Events, Judgments, format_duration
 
@@ -53,7 +55,7 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
             each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "alone: no slices can be `mix_by`"
             click.echo(f"  verdicts: {judged(monitor.drift.measure)} of all traffic {each}")
         for rule in monitor.alerts:
-            told = _told(monitor, rule)
+            told = _told(Routing(monitor, config.routes), rule)
             what = f"{rule.judged} over {format_duration(rule.window)}"
             click.echo(f"  alert {rule.name}: {what}, looks back {format_duration(rule.reach)}, {told}")
     for remark in remarks(config, time.time()):
@@ -76,11 +78,13 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     return 0
 
 
-def _told(monitor: Monitor, rule: Rule) -> str:
-    if monitor.paging == "prometheus":
+def _told(routing: Routing, rule: Rule) -> str:
+    if routing.monitor.paging == "prometheus":
         return "paged by Prometheus"
-    owners = () if monitor.drift is None or not rule.is_about_data else monitor.drift.data_channels
-    return f"tells {', '.join(owners or monitor.notify)}"
+    moments, matter = instants(routing.common), MATTERS[rule.is_about_data]
+    found = [reached(routing.decide(rule.severity, (matter,), at)) for at in moments]
+    by_hour = ", by the hour" if len(set(found)) > 1 else ""
+    return f"tells {', '.join(dict.fromkeys(c for channels in found for c in channels))}{by_hour}"
 
 
 @dataclass

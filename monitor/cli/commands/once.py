@@ -33,6 +33,7 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
         with interruptible(app):
             app.prepare()
             errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
+            app.escalator.run()
             if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
                 click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
     finally:

@@ -13,8 +13,10 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import command, config_option, load_config
+from monitor.conditions.evidence import MATTERS, Matter
 from monitor.conditions.rules import SEVERITIES, Severity, worst
 from monitor.errors import InputError, Undelivered
+from monitor.routing import Routing, reached
 
 if TYPE_CHECKING:
     from monitor.config import Config
@@ -32,8 +34,16 @@ if TYPE_CHECKING:
     type=click.Choice(SEVERITIES),
     help="Severity, for routing (default: that of its gravest rule).",
 )
+@click.option(
+    "--matter", type=click.Choice(MATTERS), help="Only the channels that the routes choose now for this matter."
+)
 def test_alert(
-    config_path: Path, names: tuple[str, ...], monitor: str | None, named: str | None, severity: Severity | None
+    config_path: Path,
+    names: tuple[str, ...],
+    monitor: str | None,
+    named: str | None,
+    severity: Severity | None,
+    matter: Matter | None,
 ) -> int:
     from monitor.service.app import receivers
 
@@ -47,8 +57,12 @@ def test_alert(
     if config.monitor(notice.monitor).paging == "prometheus":
         text = "Prometheus pages for it, which this does not test; see that its RankmonWatchdog arrives"
         click.echo(f"rankmon: {notice.monitor}: {text}", err=True)
+    if matter is not None:
+        routes = Routing(config.monitor(notice.monitor), config.routes).decide(notice.severity, (matter,), time.time())
+        names = tuple(name for name in reached(routes) if not names or name in names)
+        click.echo(f"{notice.monitor}: {notice.severity}, {matter}: {', '.join(names) or 'none of these channels'}")
     for receiver in receivers(config.channels):
-        if names and receiver.channel not in names:
+        if (names or matter is not None) and receiver.channel not in names:
             continue
         try:
             receiver.send(notice, time.time())

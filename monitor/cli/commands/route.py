@@ -1,0 +1,78 @@
+"""Show who is notified of what, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli.common import InstantParam, config_option, group, load_config, rendered
+from monitor.cli.render import DASH, column, record
+
+if TYPE_CHECKING:
+    from monitor.config import Config
+    from monitor.routing import Route
+
+route = group(__name__)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Whom an incident is escalated to, after how many seconds without an acknowledgement."""
+
+    after: int
+    channels: tuple[str, ...]
+
+
+def _again(repeats: Mapping[str, int]) -> str:
+    from monitor.types import format_duration
+
+    return ", ".join(f"{name} every {format_duration(every)}" for name, every in repeats.items()) or DASH
+
+
+def _also(steps: tuple[Step, ...]) -> str:
+    from monitor.types import format_duration
+
+    return "; ".join(f"{', '.join(s.channels)} after {format_duration(s.after)}" for s in steps) or DASH
+
+
+@record
+class RoutedCase:
+    """Who is notified of one kind of incident."""
+
+    severity: str = column("severity", left=True)
+    matter: str = column("matter", left=True)
+    channels: tuple[str, ...] = column("notifies", ", ".join, left=True)
+    repeat: Mapping[str, int] = column("unacknowledged, again", _again, left=True)
+    escalate: tuple[Step, ...] = column("and also", _also, left=True)
+    routes: list[str] = column("by", ", ".join, left=True)
+
+
+@route.command()
+@config_option
+@click.argument("monitor")
+@click.option("--at", type=InstantParam(), help="When it opens (default: now).")
+@rendered("table", "json")
+def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
+    """Show whom each kind of incident of a monitor goes to. Broken data that are critical go by both matters."""
+    from monitor.conditions.evidence import MATTERS
+    from monitor.conditions.rules import SEVERITIES
+    from monitor.routing import Routing, reached, repeated
+
+    config, now, found = load_config(config_path, with_sources=False), time.time() if at is None else at, []
+    routing = Routing(config.monitor(monitor), config.routes)
+    for severity, matter in product(reversed(SEVERITIES), MATTERS):
+        routes = routing.decide(severity, (matter,), now)
+        steps = sorted((Step(s.after, s.channels) for r in routes for s in r.escalate), key=lambda step: step.after)
+        by = [_name(one, config) for one in routes]
+        found.append(RoutedCase(severity, matter, reached(routes), repeated(routes), tuple(steps), by))
+    return found
+
+
+def _name(route: Route, config: Config) -> str:
+    return f"routes[{config.routes.index(route)}]" if route in config.routes else "its own channels"
