@@ -63,6 +63,8 @@ class ChannelConfig(Section):
     """A channel as configured: what all kinds have. Durations in seconds; secrets are left out of every repr."""
 
     kind: ClassVar[str] = ""
+    ACKNOWLEDGES: ClassVar[bool] = False
+    """Whether its receivers take an acknowledgement; others get none."""
 
     name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LONGEST_SUMMARY = 1024
 """Characters of a summary that PagerDuty takes."""
 
-ACTIONS = {"resolved": "resolve", "withdrawn": "resolve"}
+ACTIONS = {"resolved": "resolve", "withdrawn": "resolve", "acknowledged": "acknowledge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class PagerDutyConfig(HttpChannel):
     """A service of PagerDuty, by its integration key."""
 
     kind: ClassVar[str] = "pagerduty"
+    ACKNOWLEDGES: ClassVar[bool] = True
 
     routing_key: Annotated[
         Text, FromFile, key("Integration key of the service (Events API v2); best written as ${NAME}.")
@@ -75,7 +76,7 @@ class PagerDuty:
 def event(notification: Notification, action: str) -> dict[str, Any]:
     """An event of the alert that stands for the notification's incident."""
     found = {"event_action": action, "dedup_key": notification.incident}
-    if action == "resolve":
+    if action != "trigger":
         return found
     payload = {
         "summary": notification.title[:LONGEST_SUMMARY],

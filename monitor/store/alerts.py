@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from monitor.conditions.checkpoint import StoredCondition, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter, evidence_of
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.thresholds import Condition, ConditionName
-from monitor.messages.notification import Notification
+from monitor.messages.notification import Notification, key
 from monitor.store.engine import Connected, upserted
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import MONITOR
@@ -277,10 +277,19 @@ class Alerts(Connected):
         with self._leases.fenced(lease) as connection:
             enqueue(connection, self.dialect, notices, now)
 
-    def acknowledge(self, id_: str, by: str, note: str, now: float) -> bool:
-        """Record an acknowledgement; False if there is no such incident. An empty note keeps the existing one."""
+    def acknowledge(self, id_: str, by: str, note: str, now: float, targets: Collection[str] = ()) -> bool:
+        """Record an acknowledgement, and queue it for those of `targets` that were notified of the open incident.
+
+        False if there is no such incident. An empty note keeps the existing one.
+        """
+        told, (_, last) = set(targets).intersection(self.told(id_)), self.notices(id_)
         change = incidents.update().where(incidents.c.id == id_).values(acknowledged_at=now, acknowledged_by=by)
-        return self.change(change.values(note=note) if note else change) == 1
+        with self.writing() as connection:
+            is_known = connection.execute(change.values(note=note) if note else change).rowcount == 1
+            if last is not None and last.kind not in ("resolved", "withdrawn", "acknowledged"):
+                notice = replace(last, kind="acknowledged", key=key(id_, "acknowledged", last.key))
+                enqueue(connection, self.dialect, [(target, notice) for target in sorted(told)], now)
+        return is_known
 
     def label(self, id_: str, label: Label, by: str, note: str) -> bool:
         """Record what people say of an incident; False if there is none. A later label replaces the former one."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from monitor.cli import run
 from monitor.errors import StoreError, Undelivered
 from monitor.messages.notification import Notification
 from monitor.messages.prior import PriorDelivery
@@ -22,7 +24,9 @@ from monitor.notify.email import Email, EmailConfig
 from monitor.notify.pagerduty import PagerDuty, PagerDutyConfig
 from monitor.notify.slack import Slack, SlackConfig
 from monitor.notify.teams import Teams, TeamsConfig, card
+from tests.config.test_config import MINIMAL
 from tests.service.test_notify_sender import Post, eventually, post  # noqa: F401  a fixture
+from tests.support import notices
 from tests.support.notices import notice
 from tests.support.receiver import Got, Receiver, Reply
 from tests.support.services import ROUTING_KEY, TOKEN, MailDouble, PagerDutyDouble, SlackDouble
@@ -88,6 +92,31 @@ def test_an_incident_is_one_alert_of_pagerduty(post: Post, pagerduty: PagerDutyD
     assert first["payload"]["summary"] == FIRING.title
     assert first["payload"]["custom_details"]["text"] == FIRING.text
     assert [link["href"] for link in first["links"]] == [FIRING.url, FIRING.runbook_url]
+
+
+def test_an_acknowledgement_reaches_pagerduty_once_and_nobody_else(
+    post: Post,  # noqa: F811
+    pagerduty: PagerDutyDouble,
+    slack: SlackDouble,
+    tmp_path: Path,
+) -> None:
+    config = yaml.safe_load(MINIMAL)
+    config["store"] = {"url": post.store.url.render_as_string(hide_password=False)}
+    config["channels"] = {"pd": {"pagerduty": {"routing_key": "x"}}, "chat": {"slack": {"webhook_url": "http://x/"}}}
+    (tmp_path / "rankmon.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    id_ = notices.INCIDENT.id
+    ack = ["incidents", "ack", id_, "--by", "ann", "--config", str(tmp_path / "rankmon.yaml")]
+    notices.incident(post.store, id_)
+    post.sender(to_pagerduty(pagerduty), to_slack(slack))
+    for target in ("pd", "chat"):
+        post.put(target, notice("firing", id_))
+    assert [run(ack), run(ack)] == [0, 0]
+    post.put("pd", notice("resolved", id_, 1))
+    assert run(ack) == 0
+    eventually(lambda: not post.store.outbox.queues())
+    assert pagerduty.alerts == {id_: ["trigger", "acknowledge", "resolve"]}
+    assert "payload" not in pagerduty.payloads[1]
+    assert [target for target, kind in post.rows("target", "kind") if kind == "acknowledged"] == ["pd"]
 
 
 def test_an_incident_is_one_message_of_slack_over_a_restart(post: Post, slack: SlackDouble) -> None:  # noqa: F811

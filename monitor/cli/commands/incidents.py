@@ -107,7 +107,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 )
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
-    """Acknowledge an incident."""
+    """Acknowledge an incident, in PagerDuty too if that was notified of it. Stops repetitions and escalations."""
     from monitor.cli.commands.baseline import reset_baseline
 
     config = load_config(config_path, with_sources=False)
@@ -125,7 +125,8 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
             if monitor is None
             else reset_baseline(monitor, store, found.opened_at, note or f"incident {found.id}", by)
         )
-        store.alerts.acknowledge(found.id, by, note, time.time())
+        takers = [r.target for channel in config.channels if channel.ACKNOWLEDGES for r in channel.receivers()]
+        store.alerts.acknowledge(found.id, by, note, time.time(), takers)
     click.echo(f"{incident}: acknowledged by {by}")
     if said:
         click.echo(said)
