@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from monitor.cli import run
 from monitor.config import load
 from monitor.service.app import App
-from tests.support.notices import notice, put
+from tests.support.notices import INCIDENT, incident, notice, put
 from tests.support.receiver import HANGS, Receiver, Reply
 
 CONFIG = """\
@@ -116,6 +117,30 @@ def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
         app.stop()
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
     assert said == ["receiver inbox is gone, with its channel; dropping its 2 notifications"]
+
+
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_what_nobody_acknowledged_while_it_was_away_goes_on_to_the_next(
+    daemon: Daemon, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, runs_on: bool
+) -> None:
+    monkeypatch.setattr("monitor.service.app.LOOK_EVERY", 0.05)
+    daemon.configure(inbox=f"{receiver.url}/inbox", lead=f"{receiver.url}/lead")
+    with daemon.path.open("a", encoding="utf-8") as file:
+        file.write("routes: [{channels: [inbox], escalate: [{after: 30m, channels: [lead]}]}]\n")
+    app, id_ = App(load(daemon.path, {})), INCIDENT.id
+    app.prepare()
+    incident(app.store, id_)
+    put(app.store, "inbox", [notice("firing", id_)], time.time() - 3600)
+    if runs_on:
+        app.start()
+        eventually(lambda: len(receiver.taken) == 2)
+    else:
+        assert [run(["once", "--config", str(daemon.path)]) for _ in range(2)] == [3, 3], "it has no source"
+    app.stop()
+    assert sorted((got.path, got.document["kind"]) for got in receiver.taken) == [
+        ("/inbox", "firing"),
+        ("/lead", "firing"),
+    ]
 
 
 def test_no_secret_of_a_channel_is_logged(daemon: Daemon, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
