@@ -9,6 +9,7 @@ from types import MappingProxyType
 import click
 
 from monitor.cli import cli
+from monitor.cli.common import HELP
 from monitor.config.schema import reference
 from monitor.measures.measure import SPECS, parse
 from monitor.measures.relevance import REASONS
@@ -55,12 +56,12 @@ def commands() -> str:
 
 
 def _command(command: click.Command, call: str) -> Iterator[str]:
-    context = click.Context(command, info_name=call)
+    context = click.Context(command, info_name=call, **HELP)
     yield f"\n## {call}\n"
     yield "\n\n".join(map(_paragraph, (command.help or "").split("\n\n")))
     yield f"\n```text\n{call} {' '.join(command.collect_usage_pieces(context))}\n```"
     records = [option.get_help_record(context) for option in command.params if isinstance(option, click.Option)]
-    if shown := [(f"`{first}`", text) for first, text in filter(None, records) if first != "--help"]:
+    if shown := [(f"`{first}`", text) for first, text in filter(None, records) if first != "-h, --help"]:
         yield from table(("option", "meaning"), shown)
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
