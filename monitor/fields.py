@@ -237,10 +237,13 @@ def _check_zone(zone: str) -> str:
     return zone
 
 
+_TIME_OF_DAY = "([01][0-9]|2[0-3]):([0-5][0-9])|24:00"
+
+
 def _time_of_day(value: Any) -> int:
     if value is None:
         raise PydanticCustomError("empty", "is empty")
-    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)|24:00", value) if isinstance(value, str) else None
+    match = re.fullmatch(_TIME_OF_DAY, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("is no time of day; write e.g. 09:00, 17:30 or 24:00")
     return 1440 if match[1] is None else int(match[1]) * 60 + int(match[2])
@@ -317,7 +320,7 @@ LabelName = Annotated[str, AfterValidator(_label_name)]
 Duration = Annotated[int, BeforeValidator(_duration), _DURATION_SCHEMA]
 PositiveDuration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _DURATION_SCHEMA]
 TimeOfDay = Annotated[
-    int, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "pattern": "^([01][0-9]|2[0-4]):[0-5][0-9]$"})
+    int, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "pattern": f"^({_TIME_OF_DAY})$"})
 ]
 Zone = Annotated[str, AfterValidator(_check_zone)]
 Count = Annotated[int, BeforeValidator(no_truth_value)]
