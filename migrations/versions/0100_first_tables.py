@@ -15,7 +15,7 @@ branch_labels = None
 depends_on = None
 
 FIELDS = "requests empty total squares numerator denominator numerator_squares denominator_squares products"
-TRAFFIC = "requests labelled impressions judged events unmatched no_results"
+TRAFFIC = "requests labelled impressions judged events unmatched no_results rank_one"
 
 metadata = sa.MetaData()
 

@@ -322,7 +322,7 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
     for suffix, parts in (("", now), ("_before", before)):
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
-        requests, labelled, impressions, judged, _, _, _ = sums.tolist()
+        requests, labelled, impressions, judged, *_ = sums.tolist()
         if stored.unlabelled:  # unmatched events of the left-out slices are among them
             sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
         found[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))

@@ -177,11 +177,12 @@ class Observations:
         inside = self.traffic.between(since, until)
         return round(float(inside.slice(key)[:, b.REQUESTS].sum())) if len(inside.starts) else None
 
-    def items(self, since: int, until: int) -> float | None:
-        """Items shown per request with results in [since, until); None without any."""
+    def items(self, since: int, until: int) -> tuple[float | None, float | None]:
+        """Items shown, and items at rank 1, per request with results in [since, until); None without any."""
         sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
-        shown, requests = sums[b.TRAFFIC_FIELDS.index("impressions")], b.with_results(sums)
-        return float(shown / requests) if requests else None
+        shown, ranked = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("impressions", "rank_one"))
+        requests = float(b.with_results(sums))
+        return (shown / requests, ranked / requests) if requests else (None, None)
 
     def judged_for(self, key: SliceKey, since: int, until: int) -> int:
         """Seconds of the steps in [since, until) with requests and sound data."""

@@ -78,6 +78,7 @@ def hours(
         unmatched=of_lists("", [""], "unmatched")[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
         shown=of_lists("", [""], "impressions")[:, 0],
+        rank_one=of_lists("", [""], "rank_one")[:, 0],
     )
 
 

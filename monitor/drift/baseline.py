@@ -28,7 +28,7 @@ class Reference:
         good: (T,) 1 if data and model were well, as far as known.
         requests, total, labelled, unlabelled: (T, S) as in `Hours`; single precision to save space.
         squares: (S,) sum over all steps.
-        crowd: (T, 4) events, unmatched, refused, items shown.
+        crowd: (T, 5) events, unmatched, refused, items shown, items at rank 1.
     """
 
     starts: Ints
@@ -48,7 +48,7 @@ class Reference:
         """A reference without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 4)))
+        return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 5)))
 
     def padded(self, slices: int) -> Reference:
         """The reference with zeros for new slices."""
@@ -201,6 +201,7 @@ class DriftBaseline:
         weekdays: (7,) factor on the coverage by weekday, from Thursday on; 1 if unlabelled requests count 0.
         volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests per step.
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
+        rank_variance: of the items at rank 1 of a request.
     """
 
     step: int
@@ -219,6 +220,7 @@ class DriftBaseline:
     coverage_noise: float
     volume_noise: float
     mix_noise: float
+    rank_variance: float
 
     @cached_property
     def tables(self) -> Floats:
@@ -353,6 +355,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         _coverage_noise(asked, labelled, shares),
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
         noise.mix_noise(settings, size, in_measure, mean),
+        _rank_variance(settings, reference),
     )
     return found.with_strangers(~known)
 
@@ -398,3 +401,15 @@ def _volume_noise(settings: DriftSettings, reference: Reference, expected: Float
     fit = np.maximum(spans(expected).sum(axis=1), 1e-9)[whole]
     excess = (fit * ((seen / fit - 1) ** 2 - 1 / fit)).sum() / max(float(fit.sum()), 1e-9)
     return max(float(np.sqrt(max(excess, 0))), c.VOLUME_NOISE)
+
+
+def _rank_variance(settings: DriftSettings, reference: Reference) -> float:
+    """Variance of the items at rank 1 of a request, from those of three hours, as far as they were well."""
+    count = len(reference.starts) // settings.few * settings.few
+    well = reference.good[:count, None] * np.stack([reference.served.sum(axis=1), reference.crowd[:, -1]], axis=1)[:count]
+    size, ranked = well.reshape(-1, settings.few, 2).sum(axis=1).T
+    has = size > 0
+    if not has.any():
+        return 0.0
+    each = ranked[has] / size[has]
+    return float((size[has] * (each - np.median(each)) ** 2).mean())

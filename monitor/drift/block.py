@@ -15,7 +15,7 @@ from monitor.drift import data_checks as checks
 from monitor.drift.alarms import StepEvidence
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import SliceSums
-from monitor.drift.levels import REQUESTS, SHOWN, VOLUME, Levels, doubt
+from monitor.drift.levels import RANK_ONE, REQUESTS, SHOWN, VOLUME, Levels, doubt
 from monitor.drift.noise import mix_effects
 from monitor.drift.seasonality import by_changed_clocks, slots
 from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
@@ -36,6 +36,7 @@ class DataChecks:
         lost_until: (T, S) end (seconds) of the last step made unusable by lost labels, as known by then.
         most_lost: whether slices with most of the requests have lost their labels.
         lists_fell: whether lists are shorter than the day before.
+        ranks_off: whether far fewer or more items than usual are at rank 1.
         low_again, low_still: whether traffic is low enough to continue a low spell, at its second step, or later.
     """
 
@@ -49,6 +50,7 @@ class DataChecks:
     refused: list[bool]
     short_lists: list[bool]
     lists_fell: list[bool]
+    ranks_off: list[bool]
     low: list[bool]
     low_again: list[bool]
     low_still: list[bool]
@@ -82,31 +84,35 @@ def _checked(
     short: Floats,
     crowd: Floats,
     dispersion: checks.Dispersion,
+    rank_variance: float,
     shifted: Callable[[], Floats],
     lost_until: Ints,
     most_lost: list[bool],
 ) -> DataChecks:
     count, few, many = short.shape[1], settings.few, settings.day
     spans = whole[:, -count:], short[:, :, 0], checks.rolling(whole, many, count)
-    refused, shown = checks.rolling(crowd[checks.REFUSED :], few, count)
+    refused, shown, ranked = checks.rolling(crowd[checks.REFUSED :], few, count)
     items, items_usual = (crowd[checks.SHOWN, -count:], shown), _usual(levels, SHOWN)
+    first = _usual(levels, RANK_ONE)
     rows = [sums.T.tolist() for sums in spans]
     known = spans, rows, dispersion, _missing(settings, kept, short[:, :, 1:]), lost_until, most_lost
-    if checks.are_well(rows, items, items_usual, refused):
-        return DataChecks(*known, *[[False] * count] * 7)
-    in_day = partial(_in_day, crowd, many, count)
+    if checks.are_well(rows, items, items_usual, refused, ranked, first):
+        return DataChecks(*known, *[[False] * count] * 8)
+    in_day = partial(_in_day, crowd[checks.SHOWN], many, count)
     lists_fell = short_lists = checks.lists_short(spans, items, in_day, items_usual)
     if some(short_lists):
         sizes, sizes_before = kept[checks.REQUESTS, -count:], kept[checks.REQUESTS, :count]
         lists_fell = checks.lists_fell(sizes, items[0], sizes_before, crowd[checks.SHOWN, :count])
+    firsts_in_day = partial(_in_day, crowd[checks.RANK_ONE], many, count)
+    ranks_off = checks.ranks_off(spans[1:], ranked, firsts_in_day, first, rank_variance)
     many_refused = checks.rows_refused(spans[1], refused, _usual(levels, 3))
     low = checks.traffic_low(*spans[1:], dispersion, shifted)
-    found = checks.labels_suspect(spans, dispersion), many_refused, short_lists, lists_fell, *low
+    found = checks.labels_suspect(spans, dispersion), many_refused, short_lists, lists_fell, ranks_off, *low
     return DataChecks(*known, *(flags.tolist() for flags in found))
 
 
-def _in_day(crowd: Floats, many: int, count: int) -> Floats:
-    return checks.rolling(crowd[checks.SHOWN :], many, count)[0]
+def _in_day(counts: Floats, many: int, count: int) -> Floats:
+    return checks.rolling(counts[None], many, count)[0]
 
 
 def _usual(levels: Levels, which: int) -> float:
@@ -168,7 +174,7 @@ class Block(NamedTuple):
         window, whole: (8, R + T, S) the day before and the steps, fields as in `data_checks`; (8, R + T) of all slices.
         busy: R + T requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out because its labels are lost.
-        crowd: (4, R + T) events, unmatched, refused, items shown.
+        crowd: (5, R + T) events, unmatched, refused, items shown, items at rank 1.
         tracked: (8, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         requests: (T, S), in the measure or not.
@@ -210,7 +216,19 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     if kept is not window:
         by_slice, whole = checks.rolling(kept, few, count), np.add.reduce(kept, axis=2)
     short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
-    checked = _checked(settings, state.levels, kept, whole, short, crowd, dispersion, shifted, lost_until, most_lost)
+    checked = _checked(
+        settings,
+        state.levels,
+        kept,
+        whole,
+        short,
+        crowd,
+        dispersion,
+        found.rank_variance,
+        shifted,
+        lost_until,
+        most_lost,
+    )
     threshold = settings.thresholds(found.judged)
     past, squares = kept[checks.JUDGED : checks.EXPECTED + 1], known(hours.squares)
     of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
@@ -318,7 +336,7 @@ class FaultTracker:
     def _gravest(self, end: int) -> Kind | None:
         now = self.now
         if end <= now.short_until:
-            return "positions_missing"
+            return "positions_suspect"
         if now.suspect_since:
             return "labels_collapsed" if now.collapsed else "labels_suspect"
         if end <= now.refused_until:
@@ -332,7 +350,10 @@ class FaultTracker:
 
     def _has_short_lists(self, row: int) -> bool:
         checked = self._block.checked
-        return checked.short_lists[row] and (checked.lists_fell[row] or self._block.ends[row] <= self.now.short_until)
+        is_short = checked.short_lists[row] and (
+            checked.lists_fell[row] or self._block.ends[row] <= self.now.short_until
+        )
+        return is_short or checked.ranks_off[row]
 
     def _suspects(self, row: int, fallen: Bools | None) -> list[bool]:
         checked = self._block.checked
@@ -392,12 +413,14 @@ class FaultTracker:
             self.now.worthless,
         )
 
-    def shown(self, row: int, usual: Floats) -> tuple[float | None, float | None]:
-        """Items per request in the last step that had too few, or in its three hours; and the usual number."""
+    def shown(self, row: int, usual: Floats) -> tuple[float | None, ...]:
+        """Items per request in the last suspect step or its three hours, and usually; and the same for rank 1."""
         block, span = self._block, self._span_until(self.now.short_until, row)
         items, requests = block.crowd[checks.SHOWN, span], block.window[checks.REQUESTS, span].sum(axis=1)
         few = slice(-1, None) if requests[-1] >= c.ENOUGH_REQUESTS else slice(None)
-        return ratio(items[few].sum(), requests[few].sum()), ratio(usual[SHOWN], usual[0])
+        size, ranked = requests[few].sum(), block.crowd[checks.RANK_ONE, span][few].sum()
+        each = ratio(items[few].sum(), size), ratio(usual[SHOWN], usual[0])
+        return *each, ratio(ranked, size), ratio(usual[RANK_ONE], usual[0])
 
     def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
         """Refused rows in the last three hours that had too many, and the usual number for as many requests."""

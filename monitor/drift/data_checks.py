@@ -18,7 +18,7 @@ Rows = list[list[float]]
 """Sums of T steps, 8 each, as plain numbers: indexing single array elements is slow."""
 FEW = 6
 """Number of rows up to which adding them one by one is faster."""
-EVENTS, UNMATCHED, REFUSED, SHOWN = range(4)
+EVENTS, UNMATCHED, REFUSED, SHOWN, RANK_ONE = range(5)
 
 
 def rolling(values: Floats, length: int, steps: int) -> Floats:
@@ -52,11 +52,16 @@ class Dispersion:
     volume: float
 
 
-def are_well(spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats) -> bool:
+def are_well(
+    spans: Sequence[Rows], shown: Sequence[Floats], usual: float, refused: Floats, ranked: Floats, first: float
+) -> bool:
     """Whether no check can find anything in T steps: a fast test on plain sums of a step, of three hours, of a day.
 
-    `shown` items in a step and in three hours, and rows `refused` in three hours, are (T,).
+    `shown` items in a step and in three hours, rows `refused` and items `ranked` first in three hours, are (T,); the
+    `usual` items, and those ranked `first`, are per request.
     """
+    if any(abs(n - first * s[REQUESTS]) > c.LEAST_CHANGE * n for n, s in zip(ranked.tolist(), spans[1], strict=True)):
+        return False
     least, (step, short, day) = c.LISTS_RATIO * usual, spans
     rows = zip(step, short, day, shown[0].tolist(), shown[1].tolist(), strict=True)
     return max(refused.tolist()) < c.FEW and all(_is_well(*row, least) for row in rows)
@@ -331,6 +336,30 @@ def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callab
     step, short, day = (sums[REQUESTS] >= c.ENOUGH_REQUESTS for sums in spans)
     of_day = in_day() < least * spans[2][REQUESTS]
     return (of_step & step) | (of_hours & (short | (of_day & day)))
+
+
+def ranks_off(
+    spans: Sequence[Floats], ranked: Floats, in_day: Callable[[], Floats], usual: float, variance: float
+) -> Bools:
+    """(T,) whether far fewer or more items than usual are at rank 1: positions are logged wrongly, or the log changed.
+
+    By (8, T) sums of three hours and of a day, which decides for thin traffic while the hours are no better.
+
+    Args:
+        ranked: (T,) items at rank 1 in three hours; `in_day` gives those in a day.
+        usual, variance: of the items at rank 1 of a request.
+    """
+    short, day = (sums[REQUESTS] for sums in spans)
+    off = _off(short, ranked, usual, variance)
+    if not some(off & (short < c.FEW)):
+        return off
+    return off & ((short >= c.FEW) | _off(day, in_day(), usual, variance) & (day >= c.FEW))
+
+
+def _off(requests: Floats, ranked: Floats, usual: float, variance: float) -> Bools:
+    error = np.sqrt(variance * requests + (c.LEAST_CHANGE * usual * requests) ** 2)
+    found: Bools = np.abs(ranked - usual * requests) > c.SURE_Z * error
+    return found
 
 
 def lists_fell(sizes: Floats, shown: Floats, sizes_before: Floats, shown_before: Floats) -> Bools:

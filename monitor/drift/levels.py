@@ -22,13 +22,13 @@ TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUES
 FIELDS = 8
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
-SHOWN = 4
-CROWD = ("requests", "events", "unmatched", "refused", "shown")
+SHOWN, RANK_ONE = 4, 5
+CROWD = ("requests", "events", "unmatched", "refused", "shown", "rank_one")
 
 
 @frozen
 class DaySums:
-    """Sums of a UTC day: (8, S) by slice, (5,) over all slices, and whether the mix had shifted."""
+    """Sums of a UTC day: (8, S) by slice, (6,) over all slices, and whether the mix had shifted."""
 
     number: int
     sums: Floats
@@ -105,6 +105,8 @@ class Levels:
             shifted = shifted + 1 if each.is_shifted else 0
             if 0 < shifted <= c.RISE_DAYS:
                 counted = _as_many(counted, self.ratios[VOLUME])
+            if _has_other_lists(counted.crowd, memory.crowd):
+                counted = replace(counted, crowd=_with_lists_of(counted.crowd, memory.crowd))
             memory = faded(memory, counted)
         slices = self.ratios.shape[1]
         return Levels(_ratios(memory, self.ratios), memory, kept, DaySums.empty(day, slices), rising, shifted)
@@ -172,14 +174,14 @@ class Levels:
         return self._remembering(sums)
 
     def with_new_lists(self) -> Levels:
-        """Takes the lists of the youngest days as usual, if they were much shorter on each of them."""
-        young, usual = np.array([d.crowd[[0, SHOWN]] for d in self.pending]), self.memory.crowd
+        """Takes the lists of the youngest days as usual, if each had much shorter ones, or other ranks."""
+        young, usual = np.array([d.crowd for d in self.pending]), self.memory.crowd
         if len(young) < c.LEFT_OUT_DAYS or not usual[0] > 0:
             return self
-        if not (young[:, 1] < c.LISTS_RATIO * usual[SHOWN] / usual[0] * young[:, 0]).all():
+        if not all(_has_other_lists(day, usual) for day in young):
             return self
         crowd = usual.copy()
-        crowd[SHOWN] = crowd[0] * young[:, 1].sum() / young[:, 0].sum()
+        crowd[SHOWN:] = crowd[0] * young[:, SHOWN:].sum(axis=0) / young[:, 0].sum()
         return replace(self, memory=replace(self.memory, crowd=crowd))
 
     def gathered(self, prior: Floats) -> Levels:
@@ -191,9 +193,9 @@ class Levels:
         return replace(self, ratios=_ratios(memory, self.ratios), memory=memory, pending=())
 
     def rescaled(self, factors: Floats) -> Levels:
-        """The levels with expectations times (S,) `factors`."""
+        """The levels with expectations times (S,) `factors`; a ratio to an expectation of 0 stays."""
         ratios = self.ratios.copy()
-        ratios[QUALITY] /= factors
+        np.divide(ratios[QUALITY], factors, out=ratios[QUALITY], where=factors > 0)
         return replace(self._each_day(lambda day: day.scaled(EXPECTED, factors)), ratios=ratios)
 
 
@@ -218,6 +220,21 @@ def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
     """(...) whether each of (N, ...) days had fewer labels than usual, but not almost none."""
     is_fewer, whole = ((had >= c.NEXT_TO_NONE * usual) & (had < c.FEWER_LABELS * usual)).all(axis=0), usual.sum(axis=0)
     return is_fewer & (whole >= c.FEW) & (had.sum(axis=0) < c.FEWER_LABELS_TOGETHER * whole)
+
+
+def _has_other_lists(day: Floats, usual: Floats) -> bool:
+    """Whether a day had much shorter lists than usual, or far fewer or more items at rank 1."""
+    (requests, *_, items, ranked), (size, *_, usual_items, usual_ranked) = day.tolist(), usual.tolist()
+    if not (requests > 0 and size > 0):
+        return False
+    is_short = items * size < c.LISTS_RATIO * usual_items * requests
+    return is_short or abs(ranked * size - usual_ranked * requests) > c.SURE_Z * c.LEAST_CHANGE * usual_ranked * requests
+
+
+def _with_lists_of(day: Floats, usual: Floats) -> Floats:
+    found = day.copy()
+    found[SHOWN:] = usual[SHOWN:] * day[0] / usual[0]
+    return found
 
 
 def _as_many(day: DaySums, volume: Floats) -> DaySums:

@@ -87,7 +87,8 @@ class Hours:
         slices: values of one dimension, one per request; a single one if there is no dimension.
         total, squares: (T, S) sums of the requests' values and of their squares.
         labelled, unlabelled: (T, S) requests with a label; requests in no measure because they have none.
-        events, unmatched, refused, shown: (T,) events, events that match no impression, refused rows, items shown.
+        events, unmatched, refused, shown, rank_one: (T,) events, events that match no impression, refused rows, items
+            shown, items at rank 1.
     """
 
     starts: Ints
@@ -101,9 +102,10 @@ class Hours:
     unmatched: Floats
     refused: Floats
     shown: Floats
+    rank_one: Floats
 
     BY_SLICE = ("requests", "total", "squares", "labelled", "unlabelled")
-    OF_ALL = ("events", "unmatched", "refused", "shown")
+    OF_ALL = ("events", "unmatched", "refused", "shown", "rank_one")
 
     def __post_init__(self) -> None:
         """Raises ValueError if the shapes do not fit or the steps do not rise."""
@@ -121,7 +123,7 @@ class Hours:
     @property
     def crowd(self) -> tuple[Floats, ...]:
         """The fields of `OF_ALL`, (T,) each."""
-        return self.events, self.unmatched, self.refused, self.shown
+        return self.events, self.unmatched, self.refused, self.shown, self.rank_one
 
     def rows(self, since: int, until: int) -> Hours:
         """Steps `since` to `until` (excluded) by number."""

@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 @frozen
 class RecentSteps:
-    """The last day's steps: (8, R, S) sums as in `data_checks`, (4, R) events, unmatched, refused, items shown.
+    """The last day's steps: (8, R, S) sums as in `data_checks`, (5, R) events, unmatched, refused, items shown,
+    items at rank 1.
 
     `sound` is (R, S), 0 where a slice was left out because its labels were lost.
     """
@@ -51,7 +52,7 @@ class RecentSteps:
     @classmethod
     def empty(cls, steps: int, slices: int) -> RecentSteps:
         """A day of unknown steps."""
-        return cls(np.zeros((checks.FIELDS, steps, slices)), np.zeros((4, steps)), np.ones((steps, slices)))
+        return cls(np.zeros((checks.FIELDS, steps, slices)), np.zeros((5, steps)), np.ones((steps, slices)))
 
 
 @frozen

@@ -241,7 +241,7 @@ class _StepJudge:
         """Adds a step to the day's sums; long refused rows and shorter lists become usual, or judging would stop."""
         new, block = self.block.tracked[:, row], self.block
         self._today[REQUESTS:] += new[REQUESTS:]
-        if masked in (None, "rows_refused", "positions_missing"):
+        if masked in (None, "rows_refused", "positions_suspect"):
             self._crowd[0] += self._step[row][checks.REQUESTS]
             self._crowd[1:] += block.crowd[:, block.crowd.shape[1] - len(block.ends) + row]
         if masked is not None:
@@ -288,7 +288,7 @@ class _StepJudge:
             self._was.labels_moved if settled else None,
             self._unjudged(row),
             *(self._faults.refused(row, usual) if said == "rows_refused" else (None, None)),
-            *(self._faults.shown(row, usual) if said == "positions_missing" else ()),
+            *(self._faults.shown(row, usual) if said == "positions_suspect" else ()),
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:
@@ -296,7 +296,7 @@ class _StepJudge:
         checked = self.block.checked
         is_still_low = said == "traffic_low" and checked.low_still[row] and not checked.low[row]
         is_thick = self._short[row][checks.EXPECTED_REQUESTS] >= c.ENOUGH_REQUESTS
-        return said in ("rows_refused", "positions_missing") or is_thick or is_still_low
+        return said in ("rows_refused", "positions_suspect") or is_thick or is_still_low
 
     def _unjudged(self, row: int) -> float:
         known = self._found.known

@@ -11,7 +11,7 @@ import numpy as np
 from monitor.drift.series import DAY, Floats, slotted
 
 DataKind = Literal[
-    "positions_missing",
+    "positions_suspect",
     "labels_suspect",
     "labels_collapsed",
     "rows_refused",
@@ -193,7 +193,7 @@ class Verdict:
         coverage, coverage_expected: label coverage of the last day. Without a baseline all of these cover the step.
         mix_shifted, mix_effect: whether the mix has moved the mean, and its relative effect.
         missing, lost: slices without traffic; slices that lost most labels while the others have theirs.
-        labels: only while suspect; likewise `refused` rows, and items `shown` per request.
+        labels: only while suspect; likewise `refused` rows, items `shown` per request, and those at rank 1.
         split: where the last day's change comes from; only when an alarm opens.
         improved, decayed: a week above the baseline, or clearly below it without an alarm.
         moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference.
@@ -232,6 +232,8 @@ class Verdict:
     refused_before: float | None = None
     shown: float | None = None
     shown_before: float | None = None
+    rank_one: float | None = None
+    rank_one_before: float | None = None
 
     @property
     def is_degraded(self) -> bool:

@@ -18,7 +18,7 @@ from monitor.types import format_duration
 
 DAY = 86_400
 MAX_PERIODS = 10
-LASTING = frozenset({"positions_missing", "labels_suspect", "labels_collapsed", "rows_refused"})
+LASTING = frozenset({"positions_suspect", "labels_suspect", "labels_collapsed", "rows_refused"})
 """Verdicts on hours that keep distorting the daily mean that ends later."""
 
 

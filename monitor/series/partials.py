@@ -40,9 +40,10 @@ FIELDS = (
 """Of one measure: requests with data, those of them without a value, sum and sum of squares of the other requests'
 values, and sums, squares and cross products of numerator and denominator for the pooled reading."""
 
-TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched", "no_results")
+TRAFFIC_FIELDS = ("requests", "labelled", "impressions", "judged", "events", "unmatched", "no_results", "rank_one")
 """Of the traffic: requests, those with a label, items shown within the depth, those of them with a label, events that
-count, events that match no impression (by their own time, overall only), and requests without results."""
+count, events that match no impression (by their own time, overall only), requests without results, and items at
+rank 1."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
 _OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))
@@ -198,7 +199,7 @@ class Partials:
     """Partials of the buckets in [since, until).
 
     Attributes:
-        traffic: cell -> (7,) as `TRAFFIC_FIELDS`. Every bucket has a row for overall, zeros if need be.
+        traffic: cell -> (8,) as `TRAFFIC_FIELDS`. Every bucket has a row for overall, zeros if need be.
         measures: kernel text -> cell -> (9,) as `FIELDS`.
         refused: (cell, reason) -> rows.
         admitted: new slice values, in order of admission.
@@ -305,7 +306,8 @@ def _read_of_requests(reading: Reading, width: int, kernels: Sequence[Measure]) 
     def traffic(cell: Ints, cells: int) -> Floats:
         columns = [None, reading.labelled, reading.impressions, reading.judged, reading.events]
         counted = [count(cell, c, cells) for c in columns]
-        return np.stack([*counted, np.zeros(cells), count(cell, reading.no_results, cells)], axis=1)
+        more = [count(cell, c, cells) for c in (reading.no_results, reading.rank_one)]
+        return np.stack([*counted, np.zeros(cells), *more], axis=1)
 
     ranked = {k: reading.taken_by(k) for k in kernels}
     return _Read(

@@ -32,6 +32,7 @@ class Reading:
         limited: `rankings` for the kernels that cannot take all of their grades.
         ids: (R,) as in the source; empty if not read.
         impressions, judged, events: (R,) items shown within the depth, those with a label, events that count.
+        rank_one: (R,) items at rank 1.
         labelled, no_results: (R,) whether it has a label by the recipe's own meaning, whether its list was empty.
         slices: dimension -> (R,) value.
         strays: reason -> microseconds of the refused rows that belong to no request.
@@ -48,6 +49,7 @@ class Reading:
     events: Ints
     labelled: Bools
     no_results: Bools
+    rank_one: Ints
     slices: Mapping[str, Sequence[object]]
     refusals: Refusals
     strays: Mapping[str, Ints] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class Aggregates:
     Attributes:
         bucket: (C,) bucket start, seconds.
         slices: dimension -> (C,) value.
-        traffic: (C, 7) as `partials.TRAFFIC_FIELDS`; `unmatched` is left at 0.
+        traffic: (C, 8) as `partials.TRAFFIC_FIELDS`; `unmatched` is left at 0.
         measures: kernel -> (C, 9) as `partials.FIELDS`.
         refused: reason -> (C,) rows.
         strays: (bucket start, reason) -> refused rows that belong to no request.
@@ -111,7 +113,7 @@ def joined(readings: Sequence[Reading]) -> Reading:
         return np.concatenate([getattr(r, name) for r in readings])
 
     kernels = dict.fromkeys(kernel for r in readings for kernel in r.limited)
-    columns = ("served", "impressions", "judged", "events", "labelled", "no_results", "unmatched")
+    columns = ("served", "impressions", "judged", "events", "labelled", "no_results", "rank_one", "unmatched")
     reasons = dict.fromkeys(reason for r in readings for reason in r.strays)
     return Reading(
         readings[0].since,

@@ -174,6 +174,7 @@ class Pull:
             events=labels.events,
             labelled=labels.labelled,
             no_results=requests.is_empty,
+            rank_one=requests.shown[1],
             slices=requests.slices(monitor),
             refusals=refusals,
             strays={**requests.strays, **strays},
@@ -232,7 +233,7 @@ class Pull:
 
     def _plain(self, reader: Reader) -> Queries:
         monitor = self.monitor
-        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None])), reader.dialect)
+        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None, 1])), reader.dialect)
 
     def _made(self, reader: Reader, types: ColumnTypes) -> Queries:
         plain = replace(self._plain(reader), types=types)

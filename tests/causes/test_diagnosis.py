@@ -288,7 +288,7 @@ def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
     rankings = replace(RANKINGS, model_version="model")
     made = replace(monitor(), rankings=rankings, slices=(Slice("model_version", "model"),), bucket=HOUR)
     starts = np.arange(0, 10 * HOUR, HOUR)
-    sums = np.zeros((10, 3, 7))
+    sums = np.zeros((10, 3, 8))
     sums[:, 0, 0], sums[:6, 1, 0], sums[6:, 2, 0] = 5, 5, 5
     traffic = History(starts, np.ones(10, bool), (OVERALL, ("model_version", "v1"), ("model_version", "v2")), sums)
     first = {"v1": -50 * HOUR, "v2": 6 * HOUR, "v3": 0}

@@ -274,7 +274,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     found = Partials(day(30), day(30) + 2 * HOUR, measures={"ndcg@10": {}})
     for start, version in ((day(30), "v1"), (day(30) + HOUR, "v2")):
         for key in (OVERALL, ("model_version", version)):
-            found.traffic[start, *key] = np.array([5.0, 1, 50, 0, 1, 0, 0])
+            found.traffic[start, *key] = np.array([5.0, 1, 50, 0, 1, 0, 0, 5])
     found.admitted = [("model_version", "v1"), ("model_version", "v2")]
     starts = range(found.since, found.until, HOUR)
     with bench.store.hold("search") as lease:
@@ -299,7 +299,7 @@ def test_of_a_version_that_came_after_all_that_get_a_series_it_is_not_said_that_
     (monitor,) = load(path, {}).monitors
     found = Partials(day(30), day(30) + HOUR, measures={"ndcg@10": {}})
     served = [("model_version", version) for version in ("v1", "v2", "other", "(none)")]
-    found.traffic |= {(day(30), *key): np.array([5.0, 1, 50, 0, 1, 0, 0]) for key in (OVERALL, *served)}
+    found.traffic |= {(day(30), *key): np.array([5.0, 1, 50, 0, 1, 0, 0, 5]) for key in (OVERALL, *served)}
     with bench.store.hold("search") as lease:
         targets = {definition: [day(30)] for definition in monitor.definitions}
         bench.store.write(lease, monitor, found, targets, 1e6, [day(30)], force=True)
@@ -323,7 +323,7 @@ def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
     for start in starts:
         new = 5 if start < day(28) else of_all
         for key, requests in ((OVERALL, 100), (("model_version", "v1"), 100 - new), (("model_version", "v2"), new)):
-            found.traffic[start, *key] = np.array([requests, requests, 10 * requests, 0, 1, 0, 0], float)
+            found.traffic[start, *key] = np.array([requests, requests, 10 * requests, 0, 1, 0, 0, requests], float)
     found.admitted = [("model_version", "v1"), ("model_version", "v2")]
     with bench.store.hold("search") as lease:
         bench.store.write(lease, monitor, found, dict.fromkeys(monitor.definitions, starts), 1e6, starts, force=True)

@@ -313,22 +313,37 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     bench.live(past, 32 * 24, step=4)
     assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
     first, last = (notice for _, notice in bench.notices)
-    assert re.fullmatch(r"search: positions missing, 4\.0 items per request \(usually 10\.0\)", first.title)
+    assert re.fullmatch(r"search: positions suspect, 4\.0 items per request \(usually 10\.0\)", first.title)
     assert (
         "Lists are shorter: 4.0 items per request in the last hours, down to the rank that is judged (usually 10.0)."
         in first.full_text
     )
     assert (
-        "What to do: see whether positions are no longer logged. If fewer items are shown on purpose" in first.full_text
+        "What to do: see whether positions are still logged, and counted from the same number." in first.full_text
     )
-    assert last.title == "search: resolved, positions missing: now the new normal"
-    assert "this counts as the new normal, and quality has a new baseline." in last.full_text
+    assert last.title == "search: resolved, positions suspect: now the new normal"
+    assert "this counts as the new normal, with a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()
     bench.put(again)
     bench.judge(day(41))
     (found,) = bench.incidents
     assert found.incident.state == "resolved"
     assert not any(f.is_new_normal for f in found.findings)
+
+
+@pytest.mark.parametrize(("ranked", "said"), [(0.0, r"0\.0"), (10.0, r"10\.0"), (0.7, r"0\.7")])
+def test_ranks_that_nobody_has_seen_go_to_the_owners_of_the_data(bench: Bench, ranked: float, said: str) -> None:
+    past = Ranking.of(41).since(33, 35, mean=0.85).draw()
+    off = (past.starts >= day(33)) & (past.starts < day(35))
+    past = replace(past, rank_one=np.where(off, ranked, 1) * past.rank_one)
+    bench.put(past.rows(0, 32 * 24))
+    bench.judge(day(32))
+    bench.live(past, 32 * 24, step=4)
+    assert [(target, kind) for target, kind, _ in bench.said] == [("data", "firing"), ("data", "resolved")]
+    title = bench.notices[0][1].title
+    assert re.fullmatch(rf"search: positions suspect, {said} items at rank 1 per request \(usually 1\.0\)", title)
+    (found,) = bench.incidents
+    assert not any(f.is_new_normal for f in found.findings), "two days are no new normal"
 
 
 def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:

@@ -81,6 +81,7 @@ def test_an_empty_list_is_a_request_of_its_slices_and_no_refused_row(tmp_path: P
         "judged": 1,
         "events": 1,
         "no_results": 1,
+        "rank_one": 1,
         "unmatched": 0,
     }
     assert found.refused == {}

@@ -16,6 +16,7 @@ from monitor.drift.data_checks import (
     are_well,
     labels_suspect,
     lists_short,
+    ranks_off,
     rows_refused,
     traffic_low,
 )
@@ -46,7 +47,9 @@ def test_no_check_finds_anything_where_all_are_well() -> None:
         low = traffic_low(short, day, SPREAD, lambda: np.ones((2, 1)))
         suspect = labels_suspect((step, short, day), SPREAD), rows_refused(short, refused, 0.0)
         lists = lists_short((step, short, day), shown[:2], lambda last=shown[2]: last, USUAL)
-        is_found = any(flags.any() for flags in (*low, *suspect, lists))
+        ranked = rng.choice([0.9, 0.985, 1.0, 1.015, 3.0], len(refused)) * short[REQUESTS]
+        ranks = ranks_off((short, day), ranked, lambda last=day[REQUESTS]: last, 1.0, 0.0)
+        is_found = any(flags.any() for flags in (*low, *suspect, lists, ranks))
         rows = [span.T.tolist() for span in sums]
-        seen.add((are_well(rows, shown[:2], USUAL, refused), is_found))
+        seen.add((are_well(rows, shown[:2], USUAL, refused, ranked, 1.0), is_found))
     assert seen == {(True, False), (False, False), (False, True)}

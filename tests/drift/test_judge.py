@@ -478,7 +478,8 @@ def test_traffic_that_is_gone_is_told_in_four_hours_at_any_time_of_a_working_day
     gone, hours = START + 38 * DAY + hour * HOUR, by_the_clock(SHOP / 1e3, 0.04, 3000)
     after = (hours.starts >= gone)[:, None]
     none = {name: np.where(after, 0, getattr(hours, name)) for name in ("requests", "total", "squares", "labelled")}
-    found = verdicts(replace(hours, **none))
+    ranked = np.where(after[:, 0], 0, hours.rank_one)
+    found = verdicts(replace(hours, **none, rank_one=ranked))
     assert {v.kind for v in found if gone < v.end <= gone + HOUR} == {"healthy"}
     assert {v.kind for v in found if gone + 3 * HOUR < v.end <= gone + 12 * HOUR} == {"traffic_low"}
 
@@ -799,7 +800,7 @@ def test_lists_that_lose_their_end_are_bad_data_and_not_a_worse_model() -> None:
     past = Ranking.of(36)
     found = verdicts(past.since(32, 33, items=0.5, mean=0.8).draw())
     short = on(found, 32, 33)
-    assert kinds(short) == {"positions_missing"}, "from the first hour on"
+    assert kinds(short) == {"positions_suspect"}, "from the first hour on"
     assert {(v.shown, v.shown_before) for v in short} == {(5.0, 10.0)}
     assert not any(v.changes for v in found)
     assert kinds(on(found, 33.2)) == {"healthy"}
@@ -807,7 +808,7 @@ def test_lists_that_lose_their_end_are_bad_data_and_not_a_worse_model() -> None:
 
 def test_lists_that_stay_shorter_are_what_is_usual_after_four_whole_days() -> None:
     found = verdicts(Ranking.of(50).since(32.5, items=0.5).draw())
-    assert kinds(on(found, 32.5, 37)) == {"positions_missing"}
+    assert kinds(on(found, 32.5, 37)) == {"positions_suspect"}
     assert kinds(on(found, 37, 39)) == {"not_enough_data"}
     assert on(found, 38)[0].lacks.startswith("whole UTC days since the new level began, labels included: 1 of 2, ")
     assert kinds(on(found, 39)) == {"healthy"}
@@ -839,10 +840,10 @@ def test_an_alarm_goes_with_the_lists_that_it_was_about() -> None:
 
 def test_thin_traffic_shows_shorter_lists_by_the_day() -> None:
     found = verdicts(Ranking.of(40, slices=1, peak=6.0).since(32, items=0.5).draw())
-    short = [v for v in on(found, 32, 36) if v.kind == "positions_missing"]
+    short = [v for v in on(found, 32, 36) if v.kind == "positions_suspect"]
     assert short
     assert short[0].end <= START + 33 * DAY
-    assert all(v.kind != "positions_missing" for v in on(found, 0, 32))
+    assert all(v.kind != "positions_suspect" for v in on(found, 0, 32))
 
 
 @pytest.mark.parametrize("items", [0.7, 1.5])
@@ -859,7 +860,7 @@ def test_lists_that_are_shorter_every_night_are_usual() -> None:
     lost = replace(nightly, items=np.where(past.starts >= START + 32.4 * DAY, 3.0, nightly.items))
     found = verdicts(lost.draw())
     assert kinds(on(found, 16, 32.4)) == {"healthy"}
-    assert kinds(on(found, 32.45, 36)) == {"positions_missing"}, "for once it has begun, nights are no end of it"
+    assert kinds(on(found, 32.45, 36)) == {"positions_suspect"}, "for once it has begun, nights are no end of it"
 
 
 def test_lists_that_are_shorter_as_other_slices_come_are_usual() -> None:
@@ -869,7 +870,7 @@ def test_lists_that_are_shorter_as_other_slices_come_are_usual() -> None:
     busy = (past.starts >= START + 32 * DAY) & (past.starts < START + 35 * DAY)
     each = shown / np.maximum(past.requests.sum(axis=1), 1)
     assert each[busy].mean() < 0.5 * each[~busy].mean()
-    assert "positions_missing" not in kinds(verdicts(replace(past, shown=shown)))
+    assert "positions_suspect" not in kinds(verdicts(replace(past, shown=shown)))
 
 
 def test_lists_that_are_shorter_for_good_by_the_mix_end_no_alarm() -> None:

@@ -238,7 +238,7 @@ def test_of_labels_that_are_thin_a_day_tells_that_they_are_gone(coverage: float)
 def test_lists_that_are_short_by_night_are_not_missing_where_labels_are_few() -> None:
     past = Ranking.of(45).since(0, coverage=0.01)
     short = replace(past, items=np.where(past.starts % DAY // HOUR < 5, 4.0, 10.0))
-    assert "positions_missing" not in kinds(on(judged(short), 16))
+    assert "positions_suspect" not in kinds(on(judged(short), 16))
 
 
 def test_a_slice_with_fewer_labels_for_good_is_judged_by_them() -> None:

@@ -154,13 +154,13 @@ def test_labels_that_were_missing_with_the_items_that_were_not_logged_are_back_w
     until = 32 + hours / 24
     short = Ranking.of(38, peak=300.0).since(32, until, items=0.4, coverage=0.55)
     found = verdicts(short.draw())
-    assert {v.kind for v in on(found, 32.1, until)} == {"positions_missing"}
-    assert {v.kind for v in on(found, until)} <= {"positions_missing", "healthy"}
+    assert {v.kind for v in on(found, 32.1, until)} == {"positions_suspect"}
+    assert {v.kind for v in on(found, until)} <= {"positions_suspect", "healthy"}
     assert {v.kind for v in on(found, until + 0.2)} == {"healthy"}
 
 
 def test_labels_that_were_lost_before_lists_were_short_are_suspect_after_it_too() -> None:
     lost = Ranking.of(36, peak=300.0).since(32, 34, coverage=0.2).since(32.5, 32.8, items=0.4)
     found = verdicts(lost.draw())
-    assert {v.kind for v in on(found, 32.55, 32.8)} == {"positions_missing"}
+    assert {v.kind for v in on(found, 32.55, 32.8)} == {"positions_suspect"}
     assert {v.kind for v in on(found, 33.2, 34)} == {"labels_collapsed"}

@@ -70,7 +70,7 @@ def test_adverts_and_vanished_items_are_reported_not_guessed(stored: tuple[Monit
     shown = hackernews.read(shared / hackernews.FILE)
     adverts = sum(1 for row in shown if row.item_id is None)
     assert store.refused(monitor.traffic, FIRST, LAST) == {"null_item": adverts}
-    requests, labelled, impressions, judged, events, unmatched, no_results = (
+    requests, labelled, impressions, judged, events, unmatched, no_results, rank_one = (
         store.history(monitor.traffic, FIRST, LAST).sums[:, 0].sum(axis=0).tolist()
     )
     assert requests == 1970
@@ -78,6 +78,7 @@ def test_adverts_and_vanished_items_are_reported_not_guessed(stored: tuple[Monit
     assert impressions == 59_100 - adverts
     assert judged == events == 48_324  # the others vanished from the page before their label was due
     assert unmatched == no_results == 0
+    assert rank_one == requests - 1  # once an advert is the first
 
 
 def test_the_running_daemon_serves_the_same_values(front_pages: str, shared: Path, tmp_path: Path) -> None:

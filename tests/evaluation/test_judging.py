@@ -99,7 +99,7 @@ def _fill(tally: Partials, monitor: Monitor, start: int, devices: Mapping[str, f
         cell: Cell = (start, *key)
         values = list(devices.values()) if key == OVERALL else [devices[key[1]]]
         requests = 100 * len(values)
-        tally.traffic[cell] = np.array([requests, requests, 10 * requests, 0, 0, 0, 0], dtype=float)
+        tally.traffic[cell] = np.array([requests, requests, 10 * requests, 0, 0, 0, 0, requests], dtype=float)
         sums = np.zeros(len(b.FIELDS))
         sums[[b.REQUESTS, b.TOTAL, b.SQUARES]] = requests, 100 * sum(values), 100 * sum(v * v for v in values)
         for measure in monitor.measures:

@@ -51,6 +51,7 @@ def reading(requests: Sequence[Request], since: int = 0, until: int = BUCKETS * 
         judged=np.full(size, 2),
         events=np.full(size, 1),
         labelled=np.array([r[3] > 0 for r in here], bool),
+        rank_one=np.ones(size, np.int64),
         no_results=np.array([r[1] == "phone" for r in here], bool),
         slices={"device": [r[1] for r in here], "land": [r[2] for r in here]},
         refusals=refusals,

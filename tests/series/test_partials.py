@@ -48,6 +48,7 @@ def reading(
         "events": 2 * ones,
         "labelled": np.ones(size, bool),
         "no_results": np.zeros(size, bool),
+        "rank_one": ones,
         "slices": {"device": devices or [None] * size},
         "refusals": Refusals(size),
     }
@@ -74,12 +75,12 @@ def test_decimals_are_named_as_databases_write_them() -> None:
 def test_every_bucket_has_a_row_for_overall_and_slices_only_where_something_was() -> None:
     found = of(reading([5, 7, 250], ["tv", "pc", "tv"]))
     assert {cell: p.tolist() for cell, p in found.traffic.items()} == {
-        (0, "", ""): [2, 2, 8, 2, 4, 0, 0],
-        (100, "", ""): [0] * 7,
-        (200, "", ""): [1, 1, 4, 1, 2, 0, 0],
-        (0, "device", "tv"): [1, 1, 4, 1, 2, 0, 0],
-        (0, "device", "pc"): [1, 1, 4, 1, 2, 0, 0],
-        (200, "device", "tv"): [1, 1, 4, 1, 2, 0, 0],
+        (0, "", ""): [2, 2, 8, 2, 4, 0, 0, 2],
+        (100, "", ""): [0] * 8,
+        (200, "", ""): [1, 1, 4, 1, 2, 0, 0, 1],
+        (0, "device", "tv"): [1, 1, 4, 1, 2, 0, 0, 1],
+        (0, "device", "pc"): [1, 1, 4, 1, 2, 0, 0, 1],
+        (200, "device", "tv"): [1, 1, 4, 1, 2, 0, 0, 1],
     }
     assert all(cells.keys() == found.traffic.keys() for cells in found.measures.values())
     assert list(found.measures) == ["ndcg@3", "mrr", "ctr@2"]

@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
     @property
     def traffic(self) -> list[float]:
-        return [1, self.labelled, 10, 7 if self.labelled else 0, 2, 0, 0]
+        return [1, self.labelled, 10, 7 if self.labelled else 0, 2, 0, 0, 1]
 
 
 def request(bucket: int, device: str = "mobile", dcg: float = 1, ideal: float = 2, labelled: bool = True) -> Request:
@@ -73,14 +73,14 @@ def stored(
     """(partials, traffic) of the buckets that were read; overall rows of zeros where they held nothing."""
     buckets = list(read)
     sums: dict[tuple[int, SliceKey], np.ndarray] = {(n, OVERALL): np.zeros(9) for n in buckets}
-    crowd: dict[tuple[int, SliceKey], np.ndarray] = {(n, OVERALL): np.zeros(7) for n in buckets}
+    crowd: dict[tuple[int, SliceKey], np.ndarray] = {(n, OVERALL): np.zeros(8) for n in buckets}
     for r in requests:
         for key in (OVERALL, ("device", r.device)):
             if r.bucket in buckets:
                 sums[r.bucket, key] = sums.get((r.bucket, key), np.zeros(9)) + r.partial
-                crowd[r.bucket, key] = crowd.get((r.bucket, key), np.zeros(7)) + r.traffic
+                crowd[r.bucket, key] = crowd.get((r.bucket, key), np.zeros(8)) + r.traffic
     settled = buckets if final is None else final
-    return history(sums, 9, settled), history(crowd, 7, settled)
+    return history(sums, 9, settled), history(crowd, 8, settled)
 
 
 def overall(measure: Measure, kept: tuple[History, History], hours: int, end: int) -> Point:

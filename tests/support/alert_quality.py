@@ -38,6 +38,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
         nothing,
         nothing,
         nothing,
+        nothing,
     )
 
 

@@ -60,7 +60,8 @@ class Bench:
                 events = past.events[row] * labelled / max(past.labelled[row].sum(), 1)
                 shown = past.shown[row] * requests / max(past.served[row].sum(), 1)
                 extra = [events, past.unmatched[row] if key == OVERALL else 0.0]
-                tally.traffic[start, *key] = np.array([requests, labelled, shown, 0, *extra, 0])
+                first = past.rank_one[row] * requests / max(past.served[row].sum(), 1)
+                tally.traffic[start, *key] = np.array([requests, labelled, shown, 0, *extra, 0, first])
                 sums = np.zeros(len(b.FIELDS))
                 sums[[b.REQUESTS, b.EMPTY]] = measured, measured - labelled
                 sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()

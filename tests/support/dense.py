@@ -88,7 +88,7 @@ class Dense:
     # ---- sums --------------------------------------------------------------------------------------------------
 
     def _traffic(self, cell: Cell) -> list[float]:
-        return self.traffic.setdefault(cell, [0.0] * 7)
+        return self.traffic.setdefault(cell, [0.0] * 8)
 
     def _requests(self) -> Iterator[One]:
         rows = defaultdict(list)
@@ -106,7 +106,7 @@ class Dense:
         sums = {str(k): list(_sums(k, one, sample)) for k in kernels if (sample := one.sample(k))}
         for cell in cells:
             counts = [1, labels.labelled, one.shown(self.monitor.depth), labels.judged, labels.events]
-            counts += [0, one.is_empty]
+            counts += [0, one.is_empty, one.shown(1)]
             self.traffic[cell] = [a + b for a, b in zip(self._traffic(cell), counts, strict=True)]
             for reason, rows in one.refused.items():
                 self.refused[cell, reason] += rows if reason in REASONS else 0

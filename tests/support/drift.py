@@ -90,7 +90,8 @@ class Ranking:
         squares = many * HIGH**2 + (labelled - many) * LOW**2
         names = tuple(f"slice {i}" for i in range(self.mean.shape[1]))
         events = 2.0 * labelled.sum(axis=1)
-        crowd = (events, 0.05 * events, np.zeros(len(events)), self.items * size.sum(axis=1))
+        size_of_all = size.sum(axis=1)
+        crowd = (events, 0.05 * events, np.zeros(len(events)), self.items * size_of_all, size_of_all * 1.0)
         measured = size if counts_unlabelled else labelled
         by_slice = (measured * 1.0, total, squares, labelled * 1.0, 1.0 * (size - measured))
         return Hours(self.starts, names, *by_slice, *crowd)

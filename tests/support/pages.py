@@ -69,7 +69,8 @@ def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[str, float
     tallied.measures.setdefault(kernel, {}).update({(start, *key): sums for key, sums in cells.items()})
     for key, sums in cells.items():
         shown = 10 * sums[0]
-        tallied.traffic[(start, *key)] = np.array([sums[0], sums[0] * labelled, shown, shown * labelled, 0, 0, 0])
+        crowd = [sums[0], sums[0] * labelled, shown, shown * labelled, 0, 0, 0, sums[0]]
+        tallied.traffic[(start, *key)] = np.array(crowd)
     tallied.admitted = list(dict.fromkeys([*tallied.admitted, *(("device", device) for device in means)]))
 
 

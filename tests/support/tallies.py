@@ -42,7 +42,7 @@ def tally(
         counts = {OVERALL: sum(devices.values())} | {("device", d): n for d, n in devices.items() if n}
         for key, count in counts.items():
             cell: Cell = (start, *key)
-            crowd = [count, int(count * labelled), 10 * count, 7 * count, count, 0, 0]
+            crowd = [count, int(count * labelled), 10 * count, 7 * count, count, 0, 0, count]
             found.traffic[cell] = np.array(crowd, dtype=float)
             for number, measure in enumerate(monitor.measures, start=1):
                 sums = np.array([count, 0, *(count * number / d for d in (3, 7, 9, 11, 13, 17, 19))])
