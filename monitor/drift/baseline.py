@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift import constants as c
+from monitor.drift import data_checks as checks
 from monitor.drift import noise, seasonality
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import SeasonalMeans
@@ -142,17 +143,56 @@ def counted(settings: DriftSettings, reference: Reference) -> Floats:
 
 
 def _outlying(days: Ints, sums: Floats) -> Bools:
-    _, first, number = np.unique(days, return_index=True, return_inverse=True)
+    """(T, S) steps of days in a spell, of a slice or of the total, that is too far off to be chance."""
+    numbers, first, number = np.unique(days, return_index=True, return_inverse=True)
     total, expected, chance = units(np.add.reduceat(sums, first, axis=1))
     has = (expected > 0) & (np.sqrt(chance) <= c.OUTLYING_CHANCE * expected)
     scale = np.where(has, expected, 1.0)
-    moved = np.where(has, total / scale - 1, np.nan)
-    moved[:, has.sum(axis=0) < c.LASTING_DAYS] = 0.0
-    off = np.abs(moved - np.nanmedian(moved, axis=0))
-    error = np.maximum(c.MAD * np.nanmedian(off, axis=0), np.sqrt(chance) / scale)
-    stands_out = has & (off > c.SURE_Z * error) & (off > c.OUTLYING_CHANGE)
-    stands_out &= stands_out.sum(axis=0) <= c.OUTLYING_SHARE * has.sum(axis=0)
+    moved, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
+    of_units = [_spells(numbers % 7, *columns) for columns in zip(moved.T, chance.T, has.T, strict=True)]
+    stands_out = np.stack(of_units, axis=1)
     return (stands_out[:, :1] | stands_out[:, 1:])[number]
+
+
+def _spells(weekday: Ints, moved: Floats, chance: Floats, has: Bools) -> Bools:
+    """(N,) days that are part of a spell: a run of days whose common shift, weekdays apart, is no chance.
+
+    By (N,) relative deviations of days, their sampling variance, and whether they are known. The clearest run is taken
+    out first; more than OUTLYING_SHARE of the days are another level and no spell.
+    """
+    found, most = np.zeros(len(has), bool), int(c.OUTLYING_SHARE * np.count_nonzero(has))
+    while len(left := np.flatnonzero(has & ~found)) > c.LASTING_DAYS:
+        run = _clearest_run(weekday[left], moved[left], chance[left], most)
+        if run is None:
+            break
+        found[left[run]] = True
+        if found.sum() > most:
+            return np.zeros(len(has), bool)
+    return found
+
+
+def _clearest_run(weekday: Ints, moved: Floats, chance: Floats, most: int) -> slice | None:
+    """The run of up to `most` days with the clearest shift in a regression on weekdays (Frisch and Waugh, 1933)."""
+    count, starts = len(moved), np.arange(len(moved))
+    of_weekday = (weekday[:, None] == np.unique(weekday)).astype(np.float64)
+    of_weekday /= np.sqrt(of_weekday.sum(axis=0))
+    free = count - of_weekday.shape[1] - 1
+    lengths = np.repeat(np.arange(1, most + 1), count)
+    firsts = np.tile(starts, most)
+    fits = firsts + lengths <= count
+    firsts, lengths = firsts[fits], lengths[fits]
+    if free < 1 or not len(firsts):
+        return None
+    runs = ((starts >= firsts[:, None]) & (starts < (firsts + lengths)[:, None])).astype(np.float64)
+    apart = runs - runs @ of_weekday @ of_weekday.T
+    size = np.maximum((apart * runs).sum(axis=1), 1e-9)
+    shift = apart @ moved / size
+    rest = moved - of_weekday @ (of_weekday.T @ moved)
+    spread = np.maximum(rest @ rest - shift**2 * size, 0.0) / free / size
+    error = np.sqrt(np.maximum(spread, apart**2 @ chance / size**2) + 1e-12)
+    clear = np.where((np.abs(shift) > c.OUTLYING_CHANGE) & (size > c.USABLE_OF_DAY), np.abs(shift) / error, 0.0)
+    best = int(clear.argmax())
+    return slice(firsts[best], firsts[best] + lengths[best]) if clear[best] > c.SURE_Z else None
 
 
 def _begun(size: Floats, total: Floats) -> Bools:
@@ -202,6 +242,7 @@ class DriftBaseline:
         volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests per step.
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
         rank_variance: of the items at rank 1 of a request.
+        silence: (S,) mean worth of a silence in requests: 1 by chance, more where requests come in bursts.
     """
 
     step: int
@@ -221,6 +262,7 @@ class DriftBaseline:
     volume_noise: float
     mix_noise: float
     rank_variance: float
+    silence: Floats
 
     @cached_property
     def tables(self) -> Floats:
@@ -275,8 +317,9 @@ class DriftBaseline:
 
         found = mapped(self, lambda flags: np.concatenate([flags, np.zeros(more, bool)]), ("known", "alone"))
         volume = np.concatenate([self.volume, np.tile(self.volume_of_all, (more, 1))])
+        silence = np.concatenate([self.silence, np.full(more, self.silence.max())])
         noise = self._each_noise(lambda a: np.concatenate([a, np.full(more, _typical(a, found.known))]))
-        found = mapped(found, wider, ("quality", "coverage"), volume=volume, noise=noise)
+        found = mapped(found, wider, ("quality", "coverage"), volume=volume, noise=noise, silence=silence)
         return found.with_strangers(~found.known)
 
     def with_strangers(self, which: Bools) -> DriftBaseline:
@@ -356,6 +399,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
         noise.mix_noise(settings, size, in_measure, mean),
         _rank_variance(settings, reference),
+        _silence(reference, expected),
     )
     return found.with_strangers(~known)
 
@@ -406,10 +450,24 @@ def _volume_noise(settings: DriftSettings, reference: Reference, expected: Float
 def _rank_variance(settings: DriftSettings, reference: Reference) -> float:
     """Variance of the items at rank 1 of a request, from those of three hours, as far as they were well."""
     count = len(reference.starts) // settings.few * settings.few
-    well = reference.good[:count, None] * np.stack([reference.served.sum(axis=1), reference.crowd[:, -1]], axis=1)[:count]
+    well = (
+        reference.good[:count, None] * np.stack([reference.served.sum(axis=1), reference.crowd[:, -1]], axis=1)[:count]
+    )
     size, ranked = well.reshape(-1, settings.few, 2).sum(axis=1).T
     has = size > 0
     if not has.any():
         return 0.0
     each = ranked[has] / size[has]
     return float((size[has] * (each - np.median(each)) ** 2).mean())
+
+
+def _silence(reference: Reference, expected: Floats) -> Floats:
+    """(S,) mean worth of a silence, from the longest one: of n silences by chance it is worth about ln n requests."""
+    served = reference.served * reference.good[:, None]
+    silent, usual = checks.silences(served, expected * reference.good[:, None])
+    longest, worth = np.zeros(served.shape[1]), np.zeros(served.shape[1])
+    for is_silent, more in zip(silent, usual, strict=True):
+        worth = np.where(is_silent, worth + more, 0.0)
+        longest = np.maximum(longest, worth)
+    number = np.clip(np.minimum(served.sum(axis=0), len(served)), np.e, None)
+    return np.maximum(longest / np.log(number), 1.0)

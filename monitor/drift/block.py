@@ -32,7 +32,7 @@ class DataChecks:
 
     Attributes:
         spans: (8, T) sums of a step, of three hours, of a day, fields as in `data_checks`; `rows` as plain numbers.
-        missing: (T, S) slices that have lost their requests.
+        silent, usual: (T, S) as from `data_checks.silences`.
         lost_until: (T, S) end (seconds) of the last step made unusable by lost labels, as known by then.
         most_lost: whether slices with most of the requests have lost their labels.
         lists_fell: whether lists are shorter than the day before.
@@ -43,7 +43,8 @@ class DataChecks:
     spans: tuple[Floats, Floats, Floats]
     rows: list[checks.Rows]
     dispersion: checks.Dispersion
-    missing: Bools
+    silent: Bools
+    usual: Floats
     lost_until: Ints
     most_lost: list[bool]
     suspect: list[bool]
@@ -82,20 +83,21 @@ def _checked(
     kept: Floats,
     whole: Floats,
     short: Floats,
-    crowd: Floats,
+    log: checks.LogShape,
     dispersion: checks.Dispersion,
-    rank_variance: float,
     shifted: Callable[[], Floats],
     lost_until: Ints,
     most_lost: list[bool],
 ) -> DataChecks:
     count, few, many = short.shape[1], settings.few, settings.day
     spans = whole[:, -count:], short[:, :, 0], checks.rolling(whole, many, count)
+    crowd = log.crowd
     refused, shown, ranked = checks.rolling(crowd[checks.REFUSED :], few, count)
     items, items_usual = (crowd[checks.SHOWN, -count:], shown), _usual(levels, SHOWN)
     first = _usual(levels, RANK_ONE)
     rows = [sums.T.tolist() for sums in spans]
-    known = spans, rows, dispersion, _missing(settings, kept, short[:, :, 1:]), lost_until, most_lost
+    silent, usual = checks.silences(*kept[[checks.REQUESTS, checks.EXPECTED_REQUESTS], -count:])
+    known = spans, rows, dispersion, silent, usual, lost_until, most_lost
     if checks.are_well(rows, items, items_usual, refused, ranked, first):
         return DataChecks(*known, *[[False] * count] * 8)
     in_day = partial(_in_day, crowd[checks.SHOWN], many, count)
@@ -104,7 +106,7 @@ def _checked(
         sizes, sizes_before = kept[checks.REQUESTS, -count:], kept[checks.REQUESTS, :count]
         lists_fell = checks.lists_fell(sizes, items[0], sizes_before, crowd[checks.SHOWN, :count])
     firsts_in_day = partial(_in_day, crowd[checks.RANK_ONE], many, count)
-    ranks_off = checks.ranks_off(spans[1:], ranked, firsts_in_day, first, rank_variance)
+    ranks_off = checks.ranks_off(spans[1:], ranked, firsts_in_day, first, log.rank_variance)
     many_refused = checks.rows_refused(spans[1], refused, _usual(levels, 3))
     low = checks.traffic_low(*spans[1:], dispersion, shifted)
     found = checks.labels_suspect(spans, dispersion), many_refused, short_lists, lists_fell, ranks_off, *low
@@ -125,17 +127,6 @@ def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
     by_slot = [by_changed_clocks(volume, settings.step, steps) for steps in (settings.few, settings.day)]
     return np.stack(by_slot)[:, slots(hours.starts, settings.step)]
-
-
-def _missing(settings: DriftSettings, kept: Floats, short: Floats) -> Bools:
-    """(T, S) slices without their requests, by (8, R + T, S) and (8, T, S) sums; thin ones need a day to show it."""
-    both = [checks.REQUESTS, checks.EXPECTED_REQUESTS]
-    requests, expected = short[both]
-    few = requests < c.MISSING_RATIO * expected
-    if not some(few):
-        return few
-    day = checks.rolling(kept[both], settings.day, short.shape[1])
-    return checks.slices_missing(requests, expected) | (few & checks.slices_missing(*day))
 
 
 def _unlabelled(
@@ -216,19 +207,8 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     if kept is not window:
         by_slice, whole = checks.rolling(kept, few, count), np.add.reduce(kept, axis=2)
     short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
-    checked = _checked(
-        settings,
-        state.levels,
-        kept,
-        whole,
-        short,
-        crowd,
-        dispersion,
-        found.rank_variance,
-        shifted,
-        lost_until,
-        most_lost,
-    )
+    log = checks.LogShape(crowd, found.rank_variance)
+    checked = _checked(settings, state.levels, kept, whole, short, log, dispersion, shifted, lost_until, most_lost)
     threshold = settings.thresholds(found.judged)
     past, squares = kept[checks.JUDGED : checks.EXPECTED + 1], known(hours.squares)
     of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
@@ -277,13 +257,17 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 class FaultTracker:
     """Data faults of one block; `now` holds those after the last step, `usual` is a day's crowd as in `levels`."""
 
-    def __init__(self, settings: DriftSettings, state: DriftState, block: Block) -> None:
+    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, block: Block) -> None:
         self.now = state.trouble
         self._settings = settings
         self._block = block
+        self._found = found
         self._slices = state.slices
         self._settled = state.settled
         self._least_low = min(2, settings.few)
+        self._most_silent = found.silence * np.log(
+            c.BUDGET_HOURS / settings.hours * len(state.slices) / c.SILENCE_CHANCE
+        )
         self._never = np.zeros(len(state.slices), np.int64)
 
     def step(self, row: int, fallen: Bools | None) -> Kind | None:
@@ -308,16 +292,16 @@ class FaultTracker:
         is_low = checked.low[row] or (was.low == 1 and checked.low_again[row])
         is_low = is_low or (was.low >= self._least_low and checked.low_still[row])
         low = was.low + 1 if settled and is_low else 0
-        missing = was.missing
-        if some_of(missing) or (settled and some(checked.missing[row])):
-            still = checked.missing[row] | ((missing > 0) & (self._block.requests[row] == 0))
-            missing = np.where(still, missing + 1, 0)
+        missing, silence, silent = was.missing, was.silence, checked.silent[row]
+        if some(silent) or some_of(silence):
+            silence = np.where(silent, silence + checked.usual[row], 0.0)
+            missing = np.where(silent & ((missing > 0) | (silence > self._most_silent)) & settled, missing + 1, 0)
         refused_until = until_later if refused else was.refused_until
         lost_until, lost_since = checked.lost_until[row], self._never
         if some(lost := end <= lost_until):
             lost_since = np.where(lost, np.where(was.lost_since > 0, was.lost_since, was.suspect_since or end), 0)
         worthless = bool(since) and (checked.worthless[row] if suspect else was.worthless)
-        slices, held = (missing, lost_since, lost_until), was.held and since > 0
+        slices, held = (silence, missing, lost_since, lost_until), was.held and since > 0
         self.now = DataFaults(
             since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held
         )
@@ -331,7 +315,16 @@ class FaultTracker:
         return self._gravest(end)
 
     def _still_lacks(self, row: int) -> bool:
-        return self.now.held and checks.labels_still_lack(self._block.checked.spans[1][:, row])
+        """Whether a loss that was slow to show, or has lasted for a day, goes on: a few hours may hide it."""
+        now, (_, short, day) = self.now, (sums[:, row] for sums in self._block.checked.spans)
+        if not (now.held or (now.suspect_since > 0 and self._block.ends[row] - now.suspect_since >= DAY)):
+            return False
+        window = self._block.window[:, row + 1 : row + 1 + self._settings.day]
+        lately = [window[:, -self._settings.steps(hours) :].sum(axis=(1, 2)) for hours in c.THIN_HOURS[:-1]]
+        lacks = checks.labels_still_lack(day) and not any(checks.labels_came_back(s, day) for s in (short, *lately))
+        if not (lacks or (now.held and checks.labels_still_lack(short))):
+            return False
+        return explanation(self._found, window, 0, self._block.checked.dispersion) != "model"
 
     def _gravest(self, end: int) -> Kind | None:
         now = self.now
@@ -367,10 +360,13 @@ class FaultTracker:
         return bool(fallen[0] or size[fallen[1:]].sum() >= c.LEAST_FELT * size.sum())
 
     def _lacks_labels(self, row: int) -> bool:
-        """Whether the step itself lacks labels; it may be suspect only for the hours before."""
-        sums = self._block.checked.spans[0][:, row]
-        is_zero = sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
-        return bool(is_zero or sums[checks.LABELLED] < c.LABELS_RATIO * sums[checks.EXPECTED_LABELLED])
+        """Whether most labels of the step itself are missing; it may be suspect only for the hours before."""
+        step, _, day = (sums[:, row] for sums in self._block.checked.spans)
+        return all(
+            sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
+            or sums[checks.LABELLED] < c.LABELS_RATIO_SETTLING * sums[checks.EXPECTED_LABELLED]
+            for sums in (step, day)
+        )
 
     def _last_day(self, row: int, since: int) -> slice:
         steps = min((self._block.ends[row] - since) // self._settings.step + 1, self._settings.day)
@@ -435,6 +431,20 @@ class FaultTracker:
         left = (until - self._block.ends[row]) // self._settings.step
         end = max(self._settings.day + row + 1 - max(few - 1 - left, 0), few)
         return slice(end - few, end)
+
+
+def explanation(found: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion) -> checks.Explanation:
+    """What explains the fall of a unit (0: overall) in (8, N, S) sums of N steps."""
+    sums = window.sum(axis=1)
+    worth, labelled = sums[checks.EXPECTED], np.maximum(sums[checks.LABELLED], 1.0)
+    share = np.clip(sums[checks.EXPECTED_LABELLED] / np.maximum(sums[checks.SERVED], 1e-9), 1e-9, 1.0)
+    mean = found.quality.level / share
+    variance = np.maximum(found.quality.variance / share - (1 - share) * mean**2, c.LEAST_VARIANCE)
+    of_slices = variance / np.maximum(mean, 1e-9) ** 2 / labelled
+    of_all = (worth**2 * of_slices).sum() / max(float(worth.sum()), 1e-9) ** 2
+    sampling = np.array([of_all, of_slices[max(unit, 1) - 1]])
+    error = np.sqrt(sampling + found.noise.long_run[[0, unit]] / window.shape[1])
+    return checks.explanation(sums, unit, spread, error)
 
 
 def _coverage(sums: Floats) -> tuple[float | None, float | None]:

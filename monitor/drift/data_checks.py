@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -50,6 +51,14 @@ class Dispersion:
 
     coverage: float
     volume: float
+
+
+@frozen
+class LogShape:
+    """(5, N) `crowd` of N steps, fields as below; variance of the items at rank 1 of a request."""
+
+    crowd: Floats
+    rank_variance: float
 
 
 def are_well(
@@ -136,26 +145,48 @@ def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
     return fell & (mean < 1) & explain & ((size >= c.LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
 
 
-def labels_explain(sums: Floats, unit: int, spread: Dispersion) -> bool:
-    """Whether missing labels explain a unit's fall, in (8, S) sums of the time of its fall.
+Explanation = Literal["labels", "model", "unclear"]
 
-    They must be missing from most of the traffic, since a worse slice gets fewer labels by itself, and the rest must be
-    worth about as much as before. `unit` is 0 for overall, or a slice's number from 1 on.
+
+def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> Explanation:
+    """What explains a unit's fall, in (8, S) sums of its time: missing labels, a worse model, or either.
+
+    Missing labels leave the mean of the labelled requests; who finds less clicks less, and what is clicked is worse.
+    Labels must be missing from most of the traffic, since a worse slice gets fewer labels by itself.
+
+    Args:
+        unit: 0 for overall, or a slice's number from 1 on.
+        error: (2,) relative standard errors of the mean of the labelled requests, of overall and of the unit.
     """
     of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
-    expected, error, ratio, mean = _of_labels(of_all, spread)
-    fewer = (of_all[LABELLED] - expected < c.LABELS_Z / 2 * error) & (ratio < c.LABELS_OPENING_RATIO)
-    explained = fewer & (mean < 1) & (np.log(ratio) < c.LABELS_EXPLAIN * np.log(mean)) & (of_all[EXPECTED] > 0)
+    expected, of_labels, ratio, mean = _of_labels(of_all, spread)
     lacking = sums[LABELLED] < c.LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
     is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[SERVED, 0])
-    is_unit = unit == 0 or bool(explained[1])
-    return bool(explained[0]) and is_unit and is_wide and not bool(_has_unseen(of_all)[0])
+    z = (of_all[LABELLED, 0] - expected[0]) / of_labels[0]
+    if not is_wide or z > c.LABELS_STILL_Z or bool(_has_unseen(of_all)[0]) or not (of_all[EXPECTED] > 0).all():
+        return "model"
+    fell = np.minimum(np.log(mean), -c.LEAST_TOLERATED)
+    of_labelled, of_model = np.log(mean) - np.log(ratio), 2 * (1 - c.LABELS_EXPLAIN) * fell
+    odds = (of_labelled**2 - (of_labelled - of_model) ** 2) / (2 * error**2)
+    if odds[0] > c.LIKELIER_LOG or (unit and odds[1] > c.LIKELIER_LOG):
+        return "model"
+    is_sure = z < c.LABELS_Z / 2 and ratio[0] < c.LABELS_OPENING_RATIO
+    return "labels" if is_sure and odds[0] < 0 else "unclear"
 
 
-def labels_still_lack(short: Floats) -> bool:
-    """Whether labels are missing in (8,) sums of three hours too, beyond common chance."""
-    labelled, expected = float(short[LABELLED]), float(short[EXPECTED_LABELLED])
+def labels_still_lack(sums: Floats) -> bool:
+    """Whether labels are missing in (8,) sums, beyond common chance."""
+    labelled, expected = float(sums[LABELLED]), float(sums[EXPECTED_LABELLED])
     return labelled < c.LABELS_OPENING_RATIO * expected and labelled - expected < c.LABELS_STILL_Z * expected**0.5
+
+
+def labels_came_back(short: Floats, day: Floats) -> bool:
+    """Whether (8,) sums of some hours are clearly nearer to the usual labels than to those of the day."""
+    expected, middle = (
+        float(short[EXPECTED_LABELLED]),
+        (1 + float(day[LABELLED] / max(day[EXPECTED_LABELLED], 1e-9))) / 2,
+    )
+    return float(short[LABELLED]) - middle * expected > -c.LABELS_STILL_Z * expected**0.5
 
 
 def _of_labels(sums: Floats, spread: Dispersion) -> tuple[Floats, Floats, Floats, Floats]:
@@ -302,13 +333,14 @@ def _lacking(requests: Floats, expected: Floats, spread: Dispersion) -> Floats:
     return (requests - expected) / np.maximum(np.sqrt(expected + (spread.volume * expected) ** 2), 1e-9)
 
 
-def slices_missing(requests: Floats, expected: Floats) -> Bools:
-    """(T, S) whether a slice has lost nearly all requests while the others go on, by sums of some hours."""
+def silences(requests: Floats, expected: Floats) -> tuple[Bools, Floats]:
+    """((T, S) whether a slice was silent in a step, requests it should have had as the others go on).
+
+    Silent: at most stragglers. By (T, S) requests, and what is expected of them.
+    """
     size, whole = requests.sum(axis=1, keepdims=True), expected.sum(axis=1, keepdims=True)
-    present = size / np.maximum(whole, 1e-9)
-    usual = expected * np.minimum(present, 1.0)
-    gone = requests - usual < -c.SURE_Z * np.sqrt(usual + (c.MISSING_SPREAD * usual) ** 2)
-    return (usual >= c.ENOUGH_REQUESTS) & (requests < c.MISSING_RATIO * usual) & gone
+    usual = expected * np.minimum(size / np.maximum(whole, 1e-9), 1.0)
+    return requests <= c.MISSING_RATIO * usual, usual
 
 
 def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:

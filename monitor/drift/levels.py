@@ -59,7 +59,7 @@ class Levels:
         ratios: (3, S) observed over expected: quality, coverage, volume.
         memory, pending, today: old days, faded; days too young to count, oldest first; today so far.
         rising: (S,) days in a row clearly better than the level, when counted in.
-        shifted: days in a row with a shifted mix, when counted in.
+        shifted: days in a row with a shifted mix or twice the requests, when counted in.
     """
 
     ratios: Floats
@@ -88,7 +88,7 @@ class Levels:
         """The levels at the start of a day, with the days that are old enough counted in.
 
         A rise counts only once it has lasted, or the return to normal would look like a fall. Likewise a shift of
-        the mix: after a campaign the old mix is usual again.
+        the mix and a flood of requests: after a campaign the old mix is usual again.
         """
         pending = (*self.pending, self.today) if self.today.sums[REQUESTS].any() else self.pending
         old = [d for d in pending if d.number < day - c.LEFT_OUT_DAYS]
@@ -102,7 +102,7 @@ class Levels:
             is_better &= (rising > 0) | _rises(lately, level, c.RISE_Z * error)
             rising = np.where(is_better, rising + 1, np.where(has, 0, rising))
             counted = _no_better(each, level, is_better & (rising <= c.RISE_DAYS))
-            shifted = shifted + 1 if each.is_shifted else 0
+            shifted = shifted + 1 if each.is_shifted or self._has_twice_as_many(each) else 0
             if 0 < shifted <= c.RISE_DAYS:
                 counted = _as_many(counted, self.ratios[VOLUME])
             if _has_other_lists(counted.crowd, memory.crowd):
@@ -110,6 +110,10 @@ class Levels:
             memory = faded(memory, counted)
         slices = self.ratios.shape[1]
         return Levels(_ratios(memory, self.ratios), memory, kept, DaySums.empty(day, slices), rising, shifted)
+
+    def _has_twice_as_many(self, day: DaySums) -> bool:
+        usual = float((day.sums[EXPECTED_REQUESTS] * self.ratios[VOLUME]).sum())
+        return bool(usual < c.TRAFFIC_RATIO * day.sums[REQUESTS].sum())
 
     def with_today(self, sums: Floats, crowd: Floats, is_shifted: bool) -> Levels:
         """The levels with these sums as today's."""
@@ -228,7 +232,9 @@ def _has_other_lists(day: Floats, usual: Floats) -> bool:
     if not (requests > 0 and size > 0):
         return False
     is_short = items * size < c.LISTS_RATIO * usual_items * requests
-    return is_short or abs(ranked * size - usual_ranked * requests) > c.SURE_Z * c.LEAST_CHANGE * usual_ranked * requests
+    return (
+        is_short or abs(ranked * size - usual_ranked * requests) > c.SURE_Z * c.LEAST_CHANGE * usual_ranked * requests
+    )
 
 
 def _with_lists_of(day: Floats, usual: Floats) -> Floats:

@@ -64,7 +64,8 @@ class DataFaults:
         collapsed: labels have been missing for a day.
         refused_until, short_until: the same for refused rows, and for lists shorter than usual.
         low: steps in a row with little traffic.
-        missing: (S,) steps in a row without a request of a slice that had many.
+        silence: (S,) requests a slice should have had since it last had some.
+        missing: (S,) steps for which it has been silent for too long.
         lost_since, lost_until: (S,) like `suspect_since` and `suspect_until`, for slices that lost their labels.
         most_lost: whether slices with most of the requests have, so that it concerns all traffic.
         worthless: labels are suspect because every value is 0 despite labels.
@@ -77,6 +78,7 @@ class DataFaults:
     refused_until: int
     short_until: int
     low: int
+    silence: Floats
     missing: Ints
     lost_since: Ints
     lost_until: Ints
@@ -88,7 +90,7 @@ class DataFaults:
     def empty(cls, slices: int) -> DataFaults:
         """No faults."""
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, 0, never, never, never, False, False, False)
+        return cls(0, 0, False, 0, 0, 0, np.zeros(slices), never, never, never, False, False, False)
 
 
 @frozen

@@ -11,7 +11,7 @@ from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline
-from monitor.drift.block import FaultTracker, block_of, without_lost
+from monitor.drift.block import FaultTracker, block_of, explanation, without_lost
 from monitor.drift.levels import QUALITY, REQUESTS
 from monitor.drift.new_level import days_since, lacks_to_settle
 from monitor.drift.noise import mix_weight
@@ -52,7 +52,7 @@ class _StepJudge:
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
-        self._faults = FaultTracker(settings, state, block)
+        self._faults = FaultTracker(settings, state, found, block)
         self._mix = state.mix
         self._is_shifted = False
         self._levels = state.levels
@@ -136,16 +136,20 @@ class _StepJudge:
         # An open alarm that is felt explains missing labels: people who find less leave fewer.
         if not some(new) or (before.is_any_open and self._faults.is_felt(row, before.open)):
             return None
-        if not any(self._is_by_labels(row, unit) for unit in np.flatnonzero(new).tolist()):
-            return None
+        found = {self._explanation(row, unit) for unit in np.flatnonzero(new).tolist()}
         end, since = self.block.ends[row], int(self._standing.since[new].min())
+        if "labels" not in found:
+            if found == {"unclear"} and end - since <= DAY:
+                seen = replace(self.block.seen, judged=np.zeros(len(new), bool))
+                self._standing = alarms.step(before, seen, row, self.block.threshold)
+            return None
         self.held = self._is_bad[row] = True
         self._standing = alarms.forgotten(alarms.unfit(before, end), ~before.open, end)
         return self._faults.hold(row, since + self._settings.step)
 
-    def _is_by_labels(self, row: int, unit: int) -> bool:
-        sums = self._kept_window(self._since(row, int(self._standing.since[unit]))).sum(axis=1)
-        return checks.labels_explain(sums, unit, self.block.checked.dispersion)
+    def _explanation(self, row: int, unit: int) -> checks.Explanation:
+        window = self._kept_window(self._since(row, int(self._standing.since[unit])))
+        return explanation(self._found, window, unit, self.block.checked.dispersion)
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraws alarms of slices without a request for a day while others had some; returns these units."""

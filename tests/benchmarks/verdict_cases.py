@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -292,7 +293,9 @@ def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
     if not (place / "done").exists():
         made = [sys.executable, str(SHARED), case, str(seed), str(place), "--rate", str(rate)]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-        end = utc(json.loads((place / "truth.json").read_text(encoding="utf-8"))["end"]).replace(" ", "T")
+        end = datetime.fromtimestamp(json.loads((place / "truth.json").read_text())["end"], UTC).strftime(
+            "%Y-%m-%dT%H:%M"
+        )
         command = [Path(sys.executable).with_name("rankmon"), "backfill", "-c", place / "rankmon.yaml"]
         subprocess.run([*command, "--from", "2026-01-05", "--to", end], check=True, capture_output=True)
         (place / "shop.db").unlink()

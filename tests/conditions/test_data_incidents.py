@@ -318,9 +318,7 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
         "Lists are shorter: 4.0 items per request in the last hours, down to the rank that is judged (usually 10.0)."
         in first.full_text
     )
-    assert (
-        "What to do: see whether positions are still logged, and counted from the same number." in first.full_text
-    )
+    assert "What to do: see whether positions are still logged, and counted from the same number." in first.full_text
     assert last.title == "search: resolved, positions suspect: now the new normal"
     assert "this counts as the new normal, with a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()

@@ -54,7 +54,9 @@ def all_ones(seed: int, drop: float) -> Hours:
     every, none = requests.sum(axis=1), np.zeros(len(hour))
     nothing = np.zeros(requests.shape)
     names = ("some", "most", "few")
-    return Hours(START + hour * HOUR, names, requests, worth, worth, requests, nothing, every, none, none, 10 * every, every)
+    return Hours(
+        START + hour * HOUR, names, requests, worth, worth, requests, nothing, every, none, none, 10 * every, every
+    )
 
 
 def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found() -> None:

@@ -14,7 +14,7 @@ from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from tests.support import drift
-from tests.support.drift import Ranking, known, on, verdicts
+from tests.support.drift import Ranking, day, known, on, verdicts
 
 
 def kinds(found: list[Verdict]) -> set[str]:
@@ -189,6 +189,25 @@ def test_the_alarm_of_a_slice_that_vanishes_is_withdrawn_after_a_day() -> None:
     assert [became for _, became in gone] == ["firing", "withdrawn"]
     assert 34 * 24 - 1 <= (gone[1][0] - found[0].end) // 3600 <= 34 * 24 + 1
     assert units(on(found, 34.3)) == set()
+
+
+@pytest.mark.parametrize(("rate", "within"), [(0.01, 5), (0.1, 1.5), (1.0, 0.5)])
+def test_a_slice_is_gone_after_the_time_that_no_chance_explains(rate: float, within: float) -> None:
+    """Three, 30 and 300 requests a day: time decides, and not only counts."""
+    past = Ranking.of(45, 4, 300.0)
+    thin = replace(past, rate=past.rate * np.array([rate, 10, 10, 10]) * 300 / past.rate[:, :1].sum() * 45)
+    found = verdicts(thin.since(33, slices=[0], rate=0.0).draw())
+    first = next(v.end for v in found if v.missing)
+    assert day(33) < first <= day(33 + within)
+    assert not any(v.is_data for v in on(found, 15, 33))
+
+
+def test_a_silence_as_it_was_before_is_none() -> None:
+    """Requests come in bursts: one day of four has none, at no day of the week."""
+    past, rng = Ranking.of(60, 4, 400.0), np.random.default_rng(3)
+    rests = np.repeat(rng.random(60) < 0.25, 24)
+    found = verdicts(replace(past, rate=np.where(rests[:, None] & (np.arange(4) == 0), 0.0, past.rate)).draw())
+    assert sum(bool(v.missing) for v in on(found, 15)) <= 24
 
 
 def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:

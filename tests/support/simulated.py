@@ -80,4 +80,5 @@ def _crowd(hours: Hours, row: int, column: int) -> np.ndarray:
     if column < 0:
         found[TRAFFIC_FIELDS.index("events")] = hours.events[row]
         found[TRAFFIC_FIELDS.index("unmatched")] = hours.unmatched[row]
+        found[TRAFFIC_FIELDS.index("rank_one")] = hours.rank_one[row]
     return found
