@@ -84,7 +84,7 @@ def test_whoever_waits_for_a_lock_on_the_store_is_not_ready_and_says_so(
     pooler: str, postgres_url: str, tmp_path: Path
 ) -> None:
     path = configuration(tmp_path, pooler, pooler)
-    path.write_text(path.read_text(encoding="utf-8") + "scheduler: {lease: 1s}\n", encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + "scheduler: {lease: 5s}\n", encoding="utf-8")
     app, engine = App(load(path, {}), ReplayClock(STORY.start.timestamp() + 86_400)), sa.create_engine(postgres_url)
     app.prepare()
     runner = app.runners["shop0"]
