@@ -23,7 +23,8 @@ EDGE = 1e-3
 
 ALONE = 0.1
 """Least share of a version's requests in doubt between it and others; below it, the version serves alone."""
-LEAST_REQUESTS = 100
+LEAST_REQUESTS = 30
+"""Of a version: with fewer, a mean is not near enough to normal for its interval."""
 MOST_WEEKS = 4
 LEAST_KNOWN = 0.5
 """Least share of a version's requests in slices that had requests in the weeks before."""

@@ -31,6 +31,8 @@ GREW = 0.5
 """Largest part of its present share that a version had before a rollout step reported with a fall."""
 CLEARLY = 4.0
 """Standard errors."""
+SURE = 2.58
+"""Standard errors (99 %): the few young versions of a fall are compared once, and must explain a good part of it."""
 
 NEW = 0.1
 """A slice is new if it had less than this part of its present share of the requests: when a fall is found, a new model
@@ -68,7 +70,7 @@ class WeakVersion:
     """A young model version that is clearly worse than the others; instants in seconds.
 
     Attributes:
-        value, others: means of its requests and of the others since the fall began, a week at most.
+        value, others: means of its requests and of the others, since it began to serve or since the fall began.
         lower, upper: 95 % interval of the difference.
         until: end of its last bucket, if it no longer serves.
         dimension: `others` are in the same slices of this; empty for all others.
@@ -152,18 +154,25 @@ def weak(
         lost: fall of the mean of all.
         by: dimension of the slices in which a version is compared; empty without one.
     """
-    found, (surely_before, fell_at) = list[WeakVersion](), (fell[0] - LATE, fell[1])
+    found, (surely_before, fell_at) = list[tuple[float, WeakVersion]](), (fell[0] - LATE, fell[1])
+    lately = max(fell_at, until - SPAN), until
     for key in history.slices:
         if key[0] != dimension or key[1] in (NONE, OTHER):
             continue
         since = _since(history, key)
         if since < fell_at - YOUNG:
             continue
-        one = _clearly_worse(history, key, by, (max(fell_at, until - SPAN), until), min(since, fell_at))
-        earlier = _taken(history, key, by, (since, surely_before)) if since < surely_before else 0.0
-        if one is not None and min(earlier, 0.0) - one.part >= LEAST_PART * lost > 0:
-            found.append(replace(one, since=since))
-    return min(found, key=lambda one: (one.part, one.version), default=None)
+        share, earlier = _share(history, key, lately)[0], (since, surely_before)
+        # As bad as ever, it took more as it was given more; or it got worse itself.
+        whole = _clearly_worse(history, key, by, (since, until), min(since, fell_at))
+        if whole is not None:
+            before = _share(history, key, (surely_before - DAY, surely_before))[0]
+            found.append(((share - before) * (whole.others - whole.value), replace(whole, share=share)))
+        now = _clearly_worse(history, key, by, lately, min(since, fell_at))
+        if now is not None:
+            found.append((min(_taken(history, key, by, earlier), 0.0) - now.part, replace(now, since=since)))
+    causes = [(part, one) for part, one in found if part >= LEAST_PART * lost > 0]
+    return max(causes, key=lambda one: one[0], default=(0.0, None))[1]
 
 
 def _since(history: History, key: SliceKey) -> int:
@@ -176,7 +185,7 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
     if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
         return None
     seen = apart(history, key, by, span, began)
-    if seen is None or seen.difference > -CLEARLY * seen.error:
+    if seen is None or seen.difference > -SURE * seen.error:
         return None
     lower, upper = (seen.difference + sign * 1.96 * seen.error for sign in (-1, 1))
     value, other = seen.value, seen.value - seen.difference
@@ -184,6 +193,8 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
 
 
 def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:
+    if span[0] >= span[1]:
+        return 0.0
     seen = apart(history, key, by, span, span[0])
     return 0.0 if seen is None else _share(history, key, span)[0] * seen.difference
 

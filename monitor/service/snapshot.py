@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from monitor.causes.newcomers import Newcomer, newcomers
 from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
 from monitor.conditions.evidence import condition_names
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
-from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.retraining import asks, in_the_way
 from monitor.evaluation.run import StoredHours, resets_of
@@ -79,6 +80,7 @@ class MonitorSnapshot:
         histories, verdict_history: for charts; only in a daemon's snapshot.
         refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> values with a series of their own.
+        newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
     monitor: Monitor
@@ -106,6 +108,7 @@ class MonitorSnapshot:
     holding: Holding | None = None
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    newcomers: tuple[Newcomer, ...] = ()
 
     def open_incident(self, matter: str) -> StoredIncident | None:
         """The open incident on the `quality` or the `data`."""
@@ -189,8 +192,17 @@ def take_snapshot(
         unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
         readings=_readings(monitor, store, state),
         places=MappingProxyType(_places(monitor, store)),
+        newcomers=tuple(_newcomers(monitor, histories)),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _newcomers(monitor: Monitor, histories: Mapping[Definition, History]) -> list[Newcomer]:
+    if monitor.drift is None:
+        return []
+    history = histories[monitor.definition(judged(monitor.drift.measure))]
+    until = latest_final_end(history.starts, history.final, monitor.bucket)
+    return [] if until is None else newcomers(history, monitor.drift.mix_by or "", until)
 
 
 def _places(monitor: Monitor, store: Store) -> dict[str, int]:

@@ -20,9 +20,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from monitor.causes.newcomers import newcomers
 from monitor.cli.common import load_config, stored
 from monitor.conditions.evidence import Evidence, is_grave_on_data
 from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.verdict_hours import judged as reading
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.run import Hindsight, judge_past
 from monitor.messages.words import utc
@@ -33,6 +35,8 @@ HOUR, DAY = 3_600, 86_400
 FIRST = 1_767_571_200
 CHANGE = FIRST + 42 * DAY + 10 * HOUR
 """When what most cases are about begins."""
+LOOKS = (CHANGE + 2 * DAY, CHANGE + 5 * DAY)
+"""When somebody looks at the page: a new slice has been there for two days, a canary with 5 % for five."""
 THIN = 5
 """Requests an hour at which it is enough that no page is wrong."""
 
@@ -67,11 +71,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Run:
-    """All that was told of one log."""
+    """All that was told of one log; `new` has the slices and versions that `status` and the page tell of, by instant."""
 
     told: tuple[Told, ...]
     verdicts: tuple[Verdict, ...]
     until: int
+    new: dict[int, set[str]]
 
     def of(self, matter: str, since: int = 0, until: int = 1 << 40) -> list[Told]:
         """The incidents that opened in (since, until]."""
@@ -86,9 +91,13 @@ def judged(folder: Path) -> Run:
     """What would have been told of a store's past."""
     config = load_config(folder / "rankmon.yaml", with_sources=False)
     with stored(config) as store:
-        found = judge_past(config.monitors[0], store, 1 << 62)
-    assert found is not None
-    return Run(tuple(_told(found)), tuple(found.verdicts), found.until)
+        monitor = config.monitors[0]
+        found = judge_past(monitor, store, 1 << 62)
+        assert found is not None
+        assert monitor.drift is not None
+        history = store.history(monitor.definition(reading(monitor.drift.measure)), 0, 1 << 62)
+    new = {at: {one.slice for one in newcomers(history, monitor.drift.mix_by or "", at)} for at in LOOKS}
+    return Run(tuple(_told(found)), tuple(found.verdicts), found.until, new)
 
 
 def _told(found: Hindsight) -> Iterator[Told]:
@@ -148,9 +157,11 @@ def two_slices(run: Run) -> Wrong:
 
 
 def canary(run: Run) -> Wrong:
-    half = CHANGE + 5 * DAY
+    half, whole = CHANGE + 5 * DAY, CHANGE + 10 * DAY
+    if "v2" not in run.new[half]:
+        yield "v2 is not told by status and the page"
     yield from _only(run, pages=(CHANGE, run.until))
-    yield from _one(run, "quality", CHANGE, half + 5 * DAY)
+    yield from _one(run, "quality", CHANGE, whole + 3 * DAY)
     if "v2" not in frozenset[str]().union(*(one.names for one in run.of("quality"))):
         yield "v2 is not named"
 
@@ -226,7 +237,7 @@ def short(run: Run) -> Wrong:
 
 def new_slice(run: Run) -> Wrong:
     yield from _only(run)
-    if not run.at(CHANGE + 2 * DAY).unjudged:
+    if not run.new[CHANGE + 2 * DAY] or not run.at(CHANGE + 2 * DAY).unjudged:
         yield "not said to be new"
 
 

@@ -206,7 +206,7 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     assert (one.version, one.since) == ("v2", LATER - 3 * DAY)
     assert (one.value, one.others, one.share) == (pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.1))
     assert one.part == pytest.approx(-0.03)
-    error = np.sqrt(2 * (0.2 * 0.8 / 240 + 0.5 * 0.5 / 2160))
+    error = np.sqrt(2 * (0.2 * 0.8 / 960 + 0.5 * 0.5 / 8640))  # of the four days that it served
     assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
     told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
     assert weak_version(told) == [
@@ -227,7 +227,7 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
         (on_trial(0.2, since=LATER - 20 * DAY), 0.03, "it was part of what is usual"),
         (on_trial(0.2, since=0), 0.03, "it was always there"),
         (on_trial(0.2, share=0.04), 0.01, "it has hardly any requests"),
-        (on_trial(0.2, hourly=30), 0.03, "it has too few requests to tell"),
+        (on_trial(0.2, hourly=3), 0.03, "it has too few requests to tell"),
         (on_trial(0.8), 0.03, "it is better"),
     ],
 )

@@ -51,6 +51,7 @@ class MonitorStatus:
     incident: str | None
     data_incident: str | None
     verdict: dict[str, Any] | None
+    newcomers: list[dict[str, Any]]
     stored: dict[str, Any]
     not_judged_as: str | None
     baselines_gone: list[str]
@@ -104,7 +105,10 @@ class MonitorStatus:
             yield f"stored: {self.stored['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
 
     def _judged(self) -> Iterator[str]:
+        from monitor.messages.templates import render
+
         yield "" if self.verdict is None else _verdict(self.verdict)
+        yield from (f"new: {line}" for one in self.newcomers for line in render("newcomer", one=one))
         yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
         skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for alert in self.alerts:
@@ -178,6 +182,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
         incident=None if found.incident is None else found.incident.incident.id,
         data_incident=None if found.data_incident is None else found.data_incident.incident.id,
         verdict=verdict_of(found, store),
+        newcomers=[asdict(one) for one in found.newcomers],
         stored=asdict(store.retention.holding(monitor.name)),
         not_judged_as=found.not_judged_as or None,
         baselines_gone=baselines_gone(monitor, store),

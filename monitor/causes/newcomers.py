@@ -1,0 +1,73 @@
+"""Slices and model versions that began to be served in the last two weeks, held against what is served beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.causes.version_mix import apart
+from monitor.drift.series import DAY, WEEK
+from monitor.series import partials as b
+from monitor.series.windows import History, SliceKey
+from monitor.types import OVERALL
+
+YOUNG = 14 * DAY
+"""Seconds: later, a slice or a version is part of what is usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A slice or a model version that began lately.
+
+    Attributes:
+        since: start of its first bucket, seconds.
+        share: of the requests since then.
+        value, others: mean of its requests since then, and of the others' in the same time.
+        lower, upper: 95 % interval of the difference.
+        within: `others` are in the same slices of this dimension; empty for all others.
+        is_before: it alone serves its slices, so `others` are these in the same hours of the weeks before.
+    """
+
+    dimension: str
+    slice: str
+    since: int
+    share: float
+    value: float
+    others: float
+    lower: float
+    upper: float
+    within: str
+    is_before: bool
+
+
+def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
+    """The newcomers at an instant, worst first; without those of too few requests to compare.
+
+    Args:
+        history: of what is judged, from three weeks before `until` or earlier.
+        by: dimension of the slices in which a version is compared; empty without one.
+        until: end of the newest bucket, seconds.
+    """
+    known = history.between(until - YOUNG - WEEK, until)
+    found = (_newcomer(known, key, by, until) for key in known.slices if key[1] not in b.RESERVED)
+    return sorted((one for one in found if one is not None), key=lambda one: (one.upper, one.dimension, one.slice))
+
+
+def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer | None:
+    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0) if key != OVERALL else []
+    if not len(busy) or (since := int(history.starts[busy[0]])) < until - YOUNG:
+        return None
+    if not _served(history.between(since - WEEK, since - WEEK + DAY)):
+        return None  # nobody knows whether it is new
+    effect = apart(history, key, "" if key[0] == by else by, (since, until), since)
+    if effect is None:
+        return None
+    of_it, every = (float(history.between(since, until).slice(one)[:, b.REQUESTS].sum()) for one in (key, OVERALL))
+    lower, upper = (effect.difference + sign * 1.96 * effect.error for sign in (-1, 1))
+    others = effect.value - effect.difference
+    return Newcomer(*key, since, of_it / every, effect.value, others, lower, upper, effect.dimension, effect.is_before)
+
+
+def _served(history: History) -> bool:
+    return bool(history.slice(OVERALL)[:, b.REQUESTS].any())
