@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -308,7 +309,8 @@ def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
             "%Y-%m-%dT%H:%M"
         )
         command = [Path(sys.executable).with_name("rankmon"), "backfill", "-c", place / "rankmon.yaml"]
-        subprocess.run([*command, "--from", "2026-01-05", "--to", end], check=True, capture_output=True)
+        with_this = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # not what else is installed
+        subprocess.run([*command, "--from", "2026-01-05", "--to", end], check=True, capture_output=True, env=with_this)
         (place / "shop.db").unlink()
         (place / "done").touch()
     run = judged(place)

@@ -96,7 +96,7 @@ def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Ki
     one, other, buckets = both(monitor(events(style), style, ("ndcg@3", "mrr")), database, START, END)
     assert_same(one, other, "never null")
     assert buckets == 4
-    assert one.traffic[START, "", ""].tolist() == [1, 1, 2, 1, 1, 1, 0]
+    assert one.traffic[START, "", ""].tolist() == [1, 1, 2, 1, 1, 1, 0, 1]
     database.close()
 
 
