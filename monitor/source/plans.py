@@ -118,7 +118,7 @@ def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:
 
 def _probes(monitor: Monitor, dialect: sa.Dialect) -> Iterator[str]:
     """One statement per timed relation, with a comparison that no index or partition can serve."""
-    queries, recipe = Queries(monitor, (None,), dialect), monitor.recipe
+    queries, recipe = Queries(monitor, dialect), monitor.recipe
     times = [queries.time, *([queries.labels.c[recipe.time.column]] if isinstance(recipe, Events) else [])]
     for time in times:
         yield in_full(sa.select(time).where(sa.cast(time, sa.Text) != _PROBE), dialect)

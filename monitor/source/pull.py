@@ -233,7 +233,7 @@ class Pull:
 
     def _plain(self, reader: Reader) -> Queries:
         monitor = self.monitor
-        return Queries(monitor, tuple(dict.fromkeys([monitor.depth, None, 1])), reader.dialect)
+        return Queries(monitor, reader.dialect)
 
     def _made(self, reader: Reader, types: ColumnTypes) -> Queries:
         plain = replace(self._plain(reader), types=types)

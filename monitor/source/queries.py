@@ -85,14 +85,12 @@ class Queries:
     """The statements of one monitor.
 
     Attributes:
-        cutoffs: depths for which shown rows are counted; the traffic's first.
         lax_texts: text types that may ignore case, accents or blanks in comparisons.
         events_have_rowid: the events table has the database's own row numbers.
         has_enum_types: event types are an enum, which compares only with its own values.
     """
 
     monitor: Monitor
-    cutoffs: tuple[int | None, ...]
     dialect: sa.Dialect = field(default_factory=DefaultDialect)
     types: ColumnTypes = field(default_factory=ColumnTypes, compare=False)
     lax_texts: Collection[Any] = ()
@@ -103,6 +101,11 @@ class Queries:
     def sql(self) -> Dialect:
         """The database's specifics."""
         return dialect_of(self.dialect.name)
+
+    @cached_property
+    def cutoffs(self) -> tuple[int | None, ...]:
+        """Depths for which shown rows are counted: the traffic's first."""
+        return tuple(dict.fromkeys([self.monitor.depth, None, 1]))
 
     @cached_property
     def lengths(self) -> tuple[int | None, ...]:

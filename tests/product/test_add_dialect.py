@@ -99,7 +99,7 @@ def test_its_errors_are_told_with_their_remedy(toy: Dialect) -> None:
 def test_its_sums_are_compiled_in_its_own_words_and_taken(toy: Dialect) -> None:
     made = monitor(events(STYLE), STYLE, ("ndcg@3", "recall@3"))
     assert choose(made, "toydb").way == "pushdown"
-    queries = Queries(made, (3, None, 1), ToyCompiler())
+    queries = Queries(made, ToyCompiler())
     assert queries.sql is toy is dialect_of("toydb")
     assert "toy_double(" in str(Summing(queries).cells(START, START + BUCKET).compile(dialect=ToyCompiler()))
     assert choose(made, "unheard_of").way == "pull"

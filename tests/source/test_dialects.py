@@ -76,7 +76,7 @@ def made(recipe: Any, style: Style) -> Monitor:
 def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.CompoundSelect[Any]]]:
     """(what it is, statement): all that is sent in one cycle, by events and by a column."""
     recipe = events(NATIVE, rules=RULES)
-    queries = Queries(made(recipe, NATIVE), (3, None, 2, 1), dialect)
+    queries = Queries(made(recipe, NATIVE), dialect)
     summing = Summing(queries)
     yield "push-down, by events", summing.cells(START, START + 3 * BUCKET)
     unmatched = summing.unmatched(recipe, START, START + BUCKET)
@@ -90,7 +90,7 @@ def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.C
     yield "pull, requests", queries.requests(START, END)
     yield "pull, events", queries.event_rows(recipe, START, END, (START - BUCKET, END))
     for name, style in (("times without a zone", NAIVE), ("times as numbers", EPOCH)):
-        counted = Queries(made(column(max_grade=3), style), (3, None, 2, 1), dialect)
+        counted = Queries(made(column(max_grade=3), style), dialect)
         yield f"push-down, by a column, {name}", Summing(counted).cells(START, START + 3 * BUCKET)
         yield f"pull, by a column, {name}", counted.graded_rows(START, END, sparse=True)
         if (rows := counted.bucket_counts(START, END)) is not None:
@@ -125,7 +125,7 @@ def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
 def test_rows_are_grouped_by_the_very_term_that_is_selected(dialect: Dialect) -> None:
     """Two parameters of one value are two terms to a server."""
     engine = SimpleNamespace(name=dialect.names[0], identifier_preparer=DefaultDialect().identifier_preparer)
-    queries = Queries(made(column(max_grade=3), EPOCH), (3, None, 1), cast(sa.Dialect, engine))
+    queries = Queries(made(column(max_grade=3), EPOCH), cast(sa.Dialect, engine))
     text = str(queries.requests(START, END).compile())
     (kind,) = re.findall(r"(CASE WHEN .* END) AS rankmon_kind", text)
     assert ":" not in kind
@@ -182,8 +182,8 @@ def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
     dialect = compiler_of(name)
     slices = Slice("device", "device"), Slice("new", "is_new")
     types = ColumnTypes({"grade": "boolean", "is_new": "boolean"}, {"grade": "boolean"})
-    graded = Queries(monitor(column(), NATIVE, slices=slices), (3, None, 1), dialect, types)
-    judged = Queries(monitor(judgments(), NATIVE, slices=slices), (3, None, 1), dialect, types)
+    graded = Queries(monitor(column(), NATIVE, slices=slices), dialect, types)
+    judged = Queries(monitor(judgments(), NATIVE, slices=slices), dialect, types)
     found = [
         Summing(graded).cells(START, END),
         graded.graded_rows(START, END, sparse=True),
@@ -216,7 +216,7 @@ def told(name: str, code: object) -> Any:
 def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
     dialect = compiler_of("mssql")
     types = ColumnTypes({"device": told("mssql", str)})
-    queries = Queries(made(column(max_grade=3), NATIVE), (3, None, 2, 1), dialect, types=types)
+    queries = Queries(made(column(max_grade=3), NATIVE), dialect, types=types)
     queries = replace(queries, lax_texts=dialect_of("mssql").lax_texts(None, ()))
     exactly = "CAST(r.[device] AS VARBINARY(8000))"
     assert sent(queries.requests(START, END), dialect).endswith(f"r.[device], {exactly}")
@@ -228,7 +228,7 @@ def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_
 def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
     kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
     types = ColumnTypes({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
-    queries = Queries(made(events(NAIVE), NAIVE), (3,), compiler_of("oracle"), types=types)
+    queries = Queries(made(events(NAIVE), NAIVE), compiler_of("oracle"), types=types)
     with pytest.raises(SourceError, match=r"take SYS_EXTRACT_UTC\(at\) in a `select:`, and declare timezone: UTC"):
         _check_zones(queries)
     _check_zones(replace(queries, types=replace(types, labels=types.rankings)))
@@ -244,7 +244,7 @@ def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
 def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
     def explained(name: str, style: Style) -> str:
         dialect = compiler_of(name)
-        return in_full(Queries(made(column(), style), (3,), dialect).newest(START, END), dialect)
+        return in_full(Queries(made(column(), style), dialect).newest(START, END), dialect)
 
     assert ">= DATETIME '2026-01-01 12:00:00' AND" in explained("bigquery", NAIVE)
     assert ">= TIMESTAMP '2026-01-01 12:00:00+00:00' AND" in explained("bigquery", NATIVE)
@@ -279,7 +279,7 @@ def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_pa
 def test_sql_server_nests_no_more_cases_than_ten() -> None:
     dialect, recipe = compiler_of("mssql"), events(NATIVE, attribution=BUCKET)
     deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
-    text = sent(Summing(Queries(deep, (3, None, 1), dialect)).cells(START, START + 168 * BUCKET), dialect)
+    text = sent(Summing(Queries(deep, dialect)).cells(START, START + 168 * BUCKET), dialect)
     depth = deepest = 0
     for word in re.findall(r"\b(?:CASE|END)\b", text):
         depth += 1 if word == "CASE" else -1

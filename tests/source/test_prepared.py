@@ -39,9 +39,8 @@ def summing(
     recipe = column() if by_column else replace(events(EPOCH), time=time, **changes)
     made = small(recipe)
     made = replace(made, rankings=replace(made.rankings, time=time, position=Position(position)))
-    cutoffs: tuple[int | None, ...] = (made.depth, None, 1)
     types = ColumnTypes({position: next(iter(dialect_of(dialect.name).integers), None)})
-    return Summing(Queries(made, cutoffs, dialect, types), is_thorough=False)
+    return Summing(Queries(made, dialect, types), is_thorough=False)
 
 
 def in_places(text: str, values: Any) -> tuple[str, list[Any]]:

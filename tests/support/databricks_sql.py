@@ -26,7 +26,7 @@ def main() -> None:
     clicks = replace(MONITOR, measures=measures)
     span, found = (START, START + 24 * HOUR), []
     for made in (clicks, replace(clicks, recipe=Column("position"))):
-        queries = Queries(made, (10, 2, None, 5), dialect)
+        queries = Queries(made, dialect)
         recipe = made.recipe
         found += [queries.newest(*span), queries.requests(*span), Summing(queries).cells(*span)]
         found.append(

@@ -40,7 +40,7 @@ def check_mapping(monitor: Monitor, database: Database) -> list[Remark]:
         SourceError: the source does not answer.
     """
     with database.reading(monitor.name) as reader:
-        queries = Queries(monitor, (None,), reader.dialect)
+        queries = Queries(monitor, reader.dialect)
         reader.one(sa.select(sa.literal_column("1")))
     found: list[Remark] = []
     for side in _sides(monitor):
