@@ -55,8 +55,8 @@ def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
 
 
 def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer | None:
-    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0) if key != OVERALL else []
-    if not len(busy) or (since := int(history.starts[busy[0]])) < until - YOUNG:
+    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
+    if key == OVERALL or not len(busy) or (since := int(history.starts[busy[0]])) < until - YOUNG:
         return None
     if not _served(history.between(since - WEEK, since - WEEK + DAY)):
         return None  # nobody knows whether it is new

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from monitor.causes.newcomers import Newcomer
 from monitor.conditions.assessment import Assessment
 from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence, kind_of
 from monitor.conditions.incident import Incident
@@ -114,6 +115,11 @@ def weak_version(it: Evidence) -> list[str]:
         return []
     is_named = it.new_version is not None and it.new_version.version == it.weak_version.version
     return [] if is_named else render("weak_version", one=it.weak_version)
+
+
+def begun_lately(one: Newcomer) -> str:
+    """How a new slice or version compares with what is served beside it."""
+    return " ".join(render("newcomer", one=one))
 
 
 def may_be_well(findings: Sequence[Evidence]) -> list[str]:

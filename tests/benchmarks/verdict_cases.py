@@ -72,7 +72,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Run:
-    """All that was told of one log; `new` has the slices and versions that `status` and the page tell of, by instant."""
+    """All that was told of one log; `new`: instant -> slices and versions that `status` and the page tell of."""
 
     told: tuple[Told, ...]
     verdicts: tuple[Verdict, ...]

@@ -105,10 +105,11 @@ class MonitorStatus:
             yield f"stored: {self.stored['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
 
     def _judged(self) -> Iterator[str]:
-        from monitor.messages.templates import render
+        from monitor.causes.newcomers import Newcomer
+        from monitor.messages.explanation import begun_lately
 
         yield "" if self.verdict is None else _verdict(self.verdict)
-        yield from (f"new: {line}" for one in self.newcomers for line in render("newcomer", one=one))
+        yield from (f"new: {begun_lately(Newcomer(**one))}" for one in self.newcomers)
         yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
         skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for alert in self.alerts:
