@@ -144,6 +144,10 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
     assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
     shown = render(PageSource.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
     assert ("of the requests are not judged" in shown) is is_told
+    assert cli.run(["status", "-c", str(bench.folder / "rankmon.yaml")]) == 0
+    beside = rf"device=slice 2, with 3\d % of the requests since it began at {utc(int(day(began)))}, is at "
+    assert bool(re.search(f"  new: {beside}", capsys.readouterr().out)) is is_told
+    assert bool(re.search(beside, shown)) is is_told
 
 
 def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,75 @@
+"""What began lately is held against what is served beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.causes.newcomers import newcomers
+from monitor.drift.series import DAY, HOUR, WEEK
+from monitor.messages.explanation import begun_lately
+from tests.causes.test_version_mix import END, FELL, WORSE, log, stored
+
+ALL = {"mobile": 0.1, "desktop": 0.1, "watch": 0.1}
+
+
+def test_a_version_that_serves_a_tenth_is_told_with_its_difference_and_an_interval_that_holds_it() -> None:
+    found = log(ALL)
+    (one,) = newcomers(stored(found), "device", END)
+    v2 = found[found["version"] == "v2"]
+    rest = found[(found["at"] >= FELL) & (found["version"] == "v1")]
+    assert (one.dimension, one.slice, one.since) == ("model_version", "v2", FELL)
+    assert one.share == pytest.approx(len(v2) / (len(v2) + len(rest)))
+    assert (one.value, one.others) == (pytest.approx(v2["value"].mean()), pytest.approx(rest["value"].mean(), abs=0.01))
+    assert one.lower < WORSE < one.upper < 0
+    assert begun_lately(one) == (
+        f"model_version=v2, with 10 % of the requests since it began at 1970-02-05 00:00 UTC, is at {one.value:.3f}, "
+        f"the others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: {one.lower:+.3f} to {one.upper:+.3f})"
+    )
+
+
+def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before_it() -> None:
+    (one,) = newcomers(stored(log({"mobile": 1.0})), "device", END)
+    assert (one.is_before, one.within) == (True, "device")
+    assert one.lower < WORSE < one.upper < 0
+    assert ", what it alone serves by device was at " in begun_lately(one)
+
+
+def test_a_slice_that_came_up_is_held_against_all_others_and_the_worst_is_first() -> None:
+    found = log(ALL, worse=0.1)
+    is_late = (found["device"] == "watch") & (found["at"] < FELL)
+    told = newcomers(stored(found[~is_late]), "device", END)
+    assert [(one.dimension, one.slice, one.within) for one in told] == [
+        ("device", "watch", ""),
+        ("model_version", "v2", ""),
+    ]
+    lately = found[found["at"] >= FELL]
+    rest = lately[lately["device"] != "watch"]["value"].mean()
+    assert told[0].others == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "begin", "why"),
+    [
+        (FELL - 2 * WEEK, END, 0, "it has been there for two weeks"),
+        (END - HOUR, END, 0, "it has too few requests to compare"),
+        (FELL, END, FELL - DAY, "what was before is not known"),
+    ],
+)
+def test_others_are_not_told(since: int, until: int, begin: int, why: str) -> None:
+    history = stored(log(ALL, since=since)).between(begin, END)
+    assert newcomers(history, "device", until) == [], why
+
+
+def test_intervals_of_a_version_that_is_the_same_hold_zero() -> None:
+    hits = 0
+    for seed in range(20):
+        (one,) = newcomers(stored(log(ALL, worse=0.0, seed=seed)), "device", END)
+        hits += one.lower < 0 < one.upper
+    assert hits >= 17
+
+
+def test_a_history_without_requests_has_no_newcomers() -> None:
+    history = stored(log(ALL))
+    empty = type(history)(history.starts, history.final, history.slices, np.zeros_like(history.sums))
+    assert newcomers(empty, "device", END) == []
