@@ -34,7 +34,7 @@ class AlarmStates:
         risen: (U, 3) sums since `back_since`. Both keep their values when the alarm closes.
         along: log evidence of recovery since overall's began.
         sudden: log evidence of a sudden fall, from `course`; its maximum while an alarm is open.
-        fit_since: since when every step was fit to be judged.
+        fit_since, unfit_from: since when every step was fit to be judged, and start of the unfit steps before.
         began: (U, 3) start of the step at which the fall began: most likely, earliest, latest.
         besides: (U, 3) sums since the fall began minus `fallen`, which starts with the evidence.
     """
@@ -50,6 +50,7 @@ class AlarmStates:
     along: Floats
     sudden: Floats
     fit_since: Ints
+    unfit_from: Ints
     began: Ints
     besides: Floats
     course: FallFilter
@@ -59,7 +60,7 @@ class AlarmStates:
         """The states before any evidence."""
         zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
         since, closed = np.full(count, now, np.int64), np.full(count, 0, np.int64)
-        fresh = (since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
+        fresh = (since, since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
         return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
 
     def _of_arrays(self) -> list[str]:
@@ -209,6 +210,7 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         was.along,
         np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
         was.fit_since,
+        was.unfit_from,
         was.began,
         was.besides,
         course,
@@ -252,6 +254,8 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
     is_older = now.since < np.maximum(now.fit_since, starts[0])
     found = starts[sudden_falls.change_point(moved, weight, prior)]
     found = np.where(is_older[:, None], sudden_falls.roughly(now.since, end, length), found)
+    # Nobody knows when it began if that was while the steps were unfit.
+    found[:, 1] = np.where(found[:, 1] <= now.fit_since, np.minimum(found[:, 1], now.unfit_from), found[:, 1])
     # Sums between the two beginnings: 1 where the fall began first, -1 where the evidence did.
     between = (starts[:, None] >= found[:, 0]) * 1.0 - (starts[:, None] >= now.since)
     besides = np.stack([(between * sums).sum(axis=0) for sums in (requests, total, expected)], axis=1)
@@ -305,15 +309,17 @@ def _least_drop(now: AlarmStates, seen: StepEvidence, row: int) -> Floats:
     return np.maximum(-now.effect - c.STANDARD_ERRORS * error, np.maximum(2 * noise.tolerated, c.LEAST_CHANGE))
 
 
-def unfit(was: AlarmStates, end: int) -> AlarmStates:
-    """The states after a step, ending at `end`, that is unfit to be judged; the steps just before may be unfit too."""
+def unfit(was: AlarmStates, start: int, end: int) -> AlarmStates:
+    """The states after time from `start` to `end` (seconds) that is unfit to be judged; it may have been so before."""
     course, fit_since = FallFilter.empty(len(was.run), end), np.full_like(was.fit_since, end)
-    return replace(was, sudden=np.where(was.open, was.sudden, 0.0), fit_since=fit_since, course=course)
+    begun = np.where(was.fit_since >= start, np.minimum(was.unfit_from, start), start)
+    sudden = np.where(was.open, was.sudden, 0.0)
+    return replace(was, sudden=sudden, fit_since=fit_since, unfit_from=begun, course=course)
 
 
 def after_reset(was: AlarmStates, at: int) -> AlarmStates:
     """The states after a long pause: units without an alarm start again at `at` (seconds)."""
-    kept, new = unfit(was, at), AlarmStates.empty(len(was.run), at)
+    kept, new = unfit(was, at, at), AlarmStates.empty(len(was.run), at)
     return _either(was.open, kept, new, kept.course)
 
 
@@ -325,7 +331,8 @@ def withdrawn(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
 
 def forgotten(now: AlarmStates, which: Bools, end: int) -> AlarmStates:
     """The states with what was gathered on these units until `end` (seconds) reset; how an alarm closed stays."""
-    new = replace(AlarmStates.empty(len(which), end), back_since=now.back_since, risen=now.risen)
+    kept = {name: getattr(now, name) for name in ("back_since", "risen", "unfit_from")}
+    new = replace(AlarmStates.empty(len(which), end), **kept)
     return _either(which, new, now, now.course.without(which))
 
 

@@ -71,7 +71,7 @@ class _StepJudge:
         before, was_open = self._standing, self._is_open
         if is_masked:
             self._is_bad[row] = True
-            self._standing = alarms.unfit(before, end)
+            self._standing = alarms.unfit(before, end - self._settings.step, end)
         elif settled:  # while settling, whatever comes becomes the level
             if was_low * self._settings.step >= DAY:
                 before = alarms.after_reset(before, end - self._settings.step)
@@ -144,7 +144,7 @@ class _StepJudge:
                 self._standing = alarms.step(before, seen, row, self.block.threshold)
             return None
         self.held = self._is_bad[row] = True
-        self._standing = alarms.forgotten(alarms.unfit(before, end), ~before.open, end)
+        self._standing = alarms.forgotten(alarms.unfit(before, since, end), ~before.open, end)
         return self._faults.hold(row, since + self._settings.step)
 
     def _explanation(self, row: int, unit: int) -> checks.Explanation:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from monitor.causes.newcomers import newcomers
 from monitor.cli.common import load_config, stored
@@ -152,7 +153,7 @@ def _over_by(run: Run, instant: int) -> Wrong:
 
 def two_slices(run: Run) -> Wrong:
     yield from _only(run, pages=(CHANGE, run.until))
-    yield from _one(run, "quality", CHANGE, CHANGE + 3 * DAY)
+    yield from _one(run, "quality", CHANGE, CHANGE + 7 * DAY)
     named = frozenset[str]().union(*(one.names for one in run.of("quality")))
     yield from (f"{name} is not named" for name in ("US", "FR") if name not in named)
 
@@ -162,7 +163,7 @@ def canary(run: Run) -> Wrong:
     if "v2" not in run.new[half]:
         yield "v2 is not told by status and the page"
     yield from _only(run, pages=(CHANGE, run.until))
-    yield from _one(run, "quality", CHANGE, whole + 3 * DAY)
+    yield from _one(run, "quality", CHANGE, whole + 7 * DAY)
     if "v2" not in frozenset[str]().union(*(one.names for one in run.of("quality"))):
         yield "v2 is not named"
 
@@ -268,6 +269,8 @@ RULES: dict[str, Callable[[Run], Wrong]] = {
 }
 PAGES = {"two_slices", "canary", "recovery", "early_drop", "slow_decay", "weekend", "drop_and_loss"}
 """Cases in which a page may be right."""
+BEGAN = {"two_slices": CHANGE, "recovery": CHANGE, "drop_and_loss": CHANGE, "early_drop": FIRST + 19 * DAY}
+"""When the only fall begins."""
 
 
 def wrong(case: str, rate: int, run: Run) -> list[str]:
@@ -288,6 +291,8 @@ class Scored:
     Attributes:
         wrong: what was wrong.
         quiet, pages: seconds in which all was well, and the pages in them.
+        within: of the page, whether the fall began in the range that it tells; None without a page or a single fall.
+        span: length of that range, seconds.
     """
 
     case: str
@@ -296,6 +301,8 @@ class Scored:
     wrong: tuple[str, ...]
     quiet: int
     pages: int
+    within: bool | None
+    span: int
 
 
 def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
@@ -317,7 +324,10 @@ def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
     since = FIRST + (28 if case == "slow_decay" else 19 if case == "early_drop" else 42) * DAY
     before = since if case not in ("nothing", "twice", "split") else run.until
     pages = len(run.of("quality", 0, before))
-    return Scored(case, rate, seed, tuple(wrong(case, rate, run)), before - FIRST, pages)
+    began = BEGAN.get(case, 1 << 40)
+    first, last = next((one.within for one in run.of("quality", began) if one.within is not None), (0, 0))
+    within = first <= began <= last if last else None
+    return Scored(case, rate, seed, tuple(wrong(case, rate, run)), before - FIRST, pages, within, last - first)
 
 
 def table(found: Sequence[Scored]) -> Iterator[str]:
@@ -335,6 +345,12 @@ def table(found: Sequence[Scored]) -> Iterator[str]:
     yield ""
     quiet, pages = sum(one.quiet for one in found), sum(one.pages for one in found)
     yield f"Pages while all was well: {pages}, {pages / max(quiet, 1) * 90 * DAY:.2f} in 90 days."
+    yield ""
+    for rate in rates:
+        spans = [(one.within, one.span) for one in found if one.rate == rate and one.within is not None]
+        if spans:
+            right, hours = sum(1 for is_in, _ in spans if is_in), median(span for _, span in spans) / HOUR
+            yield f"At {rate} an hour {right} of {len(spans)} falls began in the range that is told ({hours:.0f} h)."
     yield ""
     for one in found:
         yield from (f"- {one.case}, {one.rate} an hour, seed {one.seed}: {text}" for text in one.wrong)

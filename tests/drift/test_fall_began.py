@@ -101,6 +101,15 @@ def test_of_a_decay_it_is_told_that_it_may_have_begun_days_before(seed: int) -> 
     assert first.fell_at <= last < first.opened_at
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fall_that_is_there_when_the_labels_are_back_may_have_begun_while_they_were_gone(seed: int) -> None:
+    hours = Ranking.of(35, seed=seed, peak=600).since(32, mean=0.8).since(32, 33, coverage=0.2).draw(seed)
+    first = next(a for v in on(verdicts(hours), 32) for a in v.alarms if not a.unit)
+    assert first.began_within is not None
+    assert first.opened_at > day(33)
+    assert first.began_within[0] <= day(32.1)
+
+
 def before(moved: list[float], effect: float, first: float = 4.5) -> float:
     """Day with which the fall of a unit may have begun, whose whole days 0, 1, ... were as much off."""
     sums = [np.array([[5e2 * (1 + m)], [5e2], [3.5e2], [0], [0], [1e3], [0], [1e3]]) for m in moved]
