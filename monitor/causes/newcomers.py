@@ -1,4 +1,4 @@
-"""Slices and model versions that began to be served in the last two weeks, held against what is served beside them."""
+"""Slices and model versions that began to be served in the last two weeks, compared with what else is served."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def weak_version(it: Evidence) -> list[str]:
 
 
 def begun_lately(one: Newcomer) -> str:
-    """How a new slice or version compares with what is served beside it."""
+    """How a new slice or version compares with the others."""
     return " ".join(render("newcomer", one=one))
 
 
