@@ -1,0 +1,125 @@
+"""A store is copied into another database, both ways."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from monitor import cli
+from monitor.errors import StoreError
+from monitor.store import Store
+from monitor.store.copying import copy
+from monitor.store.schema import leases, metadata
+from tests.cli.test_incidents_cli import filled, run, write
+
+__all__ = ["filled"]
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> Path:
+    """A backfilled shop with an open incident that is acknowledged, and a silence."""
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    write(tmp_path, "http://127.0.0.1:9/")
+    with opened(f"sqlite:///{tmp_path}/store.db") as store:
+        (incident,) = store.alerts.incidents("shop", most=5)
+    assert run(tmp_path, "incidents ack", incident.incident.id, "--by", "ada", "--note", "seen") == 0
+    assert run(tmp_path, "incidents silence", "shop", "--for", "30d", "--by", "ada") == 0
+    return tmp_path
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    """A store, closed at the end."""
+    store = Store(make_url(url))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def rows(url: str) -> dict[str, list[dict[str, Any]]]:
+    """Table -> its rows in order; without leases, which are of the moment."""
+    with opened(url) as store, store.reading() as connection:
+        return {
+            table.name: [
+                dict(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key)).mappings()
+            ]
+            for table in metadata.sorted_tables
+            if table is not leases
+        }
+
+
+def copied(folder: Path, url: str) -> int:
+    """The exit code of copying the folder's store to a URL, which its configuration names from then on."""
+    config = folder / "rankmon.yaml"
+    config.rename(folder / "former.yaml")
+    text = (folder / "former.yaml").read_text(encoding="utf-8")
+    start = text.index("store: ")
+    config.write_text(f'store: {{url: "{url}"}}\n{text[text.index("sources:", start) :]}', encoding="utf-8")
+    return cli.run(["copy-store", str(folder / "former.yaml"), "-c", str(config)])
+
+
+def test_a_store_is_the_same_in_postgresql_and_back_in_sqlite(
+    folder: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = rows(f"sqlite:///{folder}/store.db")
+    assert before["silences"]
+    assert before["incidents"][0]["acknowledged_by"] == "ada"
+    assert copied(folder, postgres_url) == 0, capsys.readouterr().err
+    assert rows(postgres_url) == before
+    assert f"{len(before['partials']):,} of partials" in capsys.readouterr().out
+    assert copied(folder, f"sqlite:///{folder}/back.db") == 0, capsys.readouterr().err
+    assert rows(f"sqlite:///{folder}/back.db") == before
+
+
+def test_the_copy_goes_on_where_the_store_was_and_gives_no_number_twice(folder: Path, postgres_url: str) -> None:
+    assert copied(folder, postgres_url) == 0
+    before = rows(postgres_url)
+    assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-11") == 0
+    after = rows(postgres_url)
+    assert [i["id"] for i in after["incidents"]] == [i["id"] for i in before["incidents"]]
+    assert after["incidents"][0]["acknowledged_by"] == "ada"
+    assert len(after["buckets"]) > len(before["buckets"])
+    assert len({one["id"] for one in after["buckets"]}) == len(after["buckets"])
+
+
+def test_a_store_that_holds_something_is_not_copied_into(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{folder}/new.db"
+    assert copied(folder, url) == 0
+    (folder / "former.yaml").replace(folder / "rankmon.yaml")
+    before = rows(url)
+    assert copied(folder, url) == 2
+    assert "new.db holds rows of " in capsys.readouterr().err
+    assert rows(url) == before
+
+
+def test_nothing_is_copied_while_somebody_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with opened(f"sqlite:///{folder}/store.db") as other, other.hold("shop"):
+        assert copied(folder, f"sqlite:///{folder}/new.db") == 5
+    assert "is writing it" in capsys.readouterr().err
+    assert not any(rows(f"sqlite:///{folder}/new.db").values())
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_copy_that_ends_half_way_leaves_nothing(folder: Path, database: str, request: pytest.FixtureRequest) -> None:
+    url = f"sqlite:///{folder}/new.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
+
+    def failing(_: object, __: object, statement: str, *___: object) -> None:
+        if statement.startswith("INSERT INTO traffic"):
+            raise sa.exc.OperationalError(statement, {}, Exception("the disk is full"))
+
+    with opened(f"sqlite:///{folder}/store.db") as source, opened(url) as target:
+        sa.event.listen(target.engine, "before_cursor_execute", failing)
+        with pytest.raises(StoreError, match="disk is full"):
+            copy(source, target)
+        sa.event.remove(target.engine, "before_cursor_execute", failing)
+        assert not any(rows(url).values())
+        copy(source, target)
+    assert rows(url) == rows(f"sqlite:///{folder}/store.db")
