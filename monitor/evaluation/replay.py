@@ -424,7 +424,7 @@ def _incident(found: ReplayedIncident, until: int) -> dict[str, Any]:
     return {name: getattr(incident, name) for name in names} | {
         "asks_to_retrain_at": found.asks_at,
         "on_call_told_at": found.on_call_at,
-        "lasted": (incident.closed_at or until) - incident.opened_at,
+        "lasted": (incident.closed_at or until) - incident.began_at,
         "open_before": found.is_before,
         "by": list(found.by),
         "why": found.why,

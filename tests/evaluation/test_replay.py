@@ -75,7 +75,7 @@ def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
     (incident,) = quality
     assert day(32) < incident["opened_at"] <= day(33)
     assert day(35) < incident["closed_at"] <= day(36)
-    assert incident["lasted"] == incident["closed_at"] - incident["opened_at"]
+    assert incident["lasted"] == incident["closed_at"] - incident["began_at"]
     assert "ndcg(empty=zero)@10" in incident["why"]
     assert not incident["open_before"]
     (data,) = [i for i in found["incidents"] if i["matter"] == "data"]
@@ -114,7 +114,7 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
     shown = printed(folder, capsys, *SPAN)
     assert re.search(r"would have paged \d+ times", shown)
     assert "would have told the owners of the data once" in shown
-    assert re.search(r"UTC  critical, closed after .*; by .*verdict degraded", shown)
+    assert re.search(r"UTC  critical, bad since .*, lasted .*; by .*verdict degraded", shown)
     assert "hours by verdict: healthy" in shown
     assert re.search(r"drift +verdict degraded, 1 in 90 d +1 +\d+ h", shown)
     assert "no mix shifts" in shown
@@ -138,7 +138,7 @@ def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
     shown = printed(tmp_path, capsys, *SPAN, "--chart", str(tmp_path / "past.svg"))
     assert "would have paged never, and told on-call of broken data once\n" in shown
     assert re.search(
-        r"critical, closed after .*, told on-call \d{4}-\d\d-\d\d \d\d:\d\d UTC; by verdict labels susp", shown
+        r"critical, bad since .*, lasted .*, told on-call \d{4}-\d\d-\d\d \d\d:\d\d UTC; by verdict labels susp", shown
     )
     drawn = ET.fromstring((tmp_path / "past.svg").read_text(encoding="utf-8"))
     shades = [e.get("fill") for e in drawn.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill-opacity")]

@@ -159,8 +159,8 @@ def _times(number: int) -> str:
 
 def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
     incident = one.incident
-    length = lasting((incident.closed_at or until) - incident.opened_at)
-    end = f"closed after {length}" if incident.closed_at is not None else f"still open after {length}"
+    length = lasting((incident.closed_at or until) - incident.began_at)
+    end = f"bad since {utc(incident.began_at)}, {'lasts for' if incident.is_open else 'lasted'} {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
     told = _told_on_call(one)
     yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}{told}; by {', '.join(one.by)}"
