@@ -40,6 +40,11 @@ class Newcomer:
     within: str
     is_before: bool
 
+    @property
+    def difference(self) -> float:
+        """From the others."""
+        return self.value - self.others
+
 
 def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
     """The newcomers at an instant, worst first; without those of too few requests to compare.

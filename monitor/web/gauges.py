@@ -136,6 +136,11 @@ def _alarms(snapshot: MonitorSnapshot) -> Samples:
             yield (snapshot.monitor.name, (drift.mix_by or "") if alarm.unit else "", alarm.unit), alarm.effect
 
 
+def _newcomers(field: str, snapshot: MonitorSnapshot) -> Samples:
+    for one in snapshot.newcomers:
+        yield (snapshot.monitor.name, one.dimension, one.slice), getattr(one, field)
+
+
 def _verdict(field: str, snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
         yield (snapshot.monitor.name,), getattr(snapshot.verdict, field)
@@ -274,6 +279,15 @@ GAUGES: tuple[Gauge, ...] = (
         "Relative change of the mean since an open alarm began; of overall without dimension and value.",
         ("monitor", *SLICE),
         _alarms,
+    ),
+    *(
+        Gauge(f"newcomer_{name}", text, ("monitor", *SLICE), partial(_newcomers, field))
+        for field, name, text in (
+            ("difference", "difference", "Mean of a new slice or model version minus that of the others."),
+            ("lower", "difference_lower", "Lower end of the 95 % interval of that difference."),
+            ("upper", "difference_upper", "Upper end of the 95 % interval of that difference."),
+            ("share", "share_ratio", "Share of the requests of a new slice or model version, since it began."),
+        )
     ),
     *_gauges(
         _verdict,

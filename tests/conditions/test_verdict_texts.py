@@ -25,6 +25,7 @@ from monitor.page import render
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.types import Monitor, RetrainRequests, Slice
+from monitor.web.gauges import of_monitors
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
 from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
@@ -142,12 +143,19 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
     said = re.search(r"; 3\d % of the requests are not judged: their slices are too new to have a baseline", line)
     assert bool(said) is is_told
     assert told["unjudged"] == pytest.approx(1 / 3 if is_told else 0.0, abs=0.02)
-    shown = render(PageSource.of(day(33), take_snapshot(bench.monitor, bench.store, day(33))))
+    snapshot = take_snapshot(bench.monitor, bench.store, day(33))
+    shown = render(PageSource.of(day(33), snapshot))
     assert ("of the requests are not judged" in shown) is is_told
     assert cli.run(["status", "-c", str(bench.folder / "rankmon.yaml")]) == 0
     beside = rf"device=slice 2, with 3\d % of the requests since it began at {utc(int(day(began)))}, is at "
     assert bool(re.search(f"  new: {beside}", capsys.readouterr().out)) is is_told
     assert bool(re.search(beside, shown)) is is_told
+    new = {m.name: m.samples[0] for m in of_monitors([snapshot]) if m.name.startswith("rankmon_newcomer_difference")}
+    assert len(new) == (3 if is_told else 0)
+    for sample in new.values():
+        assert sample.labels == {"monitor": "search", "dimension": "device", "value": "slice 2"}
+    values = [new[f"rankmon_newcomer_difference{end}"].value for end in ("_lower", "", "_upper")] if new else []
+    assert values == sorted(values)
 
 
 def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
