@@ -110,21 +110,23 @@ def gather(
 
 def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change], matter: Matter) -> Incident | None:
     firing = dict(was.firing or {}) if was is not None else {}
+    fired = list(firing.values())
     for change in changes:
         firing.pop(change.name, None)
         if change.became == "firing":
             firing[change.name] = Firing(change.severity, change.retrain, change.since)
-    if was is None and not firing:
+            fired.append(firing[change.name])
+    if was is None and not fired:
         return None
-    incident = was or Incident(monitor, min(f.since for f in firing.values()), at, matter=matter)
+    incident = was or Incident(monitor, min(f.since for f in fired), at, matter=matter)
+    incident = replace(
+        incident,
+        began_at=min([incident.began_at, *(f.since for f in fired)]),
+        severity=worst([incident.severity, *(f.severity for f in fired)]),
+        retrain=incident.retrain or any(f.retrain for f in fired),
+    )
     if not firing:
         gone = all(c.became == "withdrawn" for c in changes if c.was == "firing")
         closed_at = max(at, incident.opened_at)  # longer buckets than those that opened it may end before that
         return replace(incident, state="withdrawn" if gone else "resolved", closed_at=closed_at, firing={})
-    return replace(
-        incident,
-        began_at=min([incident.began_at, *(f.since for f in firing.values())]),
-        firing=firing,
-        severity=worst([incident.severity, *(f.severity for f in firing.values())]),
-        retrain=incident.retrain or any(f.retrain for f in firing.values()),
-    )
+    return replace(incident, firing=firing)

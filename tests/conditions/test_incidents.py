@@ -63,6 +63,15 @@ def test_what_comes_after_the_end_is_another_incident() -> None:
     assert found[0].id != found[1].id
 
 
+def test_what_fires_and_is_withdrawn_at_one_instant_is_an_incident_whether_judged_at_once_or_not() -> None:
+    fires, ends = change(10, OVERALL, "pending", "firing"), change(10, OVERALL, "firing", "withdrawn")
+    (at_once,), _ = gather("shop", None, [fires, ends])
+    (first,), _ = gather("shop", None, [fires])
+    (then,), _ = gather("shop", first, [ends])
+    assert at_once == then
+    assert (at_once.state, at_once.severity, at_once.opened_at, at_once.closed_at) == ("withdrawn", "critical", 10, 10)
+
+
 def test_a_suspicion_is_no_incident() -> None:
     found, placed = gather("shop", None, [change(10, OVERALL, "ok", "pending"), change(15, OVERALL, "pending", "ok")])
     assert found == []

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from monitor.conditions.checkpoint import BaselineReset
@@ -156,6 +156,7 @@ def test_any_split_of_the_hours_gives_the_same_checkpoint_and_events(stored: Ben
 
 
 @few(6)
+@example(splits=[], said=820, back=38)  # an incident that opens at the very step at which the baseline is reset
 @given(splits=SPLITS, said=st.integers(KNOWN + 24, DAYS * 24 - 24), back=st.integers(-36, 9 * 24))
 def test_a_replay_is_what_was_lived_through_whenever_a_baseline_was_reset(
     begun: Path, splits: list[int], said: int, back: int
