@@ -227,6 +227,12 @@ def _inner(name: str, value: Any) -> Any:
     return value[name] if isinstance(value, dict) else value
 
 
+def _tag(kinds: Mapping[str, Any], value: Any) -> str:
+    if isinstance(value, dict):
+        return str(next((n for n in value if n not in kinds), next(iter(value))))
+    return next(n for n, kind in kinds.items() if isinstance(value, bare(kind)))
+
+
 class OneOf:
     """Says that a mapping has just one key of `kinds`, whose value is of that kind; the key itself is left out."""
 
@@ -234,31 +240,26 @@ class OneOf:
         self.kinds = kinds
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        kinds = self.kinds()
         choices: dict[Any, core_schema.CoreSchema] = {
             name: core_schema.no_info_before_validator_function(partial(_inner, name), handler.generate_schema(kind))
-            for name, kind in self.kinds().items()
+            for name, kind in kinds.items()
         }
-        union = core_schema.tagged_union_schema(choices, discriminator=self._tag)
-        return core_schema.no_info_before_validator_function(self._check, union)
+        union = core_schema.tagged_union_schema(choices, discriminator=lambda value: _tag(kinds, value))
+        return core_schema.no_info_before_validator_function(partial(self._check, kinds), union)
 
-    def _check(self, value: Any) -> Any:
-        names = list(self.kinds())
-        if isinstance(value, tuple(bare(kind) for kind in self.kinds().values())):
+    def _check(self, kinds: Mapping[str, Any], value: Any) -> Any:
+        if isinstance(value, tuple(bare(kind) for kind in kinds.values())):
             return value
         if not isinstance(value, dict):
             raise PydanticCustomError("dict_type", "must be a mapping")
         if not value:
-            *others, last = (f"`{n}:`" for n in names)
+            *others, last = (f"`{n}:`" for n in kinds)
             raise ValueError(f"needs {', '.join(others)} or {last}")
-        if len(value) > 1 and not value.keys() - set(names):
-            given = " and ".join(f"`{n}:`" for n in names if n in value)
+        if len(value) > 1 and not value.keys() - kinds.keys():
+            given = " and ".join(f"`{n}:`" for n in kinds if n in value)
             raise ValueError(f"has {given}; keep just one of them")
         return value
-
-    def _tag(self, value: Any) -> str:
-        if isinstance(value, dict):
-            return str(next((n for n in value if n not in self.kinds()), next(iter(value))))
-        return next(n for n, kind in self.kinds().items() if isinstance(value, bare(kind)))
 
     def __get_pydantic_json_schema__(self, core: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
         kinds, choices = self.kinds(), handler(core)

@@ -19,8 +19,9 @@ from monitor.conditions.thresholds import Change, ConditionName, View, bounds, e
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Kind, Verdict
 from monitor.errors import InputError
+from monitor.evaluation.hours import StoredHours
 from monitor.evaluation.retraining import asking_since
-from monitor.evaluation.run import Hindsight, StoredHours, judge_past
+from monitor.evaluation.run import Hindsight, judge_past
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import condition, sentence
 from monitor.messages.words import utc

@@ -15,7 +15,7 @@ from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
 from monitor.config.values import SourceConfig
 from monitor.errors import ConfigError, InputError, StoreError
-from monitor.evaluation import Telling
+from monitor.evaluation.telling import Telling
 from monitor.logs import set_up
 from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver

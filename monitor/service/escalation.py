@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from monitor.errors import LeaseLost
-from monitor.evaluation import Telling
+from monitor.evaluation.telling import Telling
 from monitor.messages.notification import Notification, key
 from monitor.messages.words import lasting
 from monitor.routing import reached, repeated

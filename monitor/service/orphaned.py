@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from monitor.errors import LeaseLost
-from monitor.evaluation import withdraw
+from monitor.evaluation.run import withdraw
 from monitor.service.election import is_overdue
 from monitor.service.runner import Notifier
 from monitor.store import Lease, Store

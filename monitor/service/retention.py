@@ -12,7 +12,6 @@ from monitor.conditions.checkpoint import VerdictCheckpoint
 from monitor.conditions.rules import Drop
 from monitor.conditions.thresholds import LEAST_BASELINE
 from monitor.errors import InputError
-from monitor.evaluation.run import moved_checkpoint, verdict_conditions
 from monitor.messages.words import counted, utc
 from monitor.series.intervals import DAY
 from monitor.series.partials import bucket_of
@@ -126,6 +125,8 @@ class RetentionWorker:
 
     def _checkpoint(self, until: int, gone: Set[str] | None = None) -> VerdictCheckpoint | None:
         """Where evaluation restarts without buckets before `until` (`gone`: of these series); None if unaffected."""
+        from monitor.evaluation.run import moved_checkpoint, verdict_conditions
+
         monitor = self._monitor
         if monitor.drift is None or (gone is not None and gone.isdisjoint(verdict_conditions(monitor, ()).series)):
             return None

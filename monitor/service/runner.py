@@ -13,7 +13,8 @@ from typing import Protocol
 from monitor.clock import Clock, SystemClock
 from monitor.conditions.arrivals import Misread
 from monitor.errors import NO_MEMORY, ClockError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.messages.words import counted, storable
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer

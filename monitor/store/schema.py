@@ -76,26 +76,26 @@ buckets = _table(
     _each(sa.String(16), "fingerprint?"),
     sa.UniqueConstraint("series_id", "bucket_start", "seconds", name="uq_buckets_span"),
     # Every cycle looks for the few open or marked buckets, however long the history is.
-    sa.Index(
-        "ix_buckets_open",
-        "series_id",
-        "bucket_start",
-        sqlite_where=sa.text("final = 0"),
-        postgresql_where=sa.text("NOT final"),
-    ),
-    sa.Index(
-        "ix_buckets_marked",
-        "series_id",
-        "bucket_start",
-        sqlite_where=sa.text("mark IS NOT NULL"),
-        postgresql_where=sa.text("mark IS NOT NULL"),
-    ),
+    sa.Index("ix_buckets_open", "series_id", "bucket_start"),
+    sa.Index("ix_buckets_marked", "series_id", "bucket_start"),
 )
 """One read bucket; `seconds` is its length if it was rolled up from final buckets, which are gone, else 0.
 
 `read_at`: when its last read began. `mark`: see `finality.Mark`; a refused bucket has no rows elsewhere. `rows`: the
 source's rankings rows, by their own time, when a recent bucket was read as final. `fingerprint`: of the judgments used.
 """
+
+
+@sa.event.listens_for(buckets, "before_create")
+def _limit_to_few(table: sa.Table, connection: sa.Connection, **_: Any) -> None:
+    # Not above: an option of an engine loads its dialect, and every command would wait for that of PostgreSQL.
+    engine = connection.dialect.name
+    where = {
+        "ix_buckets_open": {"sqlite": "final = 0"}.get(engine, "NOT final"),
+        "ix_buckets_marked": "mark IS NOT NULL",
+    }
+    for index in table.indexes:
+        index.dialect_options[engine]["where"] = sa.text(where[str(index.name)])
 
 
 def _per_slice(name: str, *columns: sa.Column[Any]) -> sa.Table:

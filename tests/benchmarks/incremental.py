@@ -15,7 +15,7 @@ import numpy as np
 
 from monitor.database_url import parse_url
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.evaluation import Telling
+from monitor.evaluation.telling import Telling
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import Telemetry

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest, start_h
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.config import load
-from monitor.evaluation import judge
+from monitor.evaluation.run import judge
 from monitor.service.app import App
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from tests.benchmarks.report import Line, Section, duration

@@ -20,7 +20,8 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.drift.verdicts import SliceLabelLoss
 from monitor.errors import SourceError, TooMany
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.series.readings import Reading
 from monitor.service.cycle import BatchSize, run_backfill

@@ -17,7 +17,8 @@ from monitor import cli
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.config import load
 from monitor.drift.series import Hours
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.messages.words import utc
 from monitor.series.partials import Partials
 from monitor.store import Store

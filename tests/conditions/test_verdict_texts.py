@@ -17,7 +17,8 @@ from monitor.conditions.assessment import Assessment
 from monitor.conditions.evidence import Evidence
 from monitor.conditions.kinds.degraded import Decomposition, Degraded
 from monitor.drift.series import Hours
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.messages.explanation import reason, title_of
 from monitor.messages.notification import Notification, notification
 from monitor.messages.words import utc

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.evaluation import judge_past
 from monitor.evaluation.fold import Checkpoint, EventBatch, evaluate
-from monitor.evaluation.run import StoredHours, conditions_of
+from monitor.evaluation.hours import StoredHours
+from monitor.evaluation.run import conditions_of, judge_past
 from monitor.measures.measure import parse
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day

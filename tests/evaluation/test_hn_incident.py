@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.runner import Runner

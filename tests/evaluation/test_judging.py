@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
-from monitor.evaluation import Telling, judge, withdraw
+from monitor.evaluation.run import judge, withdraw
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.routing import Route

@@ -12,7 +12,11 @@ import pytest
 
 from monitor.cli.commands.incidents import judged_until, line
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
-from monitor.evaluation import CHANGED, GOES_ON, GONE, REMOVED, RESTATED, Telling, condition_sets, withdraw
+from monitor.evaluation import condition_sets
+from monitor.evaluation.fold import CHANGED, GOES_ON, GONE
+from monitor.evaluation.incidents import RESTATED
+from monitor.evaluation.run import REMOVED, withdraw
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.series.partials import Partials
 from monitor.store import Store

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from monitor import cli
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.evaluation import judge_past
 from monitor.evaluation.replay import replay
+from monitor.evaluation.run import judge_past
 from monitor.measures.measure import parse
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store

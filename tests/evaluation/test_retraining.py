@@ -16,8 +16,9 @@ from monitor.conditions.evidence import Evidence, Matter
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.rules import Floor
 from monitor.drift.verdicts import Alarm, AlarmChange, Verdict
-from monitor.evaluation import Telling, judge
 from monitor.evaluation.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting

@@ -13,7 +13,8 @@ from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.versions import NewVersion, WeakVersion
-from monitor.evaluation import REMOVED, RESTATED
+from monitor.evaluation.incidents import RESTATED
+from monitor.evaluation.run import REMOVED
 from monitor.messages.explanation import before_retraining, on_retraining, reason, sentence
 from monitor.messages.notification import Kind, Notification, notification
 from monitor.messages.words import utc

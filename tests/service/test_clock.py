@@ -10,7 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.errors import ClockError, Stopped
-from monitor.evaluation import Telling, judge, run
+from monitor.evaluation import run
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.series.finality import BucketState, due_buckets
 from monitor.service.cycle import BatchSize, run_cycle
 from monitor.source.engine import Database

@@ -10,7 +10,7 @@ import pytest
 
 from monitor.config import load
 from monitor.errors import StoreError
-from monitor.evaluation import Telling
+from monitor.evaluation.telling import Telling
 from monitor.service.app import App
 from monitor.service.election import PATIENCE
 from monitor.service.orphaned import OrphanedIncidents

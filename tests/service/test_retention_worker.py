@@ -70,16 +70,17 @@ class Watched:
 def watching(store: Store, monkeypatch: pytest.MonkeyPatch, monitor: Monitor = MONITOR) -> Watched:
     at = [0.0]
     made, lacking = Watched(RetentionWorker(monitor, store, clock=lambda: at[0]), store, at), store.retention.lacking
+    move = run.moved_checkpoint
 
     def moved(monitor: Monitor, until: int, store: Store) -> Any:
         made.moved.append(until)
-        return run.moved_checkpoint(monitor, until, store)
+        return move(monitor, until, store)
 
     def looked(name: str, start: int, seconds: int) -> dict[str, str]:
         made.looked.append(start // DAY)
         return lacking(name, start, seconds)
 
-    monkeypatch.setattr("monitor.service.retention.moved_checkpoint", moved)
+    monkeypatch.setattr("monitor.evaluation.run.moved_checkpoint", moved)
     monkeypatch.setattr(store.retention, "lacking", looked)
     return made
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
-from monitor.evaluation import Telling
+from monitor.evaluation.telling import Telling
 from monitor.page.state import states_of
 from monitor.service.cycle import BatchSize
 from monitor.service.history import VerdictHistory, extend_series

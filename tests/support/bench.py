@@ -11,7 +11,8 @@ import numpy as np
 
 from monitor.conditions.arrivals import Arrived
 from monitor.drift.series import HOUR, Hours
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.messages.notification import Notification
 from monitor.series import partials as b
 from monitor.series.partials import Partials

@@ -8,7 +8,8 @@ import numpy as np
 
 from monitor.clock import Clock, ReplayClock
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.evaluation import Telling, judge
+from monitor.evaluation.run import judge
+from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.messages.words import CALLED
 from monitor.series.partials import Partials

@@ -142,7 +142,7 @@ def _read(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from monitor.evaluation import judge
+    from monitor.evaluation.run import judge
     from monitor.series.partials import starts
     from monitor.service.cycle import CycleResult, run_backfill
     from monitor.service.reading import BatchSize

@@ -146,7 +146,7 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
     from monitor.drift.constants import SETTLING_DAYS
     from monitor.drift.series import DAY
     from monitor.drift.settings import DriftSettings
-    from monitor.evaluation.run import drift_of
+    from monitor.evaluation.hours import drift_of
 
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
     at = int(now) if since is None else since

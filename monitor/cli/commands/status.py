@@ -168,7 +168,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
     from monitor.service.retention import baselines_gone
     from monitor.service.snapshot import take_snapshot
 
-    found = take_snapshot(monitor, store, now)
+    found = take_snapshot(monitor, store, now, every_slice=False)
     return MonitorStatus(
         monitor=monitor.name,
         last_success_at=found.progress.last_success_at,

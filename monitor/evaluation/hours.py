@@ -1,0 +1,117 @@
+"""The stored hours of a monitor, and what was said of its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint
+from monitor.conditions.rules import Drop, Rule
+from monitor.conditions.thresholds import View
+from monitor.conditions.verdict_hours import hours
+from monitor.drift.series import Hours
+from monitor.drift.verdicts import Verdict, VerdictPoint
+from monitor.errors import InputError, Stopped
+from monitor.series.intervals import REACH
+from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
+from monitor.series.windows import History
+from monitor.store import Store
+from monitor.store.store import HARMLESS
+from monitor.types import OVERALL, Definition, Drift, Judgments, Monitor
+
+SOME = 500
+"""Windows evaluated between two checks for a stop request; some tenths of a second."""
+
+_REQUESTS = TRAFFIC_FIELDS.index("requests")
+_END = 1 << 62
+
+
+class StoredHours:
+    """The stored hours of a monitor, as the fold reads them. Raises StoreError, and Stopped once `is_over`."""
+
+    def __init__(self, monitor: Monitor, store: Store, is_over: Callable[[], bool] = bool) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._is_over = is_over
+        self._read: dict[tuple[Definition, int, int], History] = {}
+
+    @cached_property
+    def first(self) -> int | None:
+        return self._store.retention.whole_since(self._monitor.traffic)
+
+    @cached_property
+    def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
+        monitor, drift = self._monitor, drift_of(self._monitor)
+        found = (
+            self._store.retention.rolled_up(d, 0, _END) for d in (monitor.definition(drift.measure), monitor.traffic)
+        )
+        return self._store.verdicts.oldest_checkpoint(monitor.name), max(
+            [0, *(span[1] for span in found if span is not None)]
+        )
+
+    def windows(self, since: int, until: int) -> Iterator[range]:
+        ends = range(since + self._monitor.bucket, until + 1, self._monitor.bucket)
+        for at in self._some(len(ends)):
+            yield ends[at : at + SOME]
+
+    def _some(self, number: int) -> Iterator[int]:
+        for at in range(0, number, SOME):
+            if self._is_over():
+                raise Stopped(f"monitor {self._monitor.name}: evaluation was stopped")
+            yield at
+
+    def view(self, rule: Rule, since: int, until: int) -> View:
+        monitor, definition = self._monitor, self._monitor.judged_definition(rule)
+        begin = since - max(r.reach + r.window for r in monitor.alerts) - REACH
+        history = self.history(definition, begin, until)
+        if isinstance(rule.limit, Drop) and (pinned := rule.limit.baseline.pinned) is not None and pinned[0] < begin:
+            history = history.after(self.history(definition, pinned[0], min(pinned[1], begin)))
+        traffic = self.history(monitor.traffic, begin, until)
+        by_judgments = isinstance(monitor.recipe, Judgments)
+        personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
+        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
+
+    def history(self, definition: Definition, since: int, until: int) -> History:
+        asked = (definition, since, until)
+        if asked not in self._read:
+            self._read[asked] = self._store.history(definition, since, until)
+        return self._read[asked]
+
+    def steps(self, since: int, until: int) -> Iterator[Hours]:
+        monitor, drift = self._monitor, drift_of(self._monitor)
+        history = self._store.history(monitor.definition(drift.measure), since, until)
+        traffic = self._store.history(monitor.traffic, since, until)
+        refused = self._store.refused_by_bucket(monitor.traffic, since, until)
+        known = hours(drift, monitor.bucket, history, traffic, refused, monitor.has_events)
+        for at in self._some(len(known.starts)):
+            yield known.rows(at, at + SOME)
+
+    def refused(self, since: int, until: int) -> Mapping[str, int]:
+        rows = self._store.refused(self._monitor.traffic, since, until)
+        return {reason: number for reason, number in rows.items() if reason not in HARMLESS}
+
+    def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
+        return self._store.verdicts.drawn(self._monitor.name, since, until)
+
+    def newest(self, kind: str | None = None) -> Verdict | None:
+        return self._store.verdicts.newest(self._monitor.name, kind)
+
+    def requests_since(self, label: int) -> int:
+        since = bucket_of(label + self._monitor.bucket, self._monitor.bucket)
+        history = self._store.history(self._monitor.traffic, since, _END, overall_only=True)
+        return int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0
+
+
+def drift_of(monitor: Monitor) -> Drift:
+    """A monitor's drift settings. Raises InputError if it has none."""
+    if monitor.drift is None:
+        raise InputError(f"{monitor.name} has no `drift:`, so it has no baseline; add `drift: {{}}` to it")
+    return monitor.drift
+
+
+def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
+    """A monitor's baseline resets, oldest first, without those the configuration leaves out."""
+    if monitor.drift is None:
+        return []
+    least = monitor.drift.baseline_from or 0
+    return [reset for reset in store.verdicts.baselines(monitor.name) if reset.since > least]
