@@ -49,7 +49,7 @@ class Told:
 
     Attributes:
         fired_at: when it began to fire, seconds.
-        document: the diagnosis, or the store's part of it.
+        diagnosis: as JSON data, or the store's part of it.
         missing: why the rest is missing.
         restated: how its figures have changed since, see `diagnosis.moved`; None: they did not.
         is_over: it stopped firing, though the incident goes on.
@@ -57,7 +57,7 @@ class Told:
 
     condition: ConditionName
     fired_at: int
-    document: Document | None = None
+    diagnosis: Document | None = None
     missing: str = ""
     restated: Document | None = None
     is_over: bool = False
@@ -65,7 +65,7 @@ class Told:
     @property
     def fell(self) -> Evidence | None:
         """The fall as it began to fire."""
-        return None if self.document is None or self.document["fell"] is None else evidence_of(self.document["fell"])
+        return None if self.diagnosis is None or self.diagnosis["fell"] is None else evidence_of(self.diagnosis["fell"])
 
 
 def lines(
@@ -90,10 +90,10 @@ def lines(
     parts = [summary(found, first, link), _steps(steps)]
     if full:
         parts += [iter(["", line(found, until)]), _fell(found, first.fell), _restated(first)]
-    parts += [_parts(first.document, said, full), _missing(first), hour_by_hour(hours)]
+    parts += [_parts(first.diagnosis, said, full), _missing(first), hour_by_hour(hours)]
     if full:
         parts += [_other(one, first.missing, said) for one in others]
-    elif others or first.document is not None:
+    elif others or first.diagnosis is not None:
         parts.append(iter(["\n--full adds requests, queries, and each condition by itself."]))
     return [text for part in parts for text in part]
 
@@ -107,7 +107,7 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     end = f"{incident.state} at {utc(incident.closed_at)}" if incident.closed_at is not None else "still open"
     known = with_first_version(known, incident.opened_at)
     yield f"Since:  {beginning(incident, known)}; fired at {utc(incident.opened_at)}; {end}"
-    yield f"Where:  {_where(first.document, found.findings)}"
+    yield f"Where:  {_where(first.diagnosis, found.findings)}"
     yield f"First:  {shown(advice(known), 1000) if incident.is_open else 'nothing to do, it is over'}"
     yield f"More:   {link or f'rankmon incidents show {incident.id}'}"
 
@@ -166,9 +166,9 @@ def _missing(one: Told) -> Iterator[str]:
 
 
 def _restated(one: Told) -> Iterator[str]:
-    if one.restated is None or one.document is None:
+    if one.restated is None or one.diagnosis is None:
         return
-    captured, then, now = one.document.get("captured"), one.restated["value"], one.restated["value_now"]
+    captured, then, now = one.diagnosis.get("captured"), one.restated["value"], one.restated["value_now"]
     at = "" if captured is None else f" at {utc(int(captured['taken_at']))}"
     if one.restated["end_now"] is None:
         yield f"Captured{at}: value then {number(then)}; the data were read again since, and by them it does not fire."
@@ -188,7 +188,7 @@ def _other(one: Told, missing: str, said: set[tuple[str, ...]]) -> Iterator[str]
     by, text = (shown(what), "") if one.fell is None else (_by(one.fell), f" {shown(sentence(one.fell), 1000)}")
     yield f"\nAlso, at {utc(one.fired_at)}, {by}{over}:{text}"
     yield from _restated(one)
-    yield from _parts(one.document, said)
+    yield from _parts(one.diagnosis, said)
     if one.missing != missing:
         yield from _missing(one)
 

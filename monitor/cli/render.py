@@ -27,9 +27,9 @@ def record(made: type[T]) -> type[T]:
 class Document(dict[str, Any]):
     """JSON data with the lines that people read instead."""
 
-    def __init__(self, data: Mapping[str, Any], text: Callable[[], Iterable[str]], exit_code: int = 0) -> None:
+    def __init__(self, data: Mapping[str, Any], text: Callable[[], Iterable[str]]) -> None:
         super().__init__(data)
-        self.text, self.exit_code = text, exit_code
+        self.text = text
 
     def lines(self) -> Iterator[str]:
         yield from self.text()
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
         return [plain(one) for one in value]
     if is_dataclass(value) and not hasattr(value, "kernel"):  # a measure is its text
         return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.metadata.get("json", True)}

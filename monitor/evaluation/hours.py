@@ -61,15 +61,8 @@ class StoredHours:
             yield at
 
     def view(self, rule: Rule, since: int, until: int) -> View:
-        monitor, definition = self._monitor, self._monitor.judged_definition(rule)
-        begin = since - max(r.reach + r.window for r in monitor.alerts) - REACH
-        history = self.history(definition, begin, until)
-        if isinstance(rule.limit, Drop) and (pinned := rule.limit.baseline.pinned) is not None and pinned[0] < begin:
-            history = history.after(self.history(definition, pinned[0], min(pinned[1], begin)))
-        traffic = self.history(monitor.traffic, begin, until)
-        by_judgments = isinstance(monitor.recipe, Judgments)
-        personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
-        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
+        begin = since - max(r.reach + r.window for r in self._monitor.alerts) - REACH
+        return view_of(self._monitor, self._monitor.judged_definition(rule), (rule,), self.history, begin, until)
 
     def history(self, definition: Definition, since: int, until: int) -> History:
         asked = (definition, since, until)
@@ -100,6 +93,27 @@ class StoredHours:
         since = bucket_of(label + self._monitor.bucket, self._monitor.bucket)
         history = self._store.history(self._monitor.traffic, since, _END, overall_only=True)
         return int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0
+
+
+def view_of(
+    monitor: Monitor,
+    definition: Definition,
+    rules: Sequence[Rule],
+    read: Callable[[Definition, int, int], History],
+    begin: int,
+    until: int,
+) -> View:
+    """A series and the traffic of [begin, until) seconds, and before it the pinned baselines of its rules."""
+    history = read(definition, begin, until)
+    for rule in rules:
+        pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
+        first = min([begin, *history.starts[:1].tolist()])
+        if pinned is not None and pinned[0] < first:
+            history = history.after(read(definition, pinned[0], min(pinned[1], first)))
+    traffic = read(monitor.traffic, begin, until)
+    by_judgments = isinstance(monitor.recipe, Judgments)
+    personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
+    return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
 
 
 def drift_of(monitor: Monitor) -> Drift:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -24,16 +25,14 @@ Stored = TypeVar("Stored", StoredIncident, StoredIncident | None)
 class AcknowledgementPoller:
     """Keeps the board's acknowledgements and silences in step with the store."""
 
-    def __init__(self, board: Board, store: Store, clock: Callable[[], float]) -> None:
-        """`clock`: real seconds since 1970."""
+    def __init__(self, board: Board, store: Store) -> None:
         self._board = board
         self._store = store
-        self._clock = clock
 
     def poll(self) -> None:
         """Update the board once. Raises StoreError."""
         until: dict[str, float] = {}
-        for silence in self._store.alerts.silences(self._clock()):
+        for silence in self._store.alerts.silences(time.time()):
             until[silence.monitor] = max(silence.until, until.get(silence.monitor, 0.0))
         shown = self._board.snapshots
         open_ = [s.incident.id for one in shown.values() for s in one.open_incidents]

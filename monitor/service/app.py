@@ -102,7 +102,7 @@ class App:
         self._beginning: list[threading.Thread] = []
         self.sender = Sender(self.store, self.telemetry, clean=self._clean)
         self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
-        poller = AcknowledgementPoller(self.board, self.store, time.time)
+        poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
         self._tasks = (

@@ -12,17 +12,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from monitor.conditions.rules import COVERAGE, Drop, Rule
+from monitor.conditions.rules import COVERAGE, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
+from monitor.evaluation.hours import view_of
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY, REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey, points
 from monitor.store import Store
-from monitor.types import OVERALL, Definition, Judgments, Monitor
+from monitor.types import OVERALL, Definition, Monitor
 
 SPAN = 42 * DAY
 """Seconds of the past that a series shows."""
@@ -182,16 +183,8 @@ class _Past:
 
     def view(self, series: SeriesHistory, since: int, until: int) -> View:
         """All that windows ending in [since, until] need: intervals and rules look far back."""
-        monitor, definition, begin = self.monitor, self.definition(series.measure), self.begin(since)
-        history = self.history(definition, begin, until)
-        for rule in series.rules:
-            pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
-            first = int(history.starts[0]) if len(history.starts) else begin
-            if pinned is not None and pinned[0] < first:
-                history = history.after(self.history(definition, pinned[0], min(pinned[1], first)))
-        traffic = self.history(monitor.traffic, begin, until)
-        by_judgments = isinstance(monitor.recipe, Judgments)
-        return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments)
+        definition = self.definition(series.measure)
+        return view_of(self.monitor, definition, series.rules, self.history, self.begin(since), until)
 
 
 def _onward(series: SeriesHistory, past: _Past, end: int) -> SeriesHistory:

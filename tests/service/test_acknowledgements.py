@@ -25,7 +25,7 @@ def pictured(store: Store) -> PageSource:
 
 
 def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
-    poller = AcknowledgementPoller(pictured.board, store, time.time)
+    poller = AcknowledgementPoller(pictured.board, store)
     incident = pictured.board.snapshots["search"].incident
     assert incident is not None
     assert "not acknowledged" in render(pictured)
@@ -43,13 +43,13 @@ def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store:
 
 def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:
     before = pictured.board.snapshots
-    AcknowledgementPoller(pictured.board, store, time.time).poll()
+    AcknowledgementPoller(pictured.board, store).poll()
     assert pictured.board.snapshots is before
 
 
 def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: PageSource) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    poller = AcknowledgementPoller(pictured.board, store, time.time)
+    poller = AcknowledgementPoller(pictured.board, store)
     with pytest.raises(StoreError):
         poller.poll()
     task = PeriodicTask("acknowledgements", poller.poll, lambda: 0.05)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,18 +52,11 @@ def explain_incident(config_path: Path, incident: str, full: bool, now: bool) ->
         teller = _Teller(config, found, store, now)
         told, hours, steps = teller.all(), teller.hours(), steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
-    first, *others = (_plain(one) for one in told)
-    history = [asdict(step) for step in steps]
+    first, *others = told
     page = config.web.page_url()
     link = f"{page}monitors/{found.incident.monitor}" if page else ""
-    document = {**plain(found), **first, "others": others, "hours": hours, "transitions": history}
+    document = {**plain(found), **vars(first), "others": others, "hours": hours, "transitions": steps}
     return Document(document, lambda: lines(found, told, steps, hours, end, link, full))
-
-
-def _plain(one: Told) -> dict[str, Any]:
-    names = {"condition": list(one.condition), "fired_at": one.fired_at}
-    found = {"diagnosis": one.document, "missing": one.missing, "restated": one.restated}
-    return {**names, **found, "is_over": one.is_over}
 
 
 @dataclass(frozen=True)

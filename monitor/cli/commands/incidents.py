@@ -263,24 +263,12 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     ).full_text
 
 
+_OF_INCIDENT = ("id", "monitor", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
+_OF_STORED = ("told", "acknowledged_at", "acknowledged_by", "note", "label", "labelled_by", "label_note")
+
+
 def plain(stored_: StoredIncident) -> dict[str, Any]:
     """An incident as JSON data; instants in seconds since 1970."""
-    incident = stored_.incident
-    return {
-        "id": incident.id,
-        "monitor": incident.monitor,
-        "state": incident.state,
-        "severity": incident.severity,
-        "retrain": incident.retrain,
-        "began_at": incident.began_at,
-        "opened_at": incident.opened_at,
-        "closed_at": incident.closed_at,
-        "told": stored_.told,
-        "acknowledged_at": stored_.acknowledged_at,
-        "acknowledged_by": stored_.acknowledged_by,
-        "note": stored_.note,
-        "label": stored_.label,
-        "labelled_by": stored_.labelled_by,
-        "label_note": stored_.label_note,
-        "findings": [f.plain() for f in stored_.findings],
-    }
+    found = {name: getattr(stored_.incident, name) for name in _OF_INCIDENT}
+    found |= {name: getattr(stored_, name) for name in _OF_STORED}
+    return found | {"findings": [f.plain() for f in stored_.findings]}

@@ -6,7 +6,7 @@ REQUEST is its id, as in the request column. Refused rows are shown with the rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import isfinite, isnan
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.causes.derivation import Derivation, Term, derive
-from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection
+from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection, Row
 from monitor.cli.common import (
     InstantParam,
     command,
@@ -121,42 +121,37 @@ class Page:
 
 
 def document(page: Page) -> dict[str, Any]:
-    """The page as plain data: non-finite numbers are null, instants are UTC text."""
+    """The page as JSON data; instants are UTC text."""
     seen = page.seen
-    parts = {
+    query = {"query": _named(seen.query)} if page.show_query else {}
+    return {
         "monitor": page.monitor.name,
         "source": page.monitor.source,
         "request": seen.request,
-        "served": seen.served,
+        "served": _instant(seen.served),
         "bucket": {"start": _instant(seen.bucket * MICROS), "seconds": page.monitor.bucket, "stored": page.stored},
         "no_sample": seen.no_sample,
         "slices": page.slices,
         "mixed": seen.mixed,
         "elsewhere": seen.elsewhere,
         "again": [_instant(at) for at in seen.again],
-        "rows": [{**vars(row), "is_used": i in seen.used} for i, row in enumerate(seen.rows)],
-        "strays": seen.strays,
+        "rows": [
+            _timed(row) | {"events": [_timed(event) for event in row.events], "is_used": i in seen.used}
+            for i, row in enumerate(seen.rows)
+        ],
+        "strays": [_timed(event) for event in seen.strays],
         "judgments": seen.judgments,
         "measures": page.workings,
+        **query,
     }
-    plain: dict[str, Any] = _plain(parts | ({"query": _named(seen.query)} if page.show_query else {}))
-    return plain
 
 
 def _named(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, Measure):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, dict):
-        return {k: _instant(v) if k in ("at", "served") and v is not None else _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value if value is None or isinstance(value, int | str) else str(value)
+def _timed(found: Row | Event) -> dict[str, Any]:
+    return {**vars(found), "at": None if found.at is None else _instant(found.at)}
 
 
 def _instant(micros: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,11 @@ from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
+    from monitor.causes.newcomers import Newcomer
+    from monitor.series.slices import FullDimension
     from monitor.service.snapshot import MonitorSnapshot, RuleReading
-    from monitor.store import Store
+    from monitor.store import Holding, Store
+    from monitor.store.outbox import TargetQueue
     from monitor.types import Monitor
 
 DAY = 86_400
@@ -51,16 +54,16 @@ class MonitorStatus:
     incident: str | None
     data_incident: str | None
     verdict: dict[str, Any] | None
-    newcomers: list[dict[str, Any]]
-    stored: dict[str, Any]
+    newcomers: tuple[Newcomer, ...]
+    stored: Holding
     not_judged_as: str | None
     baselines_gone: list[str]
     retraining: str | None
     no_retraining_as: str | None
     restated_in_a_day: int
-    full_slices: list[dict[str, Any]]
+    full_slices: list[FullDimension]
     silenced_until: float | None
-    waiting: list[dict[str, Any]]
+    waiting: list[TargetQueue]
     now: float = field(metadata={"json": False})
 
     def lines(self) -> Iterator[str]:
@@ -93,23 +96,20 @@ class MonitorStatus:
             yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
 
     def _stored(self) -> Iterator[str]:
-        from monitor.series.slices import FullDimension
-
         refused = refused_in_words(self.refused_rows, self.unmatched_events)
         yield refused and f"left out of the longest window: {refused}"
         if again := self.restated_in_a_day:
             yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
-        yield from (f"{FullDimension(**full)}; see rankmon slices show {self.monitor}" for full in self.full_slices)
-        if (oldest := self.stored["oldest"]) is not None:
-            coarse = f", {self.stored['coarse_rows']:,} of them rolled up" if self.stored["coarse_rows"] else ""
-            yield f"stored: {self.stored['rows']:,} rows of buckets{coarse}, the oldest of {utc(oldest)}"
+        yield from (f"{full}; see rankmon slices show {self.monitor}" for full in self.full_slices)
+        if self.stored.oldest is not None:
+            coarse = f", {self.stored.coarse_rows:,} of them rolled up" if self.stored.coarse_rows else ""
+            yield f"stored: {self.stored.rows:,} rows of buckets{coarse}, the oldest of {utc(self.stored.oldest)}"
 
     def _judged(self) -> Iterator[str]:
-        from monitor.causes.newcomers import Newcomer
         from monitor.messages.explanation import begun_lately
 
         yield "" if self.verdict is None else _verdict(self.verdict)
-        yield from (f"new: {begun_lately(Newcomer(**one))}" for one in self.newcomers)
+        yield from (f"new: {begun_lately(one)}" for one in self.newcomers)
         yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
         skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for alert in self.alerts:
@@ -133,9 +133,9 @@ class MonitorStatus:
         if self.silenced_until is not None:
             yield f"silenced until {utc(int(self.silenced_until))}: new incidents page nobody"
         for queue in self.waiting:
-            said = f": {queue['said']}" if queue["said"] else ", not tried yet"
-            wait = f"{counted(queue['number'], 'notification')} {'waits' if queue['number'] == 1 else 'wait'}"
-            yield f"{wait} for {queue['target']} since {utc(int(queue['since']))}{said}"
+            said = f": {queue.said}" if queue.said else ", not tried yet"
+            wait = f"{counted(queue.number, 'notification')} {'waits' if queue.number == 1 else 'wait'}"
+            yield f"{wait} for {queue.target} since {utc(int(queue.since))}{said}"
 
 
 class Statuses(list[MonitorStatus]):
@@ -183,16 +183,16 @@ def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
         incident=None if found.incident is None else found.incident.incident.id,
         data_incident=None if found.data_incident is None else found.data_incident.incident.id,
         verdict=verdict_of(found, store),
-        newcomers=[asdict(one) for one in found.newcomers],
-        stored=asdict(store.retention.holding(monitor.name)),
+        newcomers=found.newcomers,
+        stored=store.retention.holding(monitor.name),
         not_judged_as=found.not_judged_as or None,
         baselines_gone=baselines_gone(monitor, store),
         retraining=found.on_retraining or None,
         no_retraining_as=found.no_retraining_as or None,
         restated_in_a_day=store.restated(monitor.name, now - DAY),
-        full_slices=[asdict(one) for one in found.full],
+        full_slices=found.full,
         silenced_until=found.silenced_until,
-        waiting=[asdict(queue) for queue in store.outbox.of_monitor(monitor.name)],
+        waiting=store.outbox.of_monitor(monitor.name),
         now=now,
     )
 
