@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint
 from monitor.conditions.rules import Drop, Rule
@@ -33,7 +33,7 @@ class StoredHours:
         self._monitor = monitor
         self._store = store
         self._is_over = is_over
-        self._read: dict[tuple[Definition, int, int], History] = {}
+        self._read: dict[tuple[Definition, int, int, bool], History] = {}
 
     @cached_property
     def first(self) -> int | None:
@@ -60,14 +60,15 @@ class StoredHours:
                 raise Stopped(f"monitor {self._monitor.name}: evaluation was stopped")
             yield at
 
-    def view(self, rule: Rule, since: int, until: int) -> View:
-        begin = since - max(r.reach + r.window for r in self._monitor.alerts) - REACH
-        return view_of(self._monitor, self._monitor.judged_definition(rule), (rule,), self.history, begin, until)
+    def view(self, rule: Rule, since: int, until: int, overall_only: bool = False) -> View:
+        monitor, read = self._monitor, partial(self.history, overall_only=overall_only)
+        begin = since - max(r.reach + r.window for r in monitor.alerts) - REACH
+        return view_of(monitor, monitor.judged_definition(rule), (rule,), read, begin, until)
 
-    def history(self, definition: Definition, since: int, until: int) -> History:
-        asked = (definition, since, until)
+    def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
+        asked = (definition, since, until, overall_only)
         if asked not in self._read:
-            self._read[asked] = self._store.history(definition, since, until)
+            self._read[asked] = self._store.history(*asked)
         return self._read[asked]
 
     def steps(self, since: int, until: int) -> Iterator[Hours]:

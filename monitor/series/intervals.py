@@ -159,7 +159,7 @@ def _long_run(measure: Measure, window: Floats, level: Floats) -> Floats:
     is the mean square of the sums over a bandwidth's length of days."""
     over, under = b.parts(window, measure.aggregate, measure.empty)
     days, found = (window[..., b.REQUESTS] > 0).sum(axis=0), np.full(len(level), np.nan)
-    for number in np.unique(days[days >= _WEEK]).tolist():
+    for number in sorted(set(days[days >= _WEEK].tolist())):
         of, width = days == number, round(1.3 * math.sqrt(number))
         beyond = np.zeros((width, int(of.sum())))
         cumulated = np.cumsum(np.concatenate([beyond, over[:, of] - level[of] * under[:, of], beyond]), axis=0)

@@ -184,7 +184,7 @@ def take_snapshot(
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
     begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
     # Measures that differ in their reading only share partials.
-    sliced = {monitor.traffic, monitor.definition(monitor.shown[0][0])}
+    sliced = {monitor.definition(monitor.shown[0][0])}
     sliced |= set() if monitor.drift is None else {monitor.definition(judged(monitor.drift.measure))}
     histories = {
         d: store.history(d, since, end, overall_only=not every_slice and d not in sliced) for d in monitor.definitions
@@ -234,7 +234,7 @@ def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleRe
         return ()
     past, found = StoredHours(monitor, store), []
     for rule in monitor.alerts:
-        view = past.view(rule, state.until, state.until)
+        view = past.view(rule, state.until, state.until, overall_only=not rule.slices)
         keys = keys_of(rule, view)
         for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))
