@@ -166,6 +166,20 @@ def unwritable_store(config: Config) -> str:
 
 
 @contextmanager
+def prepared(config: Config) -> Iterator[App]:
+    """A daemon's parts with the store at this version's schema, `interruptible`, and closed in the end."""
+    from monitor.service.app import App
+
+    app = App(config)
+    try:
+        with interruptible(app):
+            app.prepare()
+            yield app
+    finally:
+        app.close()
+
+
+@contextmanager
 def interruptible(app: App) -> Iterator[None]:
     """While the block runs, SIGTERM and SIGINT cancel the app's reads, which raise Stopped.
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from monitor.conditions.evidence import Evidence, SliceFall
+from monitor.conditions.evidence import Evidence
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import COVERAGE, is_beyond
@@ -85,12 +85,6 @@ def recovery(it: Evidence) -> str:
 def below(it: Degraded) -> str:
     """Says that what resolved is clearly below the reference; empty if it is not."""
     return "" if it.below_reference is None else f", but {-100 * it.below_reference:.1f} % below the reference"
-
-
-def change_of(fall: SliceFall) -> str:
-    """A slice and its relative change."""
-    name = named(fall.dimension, fall.slice)
-    return f"{name} (new)" if fall.before is None else f"{name} {100 * (fall.value / fall.before - 1):+.0f} %"
 
 
 def _number(value: float | None, digits: str) -> str:

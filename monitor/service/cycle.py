@@ -56,10 +56,6 @@ class FinalizedUpTo:
         self.all_counted_at = now
         return since
 
-    def count_again(self) -> None:
-        """Count everything in the next cycle."""
-        self.counted_at = self.all_counted_at = 0.0
-
     def learn(self, since: int, states: States, width: int) -> None:
         """Record how far the buckets from `since` on are settled in every series."""
         end = since
@@ -102,9 +98,8 @@ class CycleResult:
 
     def add(self, read: Partials, written: Written) -> CycleResult:
         """The result after one more batch."""
-        batch = CycleResult(0, written.buckets, read.rows, read.summed, len(written.kept), written.held)
-        total = self.and_then(batch)
-        return replace(total, due=self.due, late=self.late, arrived=self.arrived, future_rows=self.future_rows)
+        batch = replace(self, stored=written.buckets, kept=len(written.kept), held=written.held)
+        return self.and_then(replace(batch, rows=read.rows, summed=read.summed))
 
     def and_then(self, later: CycleResult) -> CycleResult:
         """The sum of two attempts at the same work."""
@@ -153,7 +148,7 @@ def run_cycle(
     )
     late = cycle.late(finalized.count_from(now, monitor))
     if len(late) == DAY // monitor.bucket:  # there may be more
-        finalized.count_again()
+        finalized.counted_at = finalized.all_counted_at = 0.0
     due = cycle.without_rolled_up(sorted({*late, *(start for found in never_or_open for start in found)}))
     yield from cycle.carry_out(_Plan(arrived, future_rows, due, states, late=set(due).intersection(late)))
 
@@ -316,9 +311,8 @@ class _Cycle:
         for since, until in _batches(plan.due, width, self.batch_size, self.store.places(name).changes()):
             registry = self.store.places(name)
             sliced = replace(self.monitor, slices=registry.open_at(since, self.monitor.slices))
-            counted = self._counted(
-                plan, since, until
-            )  # before the read: rows that arrive in between are either read or late
+            # Before the read: rows that arrive in between are either read or late.
+            counted = self._counted(plan, since, until)
             read = read_partials(sliced, self.source, since, until, registry.at(since), self.batch_size)
             self.batch_size.learn(effort(read), (until - since) // width)
             result = result.add(read, self._write(plan, read, counted))

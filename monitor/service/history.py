@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from monitor.conditions.rules import COVERAGE, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
-from monitor.evaluation.hours import view_of
+from monitor.evaluation.hours import StoredHours, view_of
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY, REACH
@@ -157,10 +158,10 @@ def _recent(width: int, window: int) -> tuple[int, int]:
 class _Past:
     def __init__(self, monitor: Monitor, store: Store, now: float) -> None:
         self.monitor = monitor
+        self.hours = StoredHours(monitor, store)
         self._store = store
         self._now = bucket_of(int(now), monitor.bucket)
         self._ends: dict[Definition, int | None] = {}
-        self._read: dict[tuple[Definition, int, int, bool], History] = {}
 
     def definition(self, measure: Measure | None) -> Definition:
         return self.monitor.traffic if measure is None else self.monitor.definition(measure)
@@ -171,20 +172,14 @@ class _Past:
             self._ends[definition] = None if end is None else min(end, self._now)
         return self._ends[definition]
 
-    def history(self, definition: Definition, since: int, until: int, overall_only: bool = True) -> History:
-        asked = (definition, since, until, overall_only)
-        if asked not in self._read:
-            self._read[asked] = self._store.history(*asked)
-        return self._read[asked]
-
     def begin(self, since: int) -> int:
         monitor = self.monitor
         return since - max(REACH, *(r.reach for r in monitor.alerts), 0) - max(monitor.windows)
 
     def view(self, series: SeriesHistory, since: int, until: int) -> View:
         """All that windows ending in [since, until] need: intervals and rules look far back."""
-        definition = self.definition(series.measure)
-        return view_of(self.monitor, definition, series.rules, self.history, self.begin(since), until)
+        definition, read = self.definition(series.measure), partial(self.hours.history, overall_only=True)
+        return view_of(self.monitor, definition, series.rules, read, self.begin(since), until)
 
 
 def _onward(series: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
@@ -274,7 +269,7 @@ def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
     if not monitor.slices or measure is None or not ends or series.span < SPAN:
         return
-    history = past.history(past.definition(measure), ends[0] - max(monitor.windows), end, overall_only=False)
+    history = past.hours.history(past.definition(measure), ends[0] - max(monitor.windows), end)
     for at in ends:
         sums, share = merged(history, monitor.bucket, at - series.window, at)
         values = b.read_as(measure, sums)

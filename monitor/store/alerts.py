@@ -40,7 +40,6 @@ AT_ONCE = 1000
 """Most incidents deleted in one transaction."""
 
 Label = Literal["right", "wrong", "known"]
-LABELS: tuple[Label, ...] = ("right", "wrong", "known")
 """What people say of an incident: it was one, it was none, or they knew of its cause before."""
 
 

@@ -19,10 +19,10 @@ from monitor.cli.common import (
     InstantParam,
     command,
     config_option,
-    interruptible,
     load_config,
     monitors_option,
     pick_monitors,
+    prepared,
     refused_in_words,
 )
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
@@ -64,24 +64,15 @@ MOST_AT_ONCE = 5_000_000
     "--force", is_flag=True, help="With --again: replace final buckets even if the source has fewer rows now."
 )
 def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int | None, again: bool, force: bool) -> int:
-    from monitor.service.app import App
-
     if force and not again:
         raise click.UsageError("--force goes with --again")
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
-    app = App(config)
-    is_ended, until = until is not None, int(app.clock.now()) if until is None else until
+    is_ended, until = until is not None, int(time.time()) if until is None else until
     if since >= until:
         raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} lies in the future")
-    try:
-        with interruptible(app):
-            app.prepare()
-            errors = [
-                error for monitor in wanted if (error := _try_to_fill(app, monitor, (since, until), again, force))
-            ]
-    finally:
-        app.close()
+    with prepared(config) as app:
+        errors = [error for monitor in wanted if (error := _try_to_fill(app, monitor, (since, until), again, force))]
     return exit_code(errors[0]) if errors else 0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, interruptible, load_config, monitors_option, pick_monitors
+from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors, prepared
 
 if TYPE_CHECKING:
     from monitor.service.app import App
@@ -24,21 +24,16 @@ SEND_WITHIN = 30.0
 @config_option
 @monitors_option
 def once(config_path: Path, names: tuple[str, ...]) -> int:
-    from monitor.service.app import App
-
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
-    app = App(config)
-    try:
-        with interruptible(app):
-            app.prepare()
-            errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
-            app.escalator.run()
+    with prepared(config) as app:
+        errors = [error for monitor in wanted if (error := _cycle(app, monitor.name))]
+        app.escalator.run()
+        try:
             if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
                 click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
-    finally:
-        app.sender.stop()
-        app.close()
+        finally:
+            app.sender.stop()
     return exit_code(errors[0]) if errors else 0
 
 

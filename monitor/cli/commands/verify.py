@@ -20,10 +20,10 @@ from monitor.cli.common import (
     InstantParam,
     command,
     config_option,
-    interruptible,
     load_config,
     monitors_option,
     pick_monitors,
+    prepared,
     rendered,
 )
 from monitor.cli.render import record
@@ -78,20 +78,13 @@ class Verification(list[Verified]):
 @click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @rendered("table", "json")
 def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Verification:
-    from monitor.service.app import App
-
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
-    app = App(config)
     until = int(time.time()) if until is None else until
     if since >= until:
         raise click.UsageError("--from must be before --to")
-    try:
-        with interruptible(app):
-            app.prepare()
-            found = Verification(one for monitor in wanted for one in _audits(app, monitor, since, until))
-    finally:
-        app.close()
+    with prepared(config) as app:
+        found = Verification(one for monitor in wanted for one in _audits(app, monitor, since, until))
     found.monitors = tuple(monitor.name for monitor in wanted)
     return found
 
