@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from monitor.causes.diagnosis import Subject
 from monitor.conditions.assessment import Assessment
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.evidence import Matter
@@ -26,10 +25,13 @@ from monitor.messages.notification import key
 from monitor.messages.words import lasting, utc
 from monitor.series import partials as b
 from monitor.series.windows import History
-from monitor.service.diagnosing import UnsavedEvaluation, first_fired, stored_part, subject
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.types import Monitor
+
+if TYPE_CHECKING:
+    from monitor.causes.diagnosis import Subject
+    from monitor.service.diagnosing import UnsavedEvaluation
 
 HOUR, DAY = 3600, 86_400
 REACH = 14 * DAY
@@ -141,6 +143,8 @@ def evidence(
         end: of the last evaluated window, seconds.
         unsaved: the current evaluation; in a first run the incident is only there.
     """
+    from monitor.service.diagnosing import first_fired, stored_part, subject
+
     first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
     fell = subject(monitor, first, store, unsaved)
     taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}

@@ -51,14 +51,9 @@ def _figure(
 ) -> dict[str, Any]:
     provisional = _provisional(series)
     shown = _plot(f"plot:{snapshot.monitor.name}:{index}", history, provisional, snapshot, budget.points)
-    low, high, _ = shown.scale
     return {
         "title": shown.line.name,
-        "svg": Markup(plot(shown)),
-        "every": format_duration(shown.step),
         "recent": _recent(shown.ident, history.recent, provisional, snapshot, budget.points),
-        "summary": shown.summary,
-        "axis": f"from {low:g} to {high:g}",
         "newest": history.newest,
         "point": None if series is None else overall_point(series, snapshot.monitor.min_completeness),
         "provisional": provisional,
@@ -69,8 +64,16 @@ def _figure(
         "has_threshold": any(name == "threshold" for name, _ in shown.limits),
         "has_band": any(v is not None for v in shown.line.lower),
         "has_incident": bool(shown.stretches),
+        **drawn(shown),
         **_slices(history, series, budget.slices),
     }
+
+
+def drawn(shown: Plot) -> dict[str, Any]:
+    """What a figure says of its plot: the picture, its axis, its step and its summary."""
+    low, high, _ = shown.scale
+    axis, every = f"from {low:g} to {high:g}", format_duration(shown.step)
+    return {"svg": Markup(plot(shown)), "axis": axis, "every": every, "summary": shown.summary}
 
 
 def _provisional(series: Series | None) -> Point | None:
@@ -102,14 +105,7 @@ def _recent(
     if history is None or all(p.value is None for p in thinned(history, most)):
         return None
     shown, span = _plot(f"{ident}:recent", history, provisional, snapshot, most), format_duration(history.span)
-    low, high, _ = shown.scale
-    return {
-        "svg": Markup(plot(replace(shown, title=f"{shown.title}, the last {span}"))),
-        "span": span,
-        "every": format_duration(shown.step),
-        "axis": f"from {low:g} to {high:g}",
-        "summary": shown.summary,
-    }
+    return {"span": span, **drawn(replace(shown, title=f"{shown.title}, the last {span}"))}
 
 
 def _thinning(history: SeriesHistory, most: int) -> int:

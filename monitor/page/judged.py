@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from markupsafe import Markup
-
 from monitor.conditions.verdict_hours import judged
 from monitor.drift.verdicts import VerdictPoint
 from monitor.messages.explanation import title_of
-from monitor.page.chart import Line, Plot, ShadedPeriod, plot
+from monitor.page.chart import Line, Plot, ShadedPeriod
+from monitor.page.figures import drawn
 from monitor.page.words import TEMPLATES, caption, change
 from monitor.service.history import VerdictHistory
 from monitor.service.snapshot import MonitorSnapshot
@@ -44,18 +43,15 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
             if s.until > points[0].end and s.since < points[-1].end
         ],
     )
-    low, high, _ = shown.scale
     return {
         "title": f"{measure} over {format_duration(max(DAY, history.width))}, judged",
         "value": last.observed,
         "change": change(last.observed / last.expected - 1) if last.observed is not None and last.expected else "",
-        "svg": Markup(plot(shown)),
-        "summary": shown.summary,
-        "axis": f"from {low:g} to {high:g}",
         "has_expected": any(p.expected is not None for p in points),
         "shades": {s.kind for s in shown.stretches},
         "told": list(_told(history)),
         "mix_by": drift.mix_by,
+        **drawn(shown),
     }
 
 
