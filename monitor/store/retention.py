@@ -162,8 +162,11 @@ class BucketRetention(Connected):
                 )
                 for table in (partials, traffic)
             ]
-            query = sa.select(sa.func.min(_start)).select_from(buckets).join(series)
-            oldest = self.integer(query.where(of_it, buckets.c.mark.is_distinct_from("refused")), monitor=monitor)
+            known = sa.select(_start).where(
+                buckets.c.series_id == series.c.id, buckets.c.mark.is_distinct_from("refused")
+            )
+            first = known.order_by(_start).limit(1).scalar_subquery()  # an index ends at it
+            oldest = self.integer(sa.select(sa.func.min(first)).where(of_it), monitor=monitor)
         return Holding(sum(row[0] for (row,) in counts), sum(row[1] for (row,) in counts), oldest)
 
     def rolled_up(self, definition: Definition, since: int, until: int) -> Span | None:
