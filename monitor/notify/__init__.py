@@ -58,6 +58,16 @@ class Receiver(Protocol):
         """
 
 
+class OnlyReceiver:
+    """A channel's only receiver, named as the channel, which is not reminded."""
+
+    repeat: float | None = None
+
+    def __init__(self, channel: str, give_up_after: float) -> None:
+        self.channel = self.target = channel
+        self.give_up_after = float(give_up_after)
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelConfig(Section):
     """A channel as configured: what all kinds have. Durations in seconds; secrets are left out of every repr."""

@@ -12,7 +12,7 @@ from monitor.database_url import how_to_install
 from monitor.errors import Undelivered
 from monitor.fields import PositiveDuration, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import ChannelConfig, Receiver
+from monitor.notify import ChannelConfig, OnlyReceiver, Receiver
 from monitor.section import FromFile, key
 
 if TYPE_CHECKING:
@@ -37,14 +37,11 @@ class AppriseConfig(ChannelConfig):
         return [Apprise(self)]
 
 
-class Apprise:
+class Apprise(OnlyReceiver):
     """Sends notifications to one service."""
 
-    repeat: float | None = None
-
     def __init__(self, config: AppriseConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._url = config.url
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:

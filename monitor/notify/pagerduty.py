@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from monitor.fields import HttpAddress, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import Receiver
+from monitor.notify import OnlyReceiver, Receiver
 from monitor.notify.http import HttpChannel, Poster
 from monitor.section import FromFile, key
 
@@ -44,14 +44,11 @@ class PagerDutyConfig(HttpChannel):
         return [PagerDuty(self)]
 
 
-class PagerDuty:
+class PagerDuty(OnlyReceiver):
     """Sends events to one service."""
 
-    repeat: float | None = None
-
     def __init__(self, config: PagerDutyConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._key = config.routing_key
         base = config.url.rstrip("/")
         self._alerts, self._changes = (

@@ -15,7 +15,7 @@ from pydantic import model_validator
 from monitor.errors import Undelivered
 from monitor.fields import HttpAddress, Maybe, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import Receiver
+from monitor.notify import OnlyReceiver, Receiver
 from monitor.notify.http import HttpChannel, Poster
 from monitor.section import FromFile, key
 
@@ -60,14 +60,11 @@ class SlackConfig(HttpChannel):
         return [SlackWebhook(self) if self.token is None else Slack(self)]
 
 
-class Slack:
+class Slack(OnlyReceiver):
     """Keeps one message per incident in one channel."""
 
-    repeat: float | None = None
-
     def __init__(self, config: SlackConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._to = config.channel
         self._headers = {"Authorization": f"Bearer {config.token}", "Content-Type": "application/json; charset=utf-8"}
         base = config.url.rstrip("/")
@@ -109,14 +106,11 @@ class Slack:
         )
 
 
-class SlackWebhook:
+class SlackWebhook(OnlyReceiver):
     """Posts each notification to an incoming webhook."""
 
-    repeat: float | None = None
-
     def __init__(self, config: SlackConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._poster = Poster(str(config.webhook_url), config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:

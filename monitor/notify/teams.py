@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from monitor.fields import HttpAddress
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import Receiver
+from monitor.notify import OnlyReceiver, Receiver
 from monitor.notify.http import HttpChannel, Poster
 from monitor.section import FromFile, key
 
@@ -36,14 +36,11 @@ class TeamsConfig(HttpChannel):
         return [Teams(self)]
 
 
-class Teams:
+class Teams(OnlyReceiver):
     """Posts cards to one workflow."""
 
-    repeat: float | None = None
-
     def __init__(self, config: TeamsConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from monitor.fields import HttpAddress, Maybe, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import Receiver
+from monitor.notify import OnlyReceiver, Receiver
 from monitor.notify.http import HttpChannel, Poster
 from monitor.section import FromFile, key
 
@@ -38,14 +38,11 @@ class WebhookConfig(HttpChannel):
         return [Webhook(self)]
 
 
-class Webhook:
+class Webhook(OnlyReceiver):
     """Posts notifications to one URL."""
 
-    repeat: float | None = None
-
     def __init__(self, config: WebhookConfig) -> None:
-        self.channel = self.target = config.name
-        self.give_up_after = float(config.give_up_after)
+        super().__init__(config.name, config.give_up_after)
         self._secret = config.secret
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
