@@ -35,15 +35,15 @@ class Document(dict[str, Any]):
         yield from self.text()
 
 
-class Documents(list[Document]):
-    """Documents separated by blank lines; `exit_code` is the command's."""
+class Listed(list[Any]):
+    """A list for JSON with the lines that people read instead; `exit_code` is the command's."""
 
-    exit_code = 0
+    def __init__(self, data: Iterable[Any], text: Callable[[], Iterable[str]], exit_code: int = 0) -> None:
+        super().__init__(data)
+        self.text, self.exit_code = text, exit_code
 
     def lines(self) -> Iterator[str]:
-        for number, one in enumerate(self):
-            yield from [""] * bool(number)
-            yield from one.lines()
+        yield from self.text()
 
 
 def render(found: Any, style: str) -> str:

@@ -19,7 +19,7 @@ from monitor.cli.common import (
     rendered,
     stored,
 )
-from monitor.cli.render import Document
+from monitor.cli.render import Document, Listed
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import matter_of
 from monitor.conditions.rules import COVERAGE
@@ -42,22 +42,13 @@ LONGEST_SILENCE = 3650 * 86_400
 incidents = group(__name__)
 
 
-class Incidents(list[dict[str, Any]]):
-    """Incidents as JSON data, with a line each."""
-
-    text: tuple[str, ...] = ()
-
-    def lines(self) -> Iterator[str]:
-        yield from self.text
-
-
 @incidents.command("list")
 @config_option
 @click.option("-m", "--monitor", help="Only this monitor (default: all).")
 @click.option("--open", "only_open", is_flag=True, help="Only open incidents.")
 @click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
 @rendered("text", "json")
-def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Incidents:
+def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Listed:
     """Incidents, the newest first."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -66,10 +57,9 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
         ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
-    listed = Incidents(plain(one) for one in found)
     told = [line(one, ends.get(one.incident.monitor)) for one in found] or ["no incidents"]
-    listed.text = (*told, *(f"silenced: {s.monitor} until {utc(int(s.until))}{_by(s)}" for s in held))
-    return listed
+    told += [f"silenced: {s.monitor} until {utc(int(s.until))}{_by(s)}" for s in held]
+    return Listed(map(plain, found), lambda: told)
 
 
 @incidents.command()

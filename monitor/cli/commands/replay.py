@@ -7,7 +7,6 @@ first. A monitor without stored data is skipped, and the exit code says so.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from monitor.cli.common import (
     rendered,
     stored,
 )
-from monitor.cli.render import Document, Documents, table
+from monitor.cli.render import Listed, table
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
 from monitor.messages.explanation import title_of
@@ -64,7 +63,7 @@ def replay(
     until: int | None,
     store_path: Path | None,
     chart: Path | None,
-) -> Documents:
+) -> Listed:
     from monitor.evaluation import replay as past
     from monitor.service.retention import what_lacks
 
@@ -88,9 +87,7 @@ def replay(
                 errors.append(error)
     if chart is not None and found:
         _draw(found[0], chart)
-    documents = Documents(Document(past.plain(one), partial(lines, one)) for one in found)
-    documents.exit_code = exit_code(errors[0]) if errors else 0
-    return documents
+    return Listed(map(past.plain, found), lambda: _apart(found), exit_code(errors[0]) if errors else 0)
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
@@ -130,6 +127,12 @@ def _draw(found: Replay, path: Path) -> None:
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def _apart(found: list[Replay]) -> Iterator[str]:
+    for number, one in enumerate(found):
+        yield from [""] * bool(number)
+        yield from lines(one)
 
 
 def lines(found: Replay) -> Iterator[str]:

@@ -19,7 +19,7 @@ from monitor.cli.common import (
     rendered,
     stored,
 )
-from monitor.cli.render import number, record
+from monitor.cli.render import Listed, lines, number, record
 from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
@@ -138,30 +138,18 @@ class MonitorStatus:
             yield f"{wait} for {queue.target} since {utc(int(queue.since))}{said}"
 
 
-class Statuses(list[MonitorStatus]):
-    """The states of some monitors."""
-
-    doubt = ""
-
-    def lines(self) -> Iterator[str]:
-        yield from (line for one in self for line in one.lines())
-        if self.doubt:
-            yield f"clock: {self.doubt}"
-
-
 @command
 @config_option
 @monitors_option
 @rendered("text", "json")
-def status(config_path: Path, names: tuple[str, ...]) -> Statuses:
+def status(config_path: Path, names: tuple[str, ...]) -> Listed:
     from monitor.service.retention import doubt
 
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
-        found = Statuses(_status(monitor, store, now) for monitor in wanted)
-        found.doubt = doubt(store, now)
-    return found
+        found, clock = [_status(monitor, store, now) for monitor in wanted], doubt(store, now)
+    return Listed(found, lambda: [*lines(found), *([f"clock: {clock}"] if clock else [])])
 
 
 def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:

@@ -26,9 +26,9 @@ from monitor.cli.common import (
     prepared,
     rendered,
 )
-from monitor.cli.render import record
+from monitor.cli.render import Listed, record
 from monitor.errors import Stopped
-from monitor.messages.words import utc
+from monitor.messages.words import counted, utc
 
 if TYPE_CHECKING:
     from monitor.service.app import App
@@ -51,42 +51,30 @@ class Verified:
 WORDS = {"agrees": "agree", "changed": "changed in the source since", "differs": "differ"}
 
 
-class Verification(list[Verified]):
-    """All buckets of all monitors."""
-
-    monitors: tuple[str, ...] = ()
-
-    @property
-    def exit_code(self) -> int:
-        """1 if the ways of reading disagree."""
-        return int(any(one.result == "differs" for one in self))
-
-    def lines(self) -> Iterator[str]:
-        from monitor.messages.words import counted
-
-        yield from (f"{one.monitor}: {one.text}" for one in self if one.difference is not None)
-        for monitor in self.monitors:
-            results = Counter(one.result for one in self if one.monitor == monitor)
-            told = ", ".join(f"{results[result]} {word}" for result, word in WORDS.items())
-            yield f"{monitor}: {counted(results.total(), 'final bucket')} read again: {told}"
-
-
 @command
 @config_option
 @monitors_option
 @click.option("--from", "since", type=InstantParam(), required=True, help="First moment, e.g. 2026-01-31.")
 @click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @rendered("table", "json")
-def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Verification:
+def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Listed:
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
     until = int(time.time()) if until is None else until
     if since >= until:
         raise click.UsageError("--from must be before --to")
     with prepared(config) as app:
-        found = Verification(one for monitor in wanted for one in _audits(app, monitor, since, until))
-    found.monitors = tuple(monitor.name for monitor in wanted)
-    return found
+        found = [one for monitor in wanted for one in _audits(app, monitor, since, until)]
+    differs = any(one.result == "differs" for one in found)
+    return Listed(found, lambda: _lines(found, [monitor.name for monitor in wanted]), int(differs))
+
+
+def _lines(found: list[Verified], monitors: list[str]) -> Iterator[str]:
+    yield from (f"{one.monitor}: {one.text}" for one in found if one.difference is not None)
+    for monitor in monitors:
+        results = Counter(one.result for one in found if one.monitor == monitor)
+        told = ", ".join(f"{results[result]} {word}" for result, word in WORDS.items())
+        yield f"{monitor}: {counted(results.total(), 'final bucket')} read again: {told}"
 
 
 def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Verified]:
