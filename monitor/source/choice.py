@@ -104,9 +104,9 @@ def explained(monitor: Monitor, database: Database, since: int, until: int) -> t
 
 def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
     monitor, recipe = pull.monitor, pull.monitor.recipe
-    wide = since - monitor.max_request_span, until + monitor.max_request_span
     sparse = all(m.is_sparse for m in monitor.measures)
     with pull.reading() as (reader, queries):
+        wide = queries.wide(since, until)
         found = [queries.requests(*wide)]
         if isinstance(recipe, Events):
             found.append(queries.event_rows(recipe, *wide))

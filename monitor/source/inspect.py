@@ -151,8 +151,7 @@ class _Look:
 
     def _wide(self, bucket: int) -> tuple[int, int]:
         """The bucket's range plus the margin that keeps requests on its edges whole."""
-        span = self.monitor.max_request_span
-        return bucket - span, bucket + self.monitor.bucket + span
+        return self.queries.wide(bucket, bucket + self.monitor.bucket)
 
     def _unknown(self, bounds: tuple[int, int] | None) -> str:
         where = f"{_place(self.monitor)}: there is no request {self.text!r}"

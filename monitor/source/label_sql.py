@@ -54,10 +54,6 @@ class LabelSQL:
         """The database's specifics."""
         return self.queries.sql
 
-    def wide(self, since: int, until: int) -> tuple[int, int]:
-        """[since, until) seconds that hold all rows of requests served in the range."""
-        return since - self.monitor.max_request_span, until + self.monitor.max_request_span
-
     def time(self, instant: int) -> Expression:
         """An instant (seconds), comparable with times of the rankings."""
         return self.sql.instant(self.monitor.rankings.time, instant)
@@ -89,7 +85,7 @@ class LabelSQL:
                 sa.func.max(sa.case((is_known, self.sql.double(grade)))).label("grade"),
                 sa.case((odd, one), else_=zero).label("odd"),
             )
-            .where(q.usable(*self.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
+            .where(q.usable(*q.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
             .group_by(q.request, q.item)
             .subquery("g")
         )
@@ -108,7 +104,7 @@ class LabelSQL:
 
         `blocks`: search rows this far, and include unmatched events.
         """
-        happened, wide = self._happened(recipe, since, until), self.wide(since, until)
+        happened, wide = self._happened(recipe, since, until), self.queries.wide(since, until)
         e = self._worthy(recipe, *happened)
         shown = self._shown_items(recipe, happened, wide if blocks is None else blocks.reach(since, until))
         inside = sa.and_(shown.times[0] >= self.time(wide[0]), shown.times[-1] < self.time(wide[1]))

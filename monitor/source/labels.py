@@ -30,12 +30,8 @@ from monitor.series.readings import MICROS
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.requests import Requests, ids_in
-from monitor.source.times import Blocks, Instants, to_micros
+from monitor.source.times import Blocks, Bools, Instants, Ints, floats, to_micros
 from monitor.types import Column, Events, Judgments, Monitor
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,22 +79,21 @@ class Labelling:
 
     Attributes:
         asked: [since, until) seconds in which the requests were served.
-        range: [since, until) seconds that hold all rows of the requests.
         most_rows: per result.
     """
 
-    monitor: Monitor
     queries: Queries
     reader: Reader
     requests: Requests
     asked: tuple[int, int]
-    range: tuple[int, int]
     most_rows: int
     refusals: Refusals
     items: dict[Any, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.monitor: Monitor = self.queries.monitor
         measures: Sequence[Measure] = self.monitor.measures
+        self.range = self.queries.wide(*self.asked)
         self.size = len(self.requests.ids)
         self.limits = GradeLimits.of((), self.monitor.recipe.bound)
         self.is_sparse = all(m.is_sparse for m in measures)
@@ -186,14 +181,14 @@ class Labelling:
         happened = found.times
         at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
         kind = self._kinds(recipe, found.columns[5], kept) if recipe.type is not None else None
-        value = _floats(found.columns[-1], np.inf)[kept] if recipe.value is not None else None
+        value = floats(found.columns[-1], np.inf)[kept] if recipe.value is not None else None
         worth = replace(rows, grade=event_grades(recipe, kind, value, len(kept)))
         served, span = self.requests.served, self.monitor.max_request_span
         return attribute(worth, at, served, recipe, span, self.refusals, unreadable, doubtful)
 
     def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
         """Types of the events `kept` as the rules write them; None if no rule names the type."""
-        names, number = np.array([*event_types(recipe), None], dtype=object), _floats(numbers, np.nan)[kept]
+        names, number = np.array([*event_types(recipe), None], dtype=object), floats(numbers)[kept]
         found: NDArray[np.object_] = names[np.nan_to_num(number, nan=-1).astype(np.int64)]
         return found
 
@@ -225,7 +220,7 @@ class Labelling:
         )
 
     def _pool(self, counts: list[list[Any]]) -> JudgedItems:
-        grades = _floats(counts[1], np.nan)
+        grades = floats(counts[1])
         allowed = np.flatnonzero(self.limits.allow(grades)).tolist()
         by_query: dict[Any, list[int]] = {}
         for row in allowed:
@@ -283,8 +278,8 @@ class Labelling:
             for one in dict.fromkeys(columns[1]):
                 items.setdefault(one, len(items))
             item = np.fromiter(map(items.__getitem__, columns[1]), np.int64, size)
-        position = _floats(columns[2], np.inf) - self.monitor.rankings.position.base + 1
-        grade = np.full(size, np.nan) if grades is None else _floats(grades, np.inf)
+        position = floats(columns[2], np.inf) - self.monitor.rankings.position.base + 1
+        grade = np.full(size, np.nan) if grades is None else floats(grades, np.inf)
         return GradedRows(request, item, position, grade).where(kept), kept
 
     def _places(self, ids: Sequence[Any], inside: Bools | None = None) -> Ints:
@@ -354,23 +349,6 @@ def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
     first = number[new][np.cumsum(new) - 1]
     rows_of_first: Ints = order[number == first]
     return rows_of_first
-
-
-def _floats(values: Sequence[Any], unreadable: float) -> Floats:
-    """Numbers as floats; None becomes nan, non-numbers `unreadable`."""
-    try:
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.array([_float(v, unreadable) for v in values], dtype=np.float64)
-
-
-def _float(value: Any, unreadable: float) -> float:
-    if value is None:
-        return float("nan")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return unreadable
 
 
 def _fingerprint(used: Iterable[tuple[Any, ...]]) -> str:

@@ -19,7 +19,7 @@ from monitor.series.readings import MICROS
 from monitor.source import discovery
 from monitor.source.discovery import Table, as_list, rows_with
 from monitor.source.engine import Database
-from monitor.source.times import CREDIBLE, to_micros
+from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
 from monitor.types import TimeColumn
 
 MOST_SLICE_VALUES = 20
@@ -38,7 +38,6 @@ MOST_OF = 0.5
 PATTERNS = tuple(
     f"%Y-%m-%d{between}%H:%M:%S{fraction}{zone}" for between in "T " for fraction in ("", ".%f") for zone in ("Z", "")
 )
-EPOCHS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 PAST = 35 * 86_400
 """Seconds of the past to read: the 28 days that verdicts need, and a week to judge."""
 
@@ -525,7 +524,7 @@ def _times(values: pd.Series[Any]) -> tuple[str, bool] | None:
     if all(isinstance(v, datetime) for v in known):
         return "native", all(v.tzinfo is not None for v in known)
     if all(_is_number(v) and not isinstance(v, bool) for v in known):
-        likely = (f for f, n in EPOCHS.items() if all(CREDIBLE[0] * n <= v <= CREDIBLE[1] * n for v in known))
+        likely = (f for f, n in PER_SECOND.items() if all(CREDIBLE[0] * n <= v <= CREDIBLE[1] * n for v in known))
         return next(((form, True) for form in likely), None)
     if _is_text(values):
         return next(((p, p.endswith("Z")) for p in PATTERNS if all(_is_written(v, p) for v in known)), None)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
@@ -21,12 +20,10 @@ from monitor.source.labels import Gradable, Labelling, Labels
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring, ReusedIds, apart
 from monitor.source.requests import Requests
-from monitor.source.times import check, to_micros
+from monitor.source.times import Ints, check, to_micros
 from monitor.types import Events, Monitor
 
 log = logging.getLogger(__name__)
-
-Ints = NDArray[np.int64]
 
 CLOCK_TOLERANCE = 300
 """Seconds a source's clock may be ahead of ours before its rows count as future."""
@@ -144,9 +141,8 @@ class Pull:
 
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
         """Recurring ids may be other requests in other buckets, so their buckets come separately."""
-        monitor, width = self.monitor, self.monitor.bucket
-        wide = (since - monitor.max_request_span, until + monitor.max_request_span)
-        requests = Requests.of(reader, queries, *wide, self.most_rows)
+        width = self.monitor.bucket
+        requests = Requests.of(reader, queries, *queries.wide(since, until), self.most_rows)
         if self.reused is not None:
             self.reused.see(len(requests.ids), requests.recurring)
         alone = requests.recurring.buckets(since, until, width)
@@ -160,11 +156,10 @@ class Pull:
         self, reader: Reader, queries: Queries, requests: Requests, since: int, until: int
     ) -> tuple[Reading, Labels]:
         monitor, asked = self.monitor, (since, until)
-        wide = (since - monitor.max_request_span, until + monitor.max_request_span)
         strays = {"long_request": self._refused(reader, queries, requests.recurring, since, until)}
         requests = requests.within(since, until)
         refusals = requests.refusals(monitor)
-        labels = Labelling(monitor, queries, reader, requests, asked, wide, self.most_rows, refusals).read()
+        labels = Labelling(queries, reader, requests, asked, self.most_rows, refusals).read()
         reading = Reading(
             *asked,
             served=requests.served,
@@ -219,7 +214,7 @@ class Pull:
         known = self._queries
         if known is not None and not is_checked:
             return known
-        plain = known or self._plain(reader)
+        plain = known or Queries(self.monitor, reader.dialect)
         types = plain.types_now(reader, to_sum)
         if types.is_behind:
             return replace(plain, types=types)
@@ -231,12 +226,8 @@ class Pull:
                 queries = self._queries = self._made(reader, types)
             return queries
 
-    def _plain(self, reader: Reader) -> Queries:
-        monitor = self.monitor
-        return Queries(monitor, reader.dialect)
-
     def _made(self, reader: Reader, types: ColumnTypes) -> Queries:
-        plain = replace(self._plain(reader), types=types)
+        plain = Queries(self.monitor, reader.dialect, types)
         check_columns(plain)
         check_pairs(plain, reader)
         _check_zones(plain)

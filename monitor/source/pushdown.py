@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import obstacle
@@ -28,7 +27,7 @@ from monitor.source.pull import MOST_ROWS, Freshness, Pull
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
-from monitor.source.times import Blocks, changes_clocks, check, to_micros
+from monitor.source.times import Blocks, Floats, changes_clocks, check, to_micros
 from monitor.types import MIXED, Events, Monitor, TimeColumn
 
 log = logging.getLogger(__name__)
@@ -36,9 +35,6 @@ log = logging.getLogger(__name__)
 DAY = 86_400.0
 HOUR = 3_600.0
 """Seconds the pull takes over: DAY if the database cannot sum, HOUR if it failed for an unknown reason."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MOST_AT_ONCE = 12
 """Most buckets read row by row at once."""

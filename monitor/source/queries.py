@@ -267,6 +267,10 @@ class Queries:
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
+    def wide(self, since: int, until: int) -> tuple[int, int]:
+        """[since, until) seconds that hold all rows of requests served in the range."""
+        return since - self.monitor.max_request_span, until + self.monitor.max_request_span
+
     def served(self, since: float, until: float) -> Condition:
         """Ranking rows in [since, until) seconds."""
         return self.sql.between(self.time, self.monitor.rankings.time, since, until)
@@ -459,10 +463,9 @@ class Queries:
         wanted = self.served(since, until), self.request.isnot(None)
         return sa.select(*columns).where(*wanted).group_by(self.request)
 
-    def near_ends(self, since: float, until: float) -> sa.Select[Any]:
+    def near_ends(self, since: int, until: int) -> sa.Select[Any]:
         """Request, time and number of rows at each time within `max_request_span` of `since` or `until`."""
-        span = self.monitor.max_request_span
-        near = [self.served(end - span, end + span) for end in (since, until)]
+        near = [self.served(*self.wide(end, end)) for end in (since, until)]
         wanted = sa.or_(*near), self.request.isnot(None)
         return sa.select(self.request, self.time, sa.func.count()).where(*wanted).group_by(self.request, self.time)
 

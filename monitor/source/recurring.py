@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.series.readings import MICROS
+from monitor.source.times import Bools, Ints
 from monitor.types import Events, Monitor, format_duration
 
 log = logging.getLogger(__name__)
-
-Ints = NDArray[np.int64]
 
 OFTEN, FEWEST = 0.05, 20
 """Share of reused ids, and their number, from which they are more than a few retried calls."""
@@ -93,7 +91,7 @@ class Recurring:
         counts = self.rows - np.bincount(which[others], rows[others], len(self.ids)).astype(np.int64)
         return np.repeat(np.clip(self.first, first, end - 1), counts)
 
-    def _earliest(self, which: Ints, at: Ints, wanted: NDArray[np.bool_]) -> Ints:
+    def _earliest(self, which: Ints, at: Ints, wanted: Bools) -> Ints:
         """(L,) each id's earliest wanted time, `_NEVER` if none."""
         found = np.full(len(self.ids), _NEVER)
         np.minimum.at(found, which[wanted], at[wanted])

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.errors import SourceError
 from monitor.measures.relevance import Refusals
@@ -17,11 +16,8 @@ from monitor.series.readings import MICROS
 from monitor.source.engine import Reader, Undecodable
 from monitor.source.queries import Queries, refused_rows
 from monitor.source.recurring import Recurring
-from monitor.source.times import to_micros
+from monitor.source.times import Bools, Ints, to_micros
 from monitor.types import MIXED, Judgments, Monitor
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

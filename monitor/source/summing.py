@@ -271,7 +271,7 @@ class Summing:
         began = self.labels.time(since)
         asked = sa.and_(first >= began, first < self.labels.time(until))
         earlier = sa.and_(first < began, sa.or_(*self.untimely(first, last)))
-        grouped = sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(q.request)
+        grouped = sa.select(*columns).where(q.served(*q.wide(since, until))).group_by(q.request)
         return (
             grouped.having(sa.or_(q.request.is_(None), asked, earlier))
             .cte("rankmon_q")
@@ -293,7 +293,7 @@ class Summing:
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
         columns += [sa.func.count().label("n_rows"), q.unshown_count(NOTHING).label(NOTHING)]
         columns += [count.label(name) for name, count in q.shown_counts().items()]
-        return sa.select(*columns).where(q.served(*self.labels.wide(since, until))).group_by(*keys).cte("rankmon_q")
+        return sa.select(*columns).where(q.served(*q.wide(since, until))).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
         """How many requests violate the assumption of `plain`."""

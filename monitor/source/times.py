@@ -25,7 +25,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Moments = NDArray[np.datetime64]
 
-_PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
+PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
+"""Format of a number -> its units per second."""
+
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  of any zone
 _MICRO, _DAY = timedelta(microseconds=1), 86_400_000_000
 _NOT_A_TIME = np.iinfo(np.int64).min  # NumPy's NaT
@@ -56,8 +58,8 @@ class Instants(NamedTuple):
 def bound(column: TimeColumn, instant: float) -> object:
     """`instant` (seconds) to compare with the column, truncated to seconds: as text it sorts before any fraction."""
     whole = int(instant // 1)
-    if column.format in _PER_SECOND:
-        return whole * _PER_SECOND[column.format]
+    if column.format in PER_SECOND:
+        return whole * PER_SECOND[column.format]
     moment = datetime.fromtimestamp(whole, UTC)
     if column.timezone is not None:
         moment = moment.astimezone(ZoneInfo(column.timezone)).replace(tzinfo=None)
@@ -82,8 +84,8 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
     if not len(values):
         return Instants(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))
     _check_kind(column, next((v for v in values if v is not None), None))
-    if column.format in _PER_SECOND:
-        return _from_epoch(values, _PER_SECOND[column.format])
+    if column.format in PER_SECOND:
+        return _from_epoch(values, PER_SECOND[column.format])
     if column.format == "native":
         return _to_utc(column, _from_native(column, values))
     return _from_text(column, values)
@@ -99,7 +101,7 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
         return
     instants, sample = to_micros(column, values), values[0]
     where = f"time column {column.column!r}"
-    if column.format in _PER_SECOND:
+    if column.format in PER_SECOND:
         other = _other_unit(column, values)
         if other:
             raise SourceError(
@@ -116,9 +118,9 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
     wrong = ""
     if column.format == "native":
         wrong = _native_remedy(column, sample, is_number)
-    elif column.format in _PER_SECOND and not is_number:
+    elif column.format in PER_SECOND and not is_number:
         wrong = _undeclare(column, sample) if is_time else _declare_text(str(sample))
-    elif column.format not in _PER_SECOND and not isinstance(sample, str):
+    elif column.format not in PER_SECOND and not isinstance(sample, str):
         wrong = _undeclare(column, sample) if is_time else "declare format: epoch_s, _ms or _us"
     if wrong:
         raise SourceError(f"time column {column.column!r} holds {str(sample)!r}; {wrong}", "data")
@@ -172,23 +174,23 @@ def _is_like(value: object, epoch: datetime) -> bool:
     return isinstance(value, datetime) and (value.tzinfo is None) == (epoch.tzinfo is None)
 
 
-def _numbers(values: Sequence[Any]) -> NDArray[np.float64]:
-    """As numbers; nan for anything else."""
+def floats(values: Sequence[Any], unreadable: float = np.nan) -> Floats:
+    """(n,) the values as floats: None becomes nan, anything else that is no number becomes `unreadable`."""
     try:
-        return np.array(values, float)
+        return np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
-        return np.array([_number(value) for value in values])
+        return np.array([_number(value, unreadable) for value in values], np.float64)
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, unreadable: float) -> float:
     try:
-        return float(value)
+        return np.nan if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
-        return float("nan")
+        return unreadable
 
 
 def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
-    number = _numbers(values)
+    number = floats(values)
     scale = 1_000_000 // per_second
     bad = ~(np.abs(number) < 2**62 / scale)
     return Instants(np.floor(np.where(bad, 0, number) * scale).astype(np.int64), bad, np.zeros(len(bad), bool))
@@ -196,8 +198,8 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
 
 def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
     """The epoch format in which some values are credible, if none is in the declared one."""
-    numbers = _numbers(values)
-    credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in _PER_SECOND.items()}
+    numbers = floats(values)
+    credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in PER_SECOND.items()}
     return None if credible[column.format] else next((f for f, some in credible.items() if some), None)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from monitor.source.dialects.faults import Fault, find_fault
 from monitor.source.dialects.subquery import Quoting
 from monitor.source.prepared import Instant, Mark
-from monitor.source.times import bound, slack
+from monitor.source.times import PER_SECOND, bound, slack
 from monitor.types import TimeColumn
 
 Expression = ColumnElement[Any]
@@ -41,7 +41,6 @@ KEPT_FOR = 3600
 
 SLOW_SORT = "this database sums by sorting, which takes longer than reading the rows"
 
-_EPOCHS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
 _HIGHEST = 1.7976931348623157e308
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
@@ -424,8 +423,8 @@ class Dialect:
 
     def seconds(self, time: Expression, column: TimeColumn) -> Expression | None:
         """Whole seconds since 1970, rounded down; None if no short term computes them."""
-        if column.format in _EPOCHS and self.has_times:
-            return sa.func.floor(self.double(time) / self.number(_EPOCHS[column.format]), type_=sa.Double)
+        if column.format in PER_SECOND and self.has_times:
+            return sa.func.floor(self.double(time) / self.number(PER_SECOND[column.format]), type_=sa.Double)
         is_utc = column.format == "native" and column.timezone in (None, "UTC")
         return self.unix_seconds(time) if is_utc else None
 
@@ -458,8 +457,8 @@ class Dialect:
 
     def later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
         """A time `seconds` later, as the same column writes it."""
-        if column.format in _EPOCHS:
-            return time + written(str(seconds * _EPOCHS[column.format]))
+        if column.format in PER_SECOND:
+            return time + written(str(seconds * PER_SECOND[column.format]))
         return self.time_later(time, column, seconds)
 
     def time_later(self, time: Expression, column: TimeColumn, seconds: int) -> Expression:
@@ -468,9 +467,9 @@ class Dialect:
 
     def converted(self, time: Expression, column: TimeColumn, other: TimeColumn) -> Expression:
         """A time of one column as `other` writes it; see `obstacle`."""
-        if column.format not in _EPOCHS or column.format == other.format:
+        if column.format not in PER_SECOND or column.format == other.format:
             return time
-        units, per = _EPOCHS[other.format], _EPOCHS[column.format]
+        units, per = PER_SECOND[other.format], PER_SECOND[column.format]
         if units > per:
             # A 64-bit constant: seconds often have 32 bits, too few for the product.
             return time * sa.cast(written(str(units // per)), sa.BigInteger)
@@ -484,7 +483,7 @@ class Dialect:
         """Why arithmetic on a column's times, or comparison with those of another, fails; empty if it works."""
         if other is not None and not _alike(column, other):
             return f"times of {column.column!r} and {other.column!r} are written in different ways"
-        return "" if column.format in _EPOCHS else self.text_obstacle(column)
+        return "" if column.format in PER_SECOND else self.text_obstacle(column)
 
     def text_obstacle(self, column: TimeColumn) -> str:
         """Why arithmetic fails on times that are not numbers."""
@@ -492,7 +491,7 @@ class Dialect:
 
 
 def _alike(one: TimeColumn, other: TimeColumn) -> bool:
-    both_count = one.format in _EPOCHS and other.format in _EPOCHS
+    both_count = one.format in PER_SECOND and other.format in PER_SECOND
     return both_count or (one.format, one.timezone) == (other.format, other.timezone)
 
 
