@@ -132,6 +132,7 @@ def _value(value: Any, dialect: sa.Dialect) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if isinstance(value, datetime):
-        return f"{dialect_of(dialect.name).time_literal(value)}'{value.isoformat(' ')}'"
+        with_zone, without = dialect_of(dialect.name).time_literals
+        return f"{with_zone if value.tzinfo else without}'{value.isoformat(' ')}'"
     escaped = str(value).replace("'", "''")
     return f"'{escaped}'"

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from monitor.measures.kernels import discounts, gains
 from monitor.measures.measure import Measure
 from monitor.measures.sql import Formula
-from monitor.source.dialects.base import Condition, Dialect, Expression, written
+from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 
 LONGEST = 60
 """Discounts are tabulated down to this rank and computed below it. Without a cut-off, a request with more relevant
@@ -24,11 +24,13 @@ LEAST = 1e-150
 
 @dataclass
 class Formulas:
-    """Collects the sums that measures need from a request's graded rows; measures share equal sums.
+    """`measures.sql.RequestSums` in the database's SQL; collects the sums of a request's rows, which measures share.
 
     Attributes:
         rank, grade: of a row. Rank starts at 1, NULL without one; grade is one of `grades`, 0 or NULL.
         grades: possible grades above 0, ascending.
+        get: the sum of that name, 0 if the request has no graded row.
+        shows: distinct items the request shows down to a rank.
         sums: name -> aggregate over a request's rows.
         too_many: name of a sum -> the highest value for which the formulas hold.
     """
@@ -37,32 +39,30 @@ class Formulas:
     rank: Expression
     grade: Expression
     grades: Sequence[float]
+    get: Callable[[str], Expression]
+    shows: Callable[[int | None], Expression]
     sums: dict[str, Expression] = field(default_factory=dict)
     too_many: dict[str, int] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
 
-    def of(
-        self, measure: Measure, get: Callable[[str], Expression], shown: Callable[[int | None], Expression]
-    ) -> Formula:
-        """The measure's formula.
-
-        Args:
-            get: the sum of that name, 0 if the request has no graded row.
-            shown: distinct items the request shows down to a rank.
-        """
+    def of(self, measure: Measure) -> Formula:
+        """The measure's formula."""
         make = measure.spec.sql
         assert not isinstance(make, str), make
-        found: Formula = make(measure, _Sums(self, get, shown))
+        found: Formula = make(measure, self)
         return found
 
     # ---- sums over rows ----------------------------------------------------------------------------------------
 
-    def total(self, condition: Condition, weight: Expression, whole: bool = False) -> str:
-        """Name of the sum of `weight` over the rows that meet the condition."""
-        zero = written("0") if whole else self.sql.number(0)
-        return self.named(sa.func.sum(sa.case((condition, weight), else_=zero)))
+    def _total(self, condition: Condition, weight: Expression) -> Expression:
+        """The sum of `weight` over the rows that meet the condition."""
+        return self.get(self._named(sa.func.sum(sa.case((condition, weight), else_=self.number(0)))))
 
-    def named(self, aggregate: Expression) -> str:
+    def _count(self, *conditions: Condition) -> str:
+        """Name of the count of rows that meet all conditions."""
+        return self._named(sa.func.sum(sa.case((sa.and_(*conditions), ONE), else_=ZERO)))
+
+    def _named(self, aggregate: Expression) -> str:
         """Name of an aggregate; equal SQL text shares a name."""
         text = str(aggregate.compile(compile_kwargs={"literal_binds": True}))
         name = self._names.setdefault(text, f"s{len(self._names)}")
@@ -73,34 +73,18 @@ class Formulas:
         """Whether a row is at one of the first k ranks."""
         return self.rank.isnot(None) if k is None else self.rank <= written(str(k))
 
-    def relevant(self, m: Measure) -> Condition:
-        """Whether a row is relevant to a binary measure."""
+    def _relevant(self, m: Measure, k: int | None) -> list[Condition]:
+        """Whether a row is at one of the first k ranks, and relevant to a binary measure."""
         least = self.sql.number(m.rel or 0)
-        return self.grade > least if m.rel is None else self.grade >= least
+        return [self.within(k), self.grade > least if m.rel is None else self.grade >= least]
 
-    def count(self, *conditions: Condition) -> str:
-        """Name of the count of rows that meet all conditions."""
-        return self.total(sa.and_(*conditions), written("1"), whole=True)
-
-    def hit(self, m: Measure) -> Condition:
-        """Whether a row is relevant and within k."""
-        return sa.and_(self.within(m.k), self.relevant(m))
-
-    def hits(self, m: Measure) -> str:
-        """Name of the count of relevant rows within k."""
-        return self.count(self.within(m.k), self.relevant(m))
-
-    def listed(self, m: Measure) -> str:
-        """Name of the count of relevant rows anywhere in the list."""
-        return self.count(self.within(None), self.relevant(m))
-
-    def gain(self, m: Measure) -> Expression:
+    def _gain(self, m: Measure) -> Expression:
         """Gain of a row."""
         steps = list(zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True))
         cases = [(self.grade == self.sql.number(grade), self.sql.number(gain)) for grade, gain in steps]
         return sa.case(*cases, else_=self.sql.number(0))
 
-    def discount(self, m: Measure) -> Expression:
+    def _discount(self, m: Measure) -> Expression:
         """Discount of a row within k."""
         if m.discount == "reciprocal" and not m.examination:
             return self.sql.number(1) / self.sql.double(self.rank)
@@ -113,9 +97,62 @@ class Formulas:
         known = self.sql.table(self.rank, 1, table, 0.0)
         return sa.case((self.rank <= written(str(last)), known), else_=below)
 
-    # ---- the ideal ---------------------------------------------------------------------------------------------
+    # ---- of a request ------------------------------------------------------------------------------------------
 
-    def ideal(self, m: Measure, get: Callable[[str], Expression]) -> Expression:
+    def number(self, value: float) -> Expression:
+        """A constant."""
+        return self.sql.number(value)
+
+    def choose(self, condition: Condition, then: float, otherwise: float) -> Expression:
+        """One constant if the condition holds, else the other."""
+        return sa.case((condition, self.number(then)), else_=self.number(otherwise))
+
+    def hits(self, m: Measure) -> Expression:
+        """Relevant items within k."""
+        return self.sql.double(self.get(self._count(*self._relevant(m, m.k))))
+
+    def has_hits(self, m: Measure) -> Condition:
+        """Whether any relevant item is within k."""
+        return self.get(self._count(*self._relevant(m, m.k))) > ZERO
+
+    def listed(self, m: Measure) -> Expression:
+        """Relevant items in the list."""
+        return self.sql.double(self.get(self._count(*self._relevant(m, None))))
+
+    def lists_none(self, m: Measure) -> Condition:
+        """Whether the list has no relevant item."""
+        return self.get(self._count(*self._relevant(m, None))) == ZERO
+
+    def gained(self, m: Measure, is_discounted: bool) -> Expression:
+        """Sum of the gains within k."""
+        return self._total(self.within(m.k), self._gain(m) * self._discount(m) if is_discounted else self._gain(m))
+
+    def gains_nothing(self, m: Measure) -> Condition:
+        """Whether no item of the list has a gain."""
+        return self._total(self.within(None), self._gain(m)) <= self.number(0)
+
+    def first(self, m: Measure) -> Expression:
+        """One over the rank of the first relevant item within k; 0 without one."""
+        hit = sa.and_(*self._relevant(m, m.k))
+        first = self.get(self._named(sa.func.min(sa.case((hit, self.rank)))))
+        return sa.case((first > ZERO, self.number(1) / self.sql.double(first)), else_=self.number(0))
+
+    def ranks(self, m: Measure) -> Expression:
+        """Sum of the ranks of the relevant items within k."""
+        return self._total(sa.and_(*self._relevant(m, m.k)), self.sql.double(self.rank))
+
+    def powers(self, m: Measure, base: float) -> Expression:
+        """Sum of base^(rank - 1) over the relevant items within k."""
+        last, deepest = min(m.k or LONGEST, LONGEST), 1 + int(log(LEAST) / log(base))
+        weight = self.sql.table(self.rank, 1, [base**i if i < deepest else 0.0 for i in range(last)], 0.0)
+        if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
+            exponent = (self.sql.double(self.rank) - self.number(1)) * self.number(log(base))
+            known, weighs = self.rank <= written(str(last)), self.rank <= written(str(deepest))
+            deeper = sa.func.exp(exponent, type_=sa.Double)
+            weight = sa.case((known, weight), (weighs, deeper), else_=self.number(0))
+        return self._total(sa.and_(*self._relevant(m, m.k)), weight)
+
+    def ideal(self, m: Measure) -> Expression:
         """The ideal gain of a list: the sum of (gain - next lower gain) * C[min(k, items of that gain)]."""
         if m.ideal == "max":
             top = gains(m, np.array([m.highest_grade]))[0]
@@ -127,84 +164,25 @@ class Formulas:
             if gain <= below:
                 continue
             inside = self.within(m.k if m.ideal == "local" else None)
-            name = self.count(inside, self.grade >= self.sql.number(grade))
+            name = self._count(inside, self.grade >= self.sql.number(grade))
             if m.k is None or m.k > LONGEST:
                 self.too_many[name] = LONGEST
             steps = [0.0, *cumulated]
-            found = found + self.sql.number(gain - below) * self.sql.table(get(name), 0, steps[:-1], steps[-1])
+            found = found + self.sql.number(gain - below) * self.sql.table(self.get(name), 0, steps[:-1], steps[-1])
             below = gain
         return found
 
-
-@dataclass(frozen=True)
-class _Sums:
-    """`measures.sql.RequestSums` in the database's SQL."""
-
-    formulas: Formulas
-    get: Callable[[str], Expression]
-    shows: Callable[[int | None], Expression]
-
-    @property
-    def sql(self) -> Dialect:
-        return self.formulas.sql
-
-    def number(self, value: float) -> Expression:
-        return self.sql.number(value)
-
-    def choose(self, condition: Condition, then: float, otherwise: float) -> Expression:
-        return sa.case((condition, self.number(then)), else_=self.number(otherwise))
-
-    def hits(self, m: Measure) -> Expression:
-        return self.sql.double(self.get(self.formulas.hits(m)))
-
-    def has_hits(self, m: Measure) -> Condition:
-        return self.get(self.formulas.hits(m)) > written("0")
-
-    def listed(self, m: Measure) -> Expression:
-        return self.sql.double(self.get(self.formulas.listed(m)))
-
-    def lists_none(self, m: Measure) -> Condition:
-        return self.get(self.formulas.listed(m)) == written("0")
-
-    def gained(self, m: Measure, is_discounted: bool) -> Expression:
-        f = self.formulas
-        return self.get(f.total(f.within(m.k), f.gain(m) * f.discount(m) if is_discounted else f.gain(m)))
-
-    def gains_nothing(self, m: Measure) -> Condition:
-        f = self.formulas
-        return self.get(f.total(f.within(None), f.gain(m))) <= self.number(0)
-
-    def ideal(self, m: Measure) -> Expression:
-        return self.formulas.ideal(m, self.get)
-
-    def first(self, m: Measure) -> Expression:
-        f = self.formulas
-        first = self.get(f.named(sa.func.min(sa.case((f.hit(m), f.rank)))))
-        return sa.case((first > written("0"), self.number(1) / self.sql.double(first)), else_=self.number(0))
-
-    def ranks(self, m: Measure) -> Expression:
-        f = self.formulas
-        return self.get(f.total(f.hit(m), self.sql.double(f.rank)))
-
-    def powers(self, m: Measure, base: float) -> Expression:
-        f, last = self.formulas, min(m.k or LONGEST, LONGEST)
-        deepest = 1 + int(log(LEAST) / log(base))
-        weight = self.sql.table(f.rank, 1, [base**i if i < deepest else 0.0 for i in range(last)], 0.0)
-        if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
-            exponent = (self.sql.double(f.rank) - self.number(1)) * self.number(log(base))
-            known, weighs = f.rank <= written(str(last)), f.rank <= written(str(deepest))
-            deeper = sa.func.exp(exponent, type_=sa.Double)
-            weight = sa.case((known, weight), (weighs, deeper), else_=self.number(0))
-        return self.get(f.total(f.hit(m), weight))
-
     def shown(self, k: int | None) -> Expression:
+        """Items shown down to rank k."""
         return self.sql.double(self.shows(k))
 
     def shows_any(self) -> Condition:
-        return self.shows(None) > written("0")
+        """Whether any item was shown."""
+        return self.shows(None) > ZERO
 
     def never(self) -> Condition:
-        return written("0") == written("1")
+        """A condition that never holds."""
+        return ZERO == ONE
 
 
 def needs_logarithm(measure: Measure) -> bool:

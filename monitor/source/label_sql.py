@@ -8,12 +8,10 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from monitor.measures.summable import grades
-from monitor.source.dialects.base import Condition, Dialect, Expression, written
+from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 from monitor.source.queries import Queries, event_types
 from monitor.source.times import Blocks
 from monitor.types import Events, Monitor
-
-_ZERO, _ONE = written("0"), written("1")
 
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
 """Event timings relative to a request; any other value means the event is not its own."""
@@ -24,7 +22,7 @@ DIRTY = "dirty"
 
 def is_dirty(events: sa.FromClause) -> list[Condition]:
     """The condition that only the pull can read an event; empty if that cannot happen."""
-    return [column > _ZERO for column in events.c if column.name == DIRTY]
+    return [column > ZERO for column in events.c if column.name == DIRTY]
 
 
 class _Shown(NamedTuple):
@@ -75,8 +73,8 @@ class LabelSQL:
         known = [self.sql.number(g) for g in grades(self.monitor)]
         grade = self.sql.number(1) if q.boolean_grade else column
         # Booleans are always known; SQL Server and Oracle have no literal "true".
-        is_known = _ONE == _ONE if q.boolean_grade else grade.in_(known)
-        odd = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((is_known, _ZERO), else_=_ONE)) > _ZERO)
+        is_known = ONE == ONE if q.boolean_grade else grade.in_(known)
+        odd = sa.or_(sa.func.count() > ONE, sa.func.sum(sa.case((is_known, ZERO), else_=ONE)) > ZERO)
         one, zero = self.sql.number(1), self.sql.number(0)
         g = (
             sa.select(
@@ -89,7 +87,7 @@ class LabelSQL:
             .group_by(q.request, q.item)
             .subquery("g")
         )
-        several = sa.case((sa.func.count() > _ONE, one), else_=zero)
+        several = sa.case((sa.func.count() > ONE, one), else_=zero)
         columns = [g.c.request, g.c.item_rank, sa.func.max(g.c.grade).label("grade")]
         columns += [sa.func.max(zero).label(name) for name in ("events", "early", "late")]
         columns.append((sa.func.max(g.c.odd) + several).label("odd"))
@@ -115,15 +113,13 @@ class LabelSQL:
             shown.rank.label("item_rank"),
             requests.c.request.label("request"),
             self._becomes(recipe, e, requests.c.first_at).label("becomes"),
-            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
-            (_ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
+            sa.case((inside, ONE), else_=ZERO).label("inside"),
+            (ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
         ]
         same = sa.and_(e.c.request == shown.request, e.c.item == shown.item)
         known = requests.c.request == shown.request
-        if blocks is None:
-            joined = e.join(shown.rows, same).join(requests, known)
-        else:
-            joined = e.outerjoin(shown.rows, same).outerjoin(requests, known)
+        is_outer = blocks is not None
+        joined = e.join(shown.rows, same, isouter=is_outer).join(requests, known, isouter=is_outer)
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
@@ -141,7 +137,7 @@ class LabelSQL:
             self._rank().label("item_rank"),
             q.request.label("request"),
             self._becomes(recipe, e, q.time).label("becomes"),
-            sa.case((inside, _ONE), else_=_ZERO).label("inside"),
+            sa.case((inside, ONE), else_=ZERO).label("inside"),
             q.time.label("logged"),
         ]
         return sa.select(*columns).select_from(e.outerjoin(q.rankings, same)).cte("rankmon_x")
@@ -160,11 +156,11 @@ class LabelSQL:
         )
         at = e.c.happened
         return sa.case(
-            (e.c.worth.is_(None), _ZERO),
+            (e.c.worth.is_(None), ZERO),
             (sa.and_(at >= since, at < end), COUNTS),
             (sa.and_(at < since, at >= near), EARLY),
             (sa.and_(at >= end, at < far), LATE),
-            else_=_ZERO,
+            else_=ZERO,
         )
 
     def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
@@ -199,10 +195,10 @@ class LabelSQL:
             met = [] if rule.type is None or kind is None else [kind == written(str(names.index(rule.type)))]
             if rule.minimum is not None and read is not None:
                 met += [*is_number, read >= self.sql.number(rule.minimum)]
-            cases.append((sa.and_(_ONE == _ONE, *met), self.sql.number(rule.grade or 0)))
+            cases.append((sa.and_(ONE == ONE, *met), self.sql.number(rule.grade or 0)))
         worth = sa.case(*cases)
         columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
-        columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), _ONE), else_=_ZERO).label(DIRTY)] if dirt else [])]
+        columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), ONE), else_=ZERO).label(DIRTY)] if dirt else [])]
         found = sa.select(*columns)
         return found.where(q.happened(recipe, since, until)).subquery("worthy")
 
@@ -234,9 +230,7 @@ class LabelSQL:
             return x.c.matched
         # Inlined: few events get past the first two branches, and PostgreSQL would evaluate it for each.
         near = self._near(recipe, Blocks.of(self.monitor, recipe), x.c.happened, (x.c.logged,), since, until)
-        return sa.case(
-            (x.c.request.is_(None), _ZERO), (x.c.becomes == COUNTS, _ONE), (sa.and_(*near), _ONE), else_=_ZERO
-        )
+        return sa.case((x.c.request.is_(None), ZERO), (x.c.becomes == COUNTS, ONE), (sa.and_(*near), ONE), else_=ZERO)
 
     def _matched(
         self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
@@ -247,31 +241,23 @@ class LabelSQL:
         first = self.sql.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.sql.later(first, recipe.time, recipe.attribution)
         cases: list[tuple[Condition, Expression]] = [
-            (shown.request.is_(None), _ZERO),
-            (sa.and_(shown.copies == _ONE, *soon), _ONE),
-            (sa.and_(*near), _ONE),
-            (shown.copies > _ONE, written("-1")),
+            (shown.request.is_(None), ZERO),
+            (sa.and_(shown.copies == ONE, *soon), ONE),
+            (sa.and_(*near), ONE),
+            (shown.copies > ONE, written("-1")),
         ]
-        return sa.case(*cases, else_=_ZERO)
+        return sa.case(*cases, else_=ZERO)
 
     def _near(
-        self,
-        recipe: Events,
-        blocks: Blocks,
-        event: Expression,
-        rows: tuple[Expression, ...],
-        since: int,
-        until: int,
+        self, recipe: Events, blocks: Blocks, event: Expression, rows: tuple[Expression, ...], since: int, until: int
     ) -> list[Condition]:
         column = self.monitor.rankings.time
         at = self.sql.seconds(event, recipe.time)
         times = [t for row in rows if (t := self.sql.seconds(row, column)) is not None]
         if at is not None and times:
             start = self.sql.block(at, blocks.width) * self.sql.number(blocks.width)
-            low, high = (
-                start - self.sql.number(blocks.before),
-                start + self.sql.number(blocks.width + blocks.after),
-            )
+            low = start - self.sql.number(blocks.before)
+            high = start + self.sql.number(blocks.width + blocks.after)
             return [sa.and_(time >= low, time < high) for time in times]
         parts = [(start, reach) for start, _, reach in blocks.cut(since, until)]
         edges = [self.sql.instant(recipe.time, start) for start, _ in parts[1:]]
@@ -286,7 +272,7 @@ class LabelSQL:
         """
         one, zero = self.sql.number(1), self.sql.number(0)
         copies = x.c.get("copies")
-        repeated = [] if copies is None else [copies > _ONE]
+        repeated = [] if copies is None else [copies > ONE]
         dirt = [*repeated, *is_dirty(x)]
         dirty = [sa.func.max(sa.case((sa.or_(*dirt), one), else_=zero))] if dirt else []
         item = sa.case((sa.and_(x.c.becomes == COUNTS, x.c.item_rank.isnot(None)), x.c.item))
@@ -302,7 +288,7 @@ class LabelSQL:
                 ),
                 sum(dirty, several).label("odd"),
             )
-            .where(x.c.request.isnot(None), sa.or_(x.c.inside > _ZERO, *repeated))
+            .where(x.c.request.isnot(None), sa.or_(x.c.inside > ZERO, *repeated))
             .where(sa.or_(x.c.worth.isnot(None), *is_dirty(x)))
             .group_by(x.c.request, x.c.item_rank)
             .subquery("h")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -17,14 +17,14 @@ import sqlalchemy as sa
 from monitor.measures.measure import Measure
 from monitor.measures.sql import Formula
 from monitor.measures.summable import grades
-from monitor.source.dialects.base import Condition, Dialect, Expression, written
+from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formulas
 from monitor.source.label_sql import LabelSQL, is_dirty
 from monitor.source.prepared import Ends, PreparedStatement, PreparedStatements, Ready
 from monitor.source.queries import Queries, refused_rows
 from monitor.source.times import Blocks
-from monitor.types import Events, Monitor
+from monitor.types import Events, Monitor, TimeColumn
 
 NOWHERE = -1
 """Bucket number for rows without a request."""
@@ -58,8 +58,6 @@ it, since the id may be another request in each."""
 
 PARTS = ("requests", "empty", "total", "squares", "num", "den", "num_squares", "den_squares", "products")
 """Column suffixes of one measure, in the order of `buckets.FIELDS`."""
-
-_ZERO, _ONE = written("0"), written("1")
 
 NOTHING = "nothing_null_item"
 """Count of a request's rows that say that its list is empty."""
@@ -198,25 +196,31 @@ class Summing:
         if not recipe.count_unmatched or until - since >= blocks.width:
             return None
         parts = [self.queries.unmatched(recipe, *part) for part in blocks.cut(since, until)]
-        column = recipe.time.column
         found = (sa.union_all(*parts) if len(parts) > 1 else parts[0]).subquery("u")
-        stretch = self.sql.stretch(found.c[column], recipe.time, self.edges(since, until), self.monitor.bucket)
-        plain = self.sql.is_plain(found.c[column], recipe.time)
-        odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
-        placed = sa.select(stretch.label("bucket"), odd.label("odd")).select_from(found).subquery("v")
-        sums = sa.func.count().label("unmatched"), sa.func.sum(placed.c.odd).label("odd")
-        return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
+        time = found.c[recipe.time.column]
+        return self._by_stretch("unmatched", self.edges(since, until), found, time, recipe.time)
 
     def nameless(self, since: int, until: int) -> sa.Select[Any]:
         """Stretch, and number of rows in it without a request."""
-        q = self.queries
-        stretch = self.sql.stretch(q.time, self.monitor.rankings.time, self.edges(since, until), self.monitor.bucket)
-        plain = self.sql.is_plain(q.time, self.monitor.rankings.time)
-        odd = _ZERO if plain is None else sa.case((plain, _ZERO), else_=_ONE)
-        rows = sa.select(stretch.label("bucket"), odd.label("odd")).where(q.served(since, until), q.request.is_(None))
-        placed = rows.subquery("v")
-        sums = sa.func.count().label("n_rows"), sa.func.sum(placed.c.odd).label("odd")
-        return sa.select(placed.c.bucket, *sums).group_by(placed.c.bucket)
+        q, edges = self.queries, self.edges(since, until)
+        wanted = q.served(since, until), q.request.is_(None)
+        return self._by_stretch("n_rows", edges, q.rankings, q.time, self.monitor.rankings.time, *wanted)
+
+    def _by_stretch(
+        self,
+        name: str,
+        edges: Sequence[int],
+        rows: sa.FromClause,
+        time: Expression,
+        column: TimeColumn,
+        *wanted: Condition,
+    ) -> sa.Select[Any]:
+        """Stretch between `edges`; as `name`, the wanted rows in it; how many of those only the pull can place."""
+        stretch, plain = self.sql.stretch(time, column, edges, self.monitor.bucket), self.sql.is_plain(time, column)
+        odd = ZERO if plain is None else sa.case((plain, ZERO), else_=ONE)
+        v = sa.select(stretch.label("bucket"), odd.label("odd")).select_from(rows).where(*wanted).subquery("v")
+        sums = sa.func.count().label(name), sa.func.sum(v.c.odd).label("odd")
+        return sa.select(v.c.bucket, *sums).group_by(v.c.bucket)
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
@@ -224,13 +228,13 @@ class Summing:
         """Unmatched or doubtful events of [since, until) by stretch, in the columns of `cells`."""
         stretch = self.sql.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
         matched = self.labels.matched(recipe, x, since, until)
-        in_doubt = sa.or_(matched < _ZERO, *is_dirty(x))
-        doubt = sa.case((in_doubt, _ONE), else_=_ZERO)
-        alone = sa.case((matched == _ZERO, _ONE), else_=_ZERO)
+        in_doubt = sa.or_(matched < ZERO, *is_dirty(x))
+        doubt = sa.case((in_doubt, ONE), else_=ZERO)
+        alone = sa.case((matched == ZERO, ONE), else_=ZERO)
         wanted = (
             x.c.happened >= self.sql.instant(recipe.time, since),
             x.c.happened < self.sql.instant(recipe.time, until),
-            sa.or_(matched == _ZERO, in_doubt),  # most events match and need no stretch
+            sa.or_(matched == ZERO, in_doubt),  # most events match and need no stretch
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
         n = placed.subquery("n")
@@ -243,7 +247,7 @@ class Summing:
         slices = [
             column
             for place in self.places.values()
-            for column in (sa.null().label(place.value), _ZERO.label(place.mixed))
+            for column in (sa.null().label(place.value), ZERO.label(place.mixed))
         ]
         counts = [known.get(name, zero).label(name) for name in COUNTS]
         parts = [zero.label(f"{name}_{part}") for name in self.kernels.values() for part in PARTS]
@@ -299,7 +303,7 @@ class Summing:
         """How many requests violate the assumption of `plain`."""
         q, everywhere = requests.c, self.queries.cutoffs.index(None)
         lacks = sa.and_(q.n_rows > q[f"shown_{everywhere}"], q.n_rows > q[NOTHING])
-        found = sa.or_(sa.func.count() > _ONE, sa.func.sum(sa.case((lacks, _ONE), else_=_ZERO)) > _ZERO)
+        found = sa.or_(sa.func.count() > ONE, sa.func.sum(sa.case((lacks, ONE), else_=ZERO)) > ZERO)
         strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
 
@@ -311,7 +315,7 @@ class Summing:
         if column in q.bit_slices | q.lax_slices:
             return q.exactly(column)
         is_truth = column in q.boolean_slices
-        return sa.case((value == sa.true(), _ONE), (value == sa.false(), _ZERO)) if is_truth else value
+        return sa.case((value == sa.true(), ONE), (value == sa.false(), ZERO)) if is_truth else value
 
     def untimely(self, first: Expression, last: Expression | None) -> list[Condition]:
         """Why the times of a request's first and last row require a row-by-row read, if they may differ."""
@@ -328,7 +332,7 @@ class Summing:
     def is_empty(self, q: sa.FromClause) -> Condition:
         """Whether a request's list is empty: a row says so, and none has an item."""
         lacking = q.c.get("null_item", q.c[NOTHING])
-        return sa.and_(q.c[NOTHING] > _ZERO, q.c.n_rows == lacking)
+        return sa.and_(q.c[NOTHING] > ZERO, q.c.n_rows == lacking)
 
     def asked(self, q: sa.FromClause, since: int, until: int) -> Condition | None:
         """Condition for requests in the range; None if there are no others."""
@@ -344,7 +348,7 @@ class Summing:
         if most is None:
             return [q.c[name] for name in names], None
         least = q.c[place.compared]
-        differ = sa.case((least < most, _ONE), else_=_ZERO)
+        differ = sa.case((least < most, ONE), else_=ZERO)
         agree = least == most if self.queries.sql.nan_is_itself else sa.or_(least == most, least != least)
         return [sa.case((agree, q.c[name])).label(name) for name in names], differ
 
@@ -353,29 +357,30 @@ class Summing:
         if "null_item" not in q.c:
             return {}
         empty = self.is_empty(q)
-        return refused_rows(q.c, lambda name: sa.case((empty, q.c[name]), else_=_ZERO))
+        return refused_rows(q.c, lambda name: sa.case((empty, q.c[name]), else_=ZERO))
 
     # ---- cells -------------------------------------------------------------------------------------------------
 
-    def _formulas(self, formulas: Formulas, q: sa.FromClause, get: Callable[[str], Expression]) -> dict[str, Formula]:
-        shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
-        shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
-        return {name: formulas.of(kernel, get, shown.__getitem__) for kernel, name in self.kernels.items()}
+    def _formulas(self, formulas: Formulas) -> dict[str, Formula]:
+        return {name: formulas.of(kernel) for kernel, name in self.kernels.items()}
 
     def _per_request(self, formulas: Formulas, h: sa.FromClause) -> sa.FromClause:
         """Sums over each request's graded rows, named p."""
         depth = formulas.within(self.monitor.depth)
-        judged = sa.case((sa.and_(h.c.grade.isnot(None), depth), _ONE), else_=_ZERO)
+        judged = sa.case((sa.and_(h.c.grade.isnot(None), depth), ONE), else_=ZERO)
         sums: dict[str, Expression] = {name: sa.func.sum(h.c[name]) for name in ("events", "early", "late", "odd")}
         sums |= {"graded_rows": sa.func.sum(judged), **formulas.sums}
         columns = [sums[name].label(name) for name in sums]
         return sa.select(h.c.request, *columns).group_by(h.c.request).subquery("p")
 
     def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        formulas = Formulas(self.sql, h.c.item_rank, h.c.grade, grades(self.monitor))
-        self._formulas(formulas, q, lambda name: _ZERO)  # registers the sums
+        shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
+        shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
+        row = self.sql, h.c.item_rank, h.c.grade, grades(self.monitor)
+        formulas = Formulas(*row, lambda name: ZERO, shown.__getitem__)
+        self._formulas(formulas)  # registers the sums
         p = self._per_request(formulas, h)
-        found = self._formulas(formulas, q, lambda name: _or_zero(p.c[name]))
+        found = self._formulas(replace(formulas, get=lambda name: _or_zero(p.c[name])))
         one = self._one_a_request(q, p, formulas, found, since, until)
         places = self.places.values()
         keys = [one.c.bucket, *(one.c[name] for place in places for name in (place.value, place.mixed))]
@@ -391,12 +396,12 @@ class Summing:
         """One row per request with the inputs of a cell, named v. Columns that are always 0 are left out."""
         time = self.monitor.rankings.time
         stretch = self.sql.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
-        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.labels.time(since), _ZERO)
+        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.labels.time(since), ZERO)
         columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
         mixed: list[Expression] = []
         for place in self.places.values():
             values, differ = self.slices(q, place)
-            columns += [*values, (_ZERO if differ is None else differ).label(place.mixed)]
+            columns += [*values, (ZERO if differ is None else differ).label(place.mixed)]
             mixed += [] if differ is None else [differ]
         counts = self._counts(q, p, formulas) | (
             {"mixed_slice": functools.reduce(operator.add, mixed)} if mixed else {}
@@ -405,8 +410,8 @@ class Summing:
         untimely = self.untimely(q.c.first_at, q.c.get("last_at"))
         last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
         columns.append(last.label(LAST))
-        columns.append(sa.case((self._is_sampled(q), _ONE), else_=_ZERO).label("sampled"))
-        columns.append(sa.case((self._is_known(q), _ONE), else_=_ZERO).label("known"))
+        columns.append(sa.case((self._is_sampled(q), ONE), else_=ZERO).label("sampled"))
+        columns.append(sa.case((self._is_known(q), ONE), else_=ZERO).label("known"))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
@@ -432,7 +437,7 @@ class Summing:
         """Inputs of one measure's columns, each evaluated once."""
         found = {"num": formula.numerator, "den": formula.denominator, "value": formula.value}
         if formula.empty is not None:
-            found["empty"] = sa.case((formula.empty, _ONE), else_=_ZERO)
+            found["empty"] = sa.case((formula.empty, ONE), else_=ZERO)
         return {name: part for name, part in found.items() if part is not None}
 
     def _counts(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> dict[str, Expression]:
@@ -440,36 +445,36 @@ class Summing:
         events, graded = _or_zero(p.c.events), _or_zero(p.c.graded_rows)
         labels = events if is_event else q.c.graded
         return {
-            "requests": _ONE,
-            "labelled": sa.case((labels > _ZERO, _ONE), else_=_ZERO),
+            "requests": ONE,
+            "labelled": sa.case((labels > ZERO, ONE), else_=ZERO),
             "impressions": q.c.shown_0,
             "judged": graded if is_event else q.c.judged,
             "events": events,
-            "no_results": sa.case((self.is_empty(q), _ONE), else_=_ZERO),
+            "no_results": sa.case((self.is_empty(q), ONE), else_=ZERO),
             "rank_one": q.c[f"shown_{self.queries.cutoffs.index(1)}"],
             **self.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
-            "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), _ONE), else_=_ZERO),
+            "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), ONE), else_=ZERO),
             "summed": q.c.n_rows,
         }
 
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
-        found = [_or_zero(p.c.odd) > _ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
+        found = [_or_zero(p.c.odd) > ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
     def _is_sampled(self, q: sa.FromClause) -> Condition:
-        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
-        has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > _ZERO)
+        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > ZERO
+        has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > ZERO)
         return sa.or_(has_data, self.is_empty(q))
 
     def _is_known(self, q: sa.FromClause) -> Condition:
-        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > _ZERO
+        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > ZERO
         return sa.or_(everywhere, self.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         zero = self.sql.number(0)
-        sampled = is_data > _ZERO
+        sampled = is_data > ZERO
         num, den = one.c.get(f"{name}_num"), one.c.get(f"{name}_den")
         if formula.value is None:
             assert num is not None
@@ -477,10 +482,10 @@ class Summing:
             value: Expression = sa.case((den > zero, num / den), else_=zero)
         else:
             value = one.c[f"{name}_value"]
-        is_empty = den <= zero if formula.empty is None and den is not None else one.c[f"{name}_empty"] > _ZERO
+        is_empty = den <= zero if formula.empty is None and den is not None else one.c[f"{name}_empty"] > ZERO
         return [
-            sa.case((sampled, _ONE), else_=_ZERO).label(f"{name}_requests"),
-            sa.case((sa.and_(sampled, is_empty), _ONE), else_=_ZERO).label(f"{name}_empty"),
+            sa.case((sampled, ONE), else_=ZERO).label(f"{name}_requests"),
+            sa.case((sa.and_(sampled, is_empty), ONE), else_=ZERO).label(f"{name}_empty"),
             sa.case((sa.and_(sampled, sa.not_(is_empty)), value), else_=zero).label(f"{name}_total"),
             *(
                 sa.case((sampled, part), else_=zero).label(f"{name}_{ending}")
@@ -502,4 +507,4 @@ class Summing:
 
 
 def _or_zero(value: Expression) -> Expression:
-    return sa.func.coalesce(value, _ZERO)
+    return sa.func.coalesce(value, ZERO)

@@ -57,6 +57,9 @@ def whole(number: int) -> Expression:
     return written(str(number))
 
 
+ZERO, ONE = whole(0), whole(1)
+
+
 class Dialect:
     """A database's specifics. This base serves unknown databases and cannot sum.
 
@@ -400,6 +403,8 @@ class Dialect:
     # ---- time --------------------------------------------------------------------------------------------------
 
     later_by = "INTERVAL '{} seconds'"
+    time_literals = ("TIMESTAMP ", "TIMESTAMP ")
+    """Prefixes of a time literal in SQL shown to people: with a zone, without one."""
 
     def instant(self, column: TimeColumn, instant: float) -> Expression:
         """An instant (seconds) as the column writes it, bound. BigQuery needs to know which times name their zone."""
@@ -416,10 +421,6 @@ class Dialect:
         """Whether a time lies in [since, until) seconds; an hour wider around clock changes."""
         first = self.instant(column, since - slack(column, since))
         return sa.and_(time >= first, time < self.instant(column, until + slack(column, until)))
-
-    def time_literal(self, value: datetime) -> str:
-        """Prefix of a time literal in SQL shown to people."""
-        return "TIMESTAMP "
 
     def seconds(self, time: Expression, column: TimeColumn) -> Expression | None:
         """Whole seconds since 1970, rounded down; None if no short term computes them."""

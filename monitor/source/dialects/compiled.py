@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +28,7 @@ class Redshift(Dialect):
     modules = ("redshift", "redshift_connector")
     quoting = Quoting(arrays=True, hashes=True, dashes=True)
     grants = PostgreSQL.grants
+    time_literals = ("TIMESTAMPTZ ", "TIMESTAMP ")  # TIMESTAMP drops the zone
 
     def driver_options(self, url: URL, limit: float) -> Options:
         """Arguments of its own driver."""
@@ -40,10 +40,6 @@ class Redshift(Dialect):
         """The connection with a server-side statement timeout."""
         connection.exec_driver_sql(f"SET statement_timeout TO {base.milliseconds(limit)}")
         return connection
-
-    def time_literal(self, value: datetime) -> str:
-        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
-        return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
 class Strict(Dialect):
@@ -88,6 +84,7 @@ class BigQuery(Strict):
     schemes = {"bigquery": "bigquery"}
     modules = ("bigquery",)
     later_by = "INTERVAL {} SECOND"
+    time_literals = ("TIMESTAMP ", "DATETIME ")  # TIMESTAMP is an instant
     escapes_names = True
     quoting = Quoting(ticks=True, arrays=True, dashes=True, triples=True)
     faults = (
@@ -110,10 +107,6 @@ class BigQuery(Strict):
 
         return connection.execution_options(job_config=QueryJobConfig(job_timeout_ms=base.milliseconds(limit)))
 
-    def time_literal(self, value: datetime) -> str:
-        """TIMESTAMP, which is an instant."""
-        return "TIMESTAMP " if value.tzinfo else "DATETIME "
-
 
 class _AddsByFunction(Dialect):
     def time_later(self, time: Expression, column: Any, seconds: int) -> Expression:
@@ -130,6 +123,7 @@ class Snowflake(_AddsByFunction):
     schemes = {"snowflake": "snowflake"}
     modules = ("snowflake",)
     quoting = Quoting(arrays=True, dashes=True)
+    time_literals = ("", "TIMESTAMP ")  # TIMESTAMP drops the zone
     type_names = {2: "TEXT", 13: "BOOLEAN"}  # only those whose kind matters
 
     def driver_options(self, url: URL, limit: float) -> Options:
@@ -145,10 +139,6 @@ class Snowflake(_AddsByFunction):
             "network_timeout": whole + base.GRACE,
         }
 
-    def time_literal(self, value: datetime) -> str:
-        """Empty for zoned times, since TIMESTAMP drops the zone."""
-        return "" if value.tzinfo else "TIMESTAMP "
-
 
 class SQLServer(_AddsByFunction):
     """SQL Server: integer sums overflow at 32 bits, and texts compare by collation."""
@@ -161,6 +151,7 @@ class SQLServer(_AddsByFunction):
     has_several_drivers = True
     quoting = Quoting(hashes=True, dashes=True)
     collated_texts = ("str", 1)
+    time_literals = ("", "")  # a plain text compares
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
         """URL options; ODBC takes the program's name from there."""
@@ -192,10 +183,6 @@ class SQLServer(_AddsByFunction):
     def exactly(self, value: Expression, code: Any) -> Expression:
         """The longest binary that still compares and is not a large object."""
         return sa.cast(value, sa.VARBINARY(8_000))
-
-    def time_literal(self, value: datetime) -> str:
-        """Empty: a plain text compares."""
-        return ""
 
 
 class Oracle(Dialect):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -49,6 +48,7 @@ class DuckDB(Dialect):
         **{"UBIGINT": ("UBIGINT", 64), "HUGEINT": ("HUGEINT", 127), "UHUGEINT": ("UHUGEINT", 128)},
     }
     float_numbers = {"FLOAT": ("FLOAT", 24), "DOUBLE": ("DOUBLE", 53)}
+    time_literals = ("TIMESTAMPTZ ", "TIMESTAMP ")  # TIMESTAMP drops the zone
     strict_texts = ("VARCHAR",)
     time_types = {"TIMESTAMP WITH TIME ZONE": (True, True), "TIMESTAMP": (True, False)}
     faults = (
@@ -131,10 +131,6 @@ class DuckDB(Dialect):
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970, from its own microseconds."""
         return sa.func.floor(self.double(sa.func.epoch_us(time)) / self.number(1_000_000), type_=sa.Double)
-
-    def time_literal(self, value: datetime) -> str:
-        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
-        return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
 def _pointed_at(found: re.Match[str]) -> str:

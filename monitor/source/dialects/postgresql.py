@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -91,6 +90,7 @@ class PostgreSQL(Dialect):
             **{f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")},
         }.items()
     )
+    time_literals = ("TIMESTAMPTZ ", "TIMESTAMP ")  # TIMESTAMP drops the zone
     integers = _INTEGERS
     small_integers = (21, 23)
     whole_numbers = {23: ("integer", 31), 20: ("bigint", 63), NUMERIC: ("numeric", 999)}
@@ -241,10 +241,6 @@ class PostgreSQL(Dialect):
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
-
-    def time_literal(self, value: datetime) -> str:
-        """TIMESTAMPTZ, since TIMESTAMP drops the zone."""
-        return "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
 
 
 def _without_least(reader: Any, column: Expression, code: int) -> str:
