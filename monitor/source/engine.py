@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,7 +21,7 @@ from monitor.messages.words import on_one_line
 from monitor.source.dialects import base, dialect_of, driver_help
 from monitor.source.dialects.faults import OF_SCHEMAS, SILENT, by_own_limits, is_of_the_way, lateness, looked_for
 from monitor.source.prepared import Ready
-from monitor.source.watch import ASKED_FOR, Turns, Watch, give_back, watched
+from monitor.source.watch import ASKED_FOR, Watch, give_back, turn, watched
 
 FETCH = 50_000
 """Rows per fetch from a server."""
@@ -79,7 +80,7 @@ class Database:
         self.statement_timeout = statement_timeout
         self.max_concurrent = max_concurrent
         self._stop = stop
-        self._turns = Turns(max_concurrent, stop)
+        self._turns = threading.Semaphore(max_concurrent)
         self._engine: sa.Engine | None = None
         self._creating = threading.Lock()
         self._open: set[Watch] = set()
@@ -101,11 +102,7 @@ class Database:
             self._engine.dispose()
 
     def interrupt(self) -> None:
-        """Cancels running statements, from any thread; their readers get Stopped if `stop` says so, else an error.
-
-        Readers waiting for a turn get Stopped if `stop` says so, else keep waiting.
-        """
-        self._turns.look()
+        """Cancels running statements, from any thread; their readers get Stopped if `stop` says so, else an error."""
         until = time.monotonic() + ASKED_FOR
         for wait in [watch.end() for watch in list(self._open)]:
             wait(max(0.0, until - time.monotonic()))
@@ -156,7 +153,7 @@ class Database:
             Stopped: `stop` said so.
         """
         with (
-            self._turns.one(),
+            turn(self._turns, self._stop),
             Watch(self.sql.patience(self.statement_timeout), self._end) as watch,
             self._explained(watch),
         ):
@@ -183,16 +180,14 @@ class Database:
         with self._creating:
             if self._engine is None:
                 try:
-                    self._engine = self._create()
+                    engine = self.sql.create_engine(self.url, self.statement_timeout, self.max_concurrent)
                 except (NoSuchModuleError, ImportError) as error:
                     raise SourceError(f"source {self.name}: {driver_help(self.url, error)}", "driver") from error
+                if not self.sql.is_in_process:
+                    _sign(engine)
+                opened = partial(self.sql.opened, url=self.url)
+                self._engine = watched(engine, opened, lambda: self._mine.watch)
             return self._engine
-
-    def _create(self) -> sa.Engine:
-        engine = self.sql.create_engine(self.url, self.statement_timeout, self.max_concurrent)
-        if not self.sql.is_in_process:
-            _sign(engine)
-        return watched(engine, lambda driver: self.sql.opened(driver, self.url), lambda: self._mine.watch)
 
     def _begin(self, connection: sa.Connection, watch: Watch, who: str) -> Reader:
         driver: Any = connection.connection.driver_connection
@@ -467,11 +462,8 @@ class Reader:
 
     def types(self, query: sa.Select[Any]) -> list[Any]:
         """The driver's type code of each column, or the type's name if it has no number; reads no row."""
-        return self._codes(query.limit(0))
-
-    def _codes(self, query: sa.Select[Any]) -> list[Any]:
         with self._watch.step():
-            result = self._execute(query)
+            result = self._execute(query.limit(0))
             cursor: Any = result.cursor
             codes = [d[1] for d in cursor.description]
             result.close()

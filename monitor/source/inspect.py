@@ -135,19 +135,14 @@ class _Look:
             found = sa.select(*columns).select_from(self.queries.rankings).where(self._is_it, *within)
             (earliest,), (total,) = self.reader.columns(found)
             if earliest is not None:
-                self.bucket = self._bucket_of(earliest)
+                micros = int(to_micros(self.monitor.rankings.time, [earliest]).micros[0])
+                self.bucket = bucket_of(micros // MICROS, self.monitor.bucket)
                 return int(total)
         raise InputError(self._unknown(bounds))
 
     @property
     def _is_it(self) -> Condition:
-        return self.queries.request == self._bound()
-
-    def _bound(self) -> sa.ColumnElement[Any]:
-        return untyped(self.wanted)
-
-    def _bucket_of(self, raw: object) -> int:
-        return bucket_of(int(to_micros(self.monitor.rankings.time, [raw]).micros[0]) // MICROS, self.monitor.bucket)
+        return self.queries.request == untyped(self.wanted)
 
     def _wide(self, bucket: int) -> tuple[int, int]:
         """The bucket's range plus the margin that keeps requests on its edges whole."""
@@ -212,7 +207,7 @@ class _Look:
         found = (
             sa.select(e[recipe.item], time, item, *more)
             .select_from(q.labels.outerjoin(shown, sa.and_(e[recipe.request] == request, e[recipe.item] == item)))
-            .where(e[recipe.request] == self._bound())
+            .where(e[recipe.request] == untyped(self.wanted))
             .order_by(time)
         )
         if self.at is not None:

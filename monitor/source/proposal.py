@@ -413,13 +413,8 @@ class _Search:
                         if judged != column and grades and hits > MOST_OF * min(len(pairs), len(rows)):
                             grade = self._choose("relevance.judgments.grade", "Which column is the grade?", grades)
                             most = float(pd.to_numeric(table.sample[grade]).max())
-                            found = {
-                                **_relation(table, (column, judged, grade)),
-                                "query": column,
-                                "item": judged,
-                                "grade": grade,
-                            }
-                            found = {**_relation(table, found.values()), **found}
+                            names = {"query": column, "item": judged, "grade": grade}
+                            found = {**_relation(table, names.values()), **names}
                             return {**found, "max_grade": int(most) if most == int(most) else most}, item
         return None
 

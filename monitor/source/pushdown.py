@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -190,7 +190,8 @@ class PushDown:
         self._check_times(reader, queries)
         self._check_values(queries)
         self._check_pairs(reader, queries)
-        self._check_logarithm(reader)
+        if reader.sql.may_lack_logarithm and any(needs_logarithm(m) for m in self.monitor.measures):
+            reader.one(sa.select(sa.func.ln(sa.literal_column("2.0"))))  # raises where it is missing
         return Summing(queries)
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
@@ -224,10 +225,6 @@ class PushDown:
             shown = sa.tuple_(queries.request, queries.item)
             reader.types(sa.select(queries.request).where(shown.in_(pairs)))
 
-    def _check_logarithm(self, reader: Reader) -> None:
-        if reader.sql.may_lack_logarithm and any(needs_logarithm(m) for m in self.monitor.measures):
-            reader.one(sa.select(sa.func.ln(sa.literal_column("2.0"))))
-
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def _read(self, since: int, until: int) -> Part:
@@ -249,7 +246,8 @@ class PushDown:
             self.pull.look_at_times(recipe)
         odd = found.odd
         self._weigh(len(found.edges) - 1, len(odd))
-        return found.summed([self.pull.read(*stretch) for stretch in self._stretches(odd, since, until)])
+        stretches = runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE)
+        return found.summed([self.pull.read(max(start, since), min(end, until)) for start, end in stretches])
 
     def _for_now(self, thorough: Summing) -> Summing:
         return replace(thorough, is_thorough=time.monotonic() < self._thorough_until)
@@ -260,31 +258,20 @@ class PushDown:
         with self._lock:
             was_thorough, self._thorough_until = now < self._thorough_until, now + DAY
         if not was_thorough:
-            log.info(
-                "monitor %s: fast path disabled for %.0f h, reads are slower: %s",
-                self.monitor.name,
-                DAY / HOUR,
-                why,
-            )
+            text = "monitor %s: fast path disabled for %.0f h, reads are slower: %s"
+            log.info(text, self.monitor.name, DAY / HOUR, why)
 
     def _weigh(self, summed: int, odd: int) -> None:
         with self._lock:
             if self.yields:
                 return  # another thread found out first
-            had_failed, so_far = bool(self._record.failed), self._counted
+            had_failed = bool(self._record.failed)
+            so_far = _Record() if had_failed else self._record
             record = self._record = replace(so_far, summed=so_far.summed + summed, odd=so_far.odd + odd)
         if had_failed:
             log.info("monitor %s: push-down resumed", self.monitor.name)
         if not self.is_bound and record.summed >= TRIAL and record.odd > WORTH * record.summed:
             self._yield(DAY, f"{record.odd} of {record.summed} buckets held what must be read row by row")
-
-    @property
-    def _counted(self) -> _Record:
-        return _Record() if self._record.failed else self._record
-
-    def _stretches(self, odd: Iterable[int], since: int, until: int) -> Iterable[tuple[int, int]]:
-        for start, end in runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE):
-            yield max(start, since), min(end, until)
 
 
 @dataclass(frozen=True)

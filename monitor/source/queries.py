@@ -31,15 +31,15 @@ PLACES = 2**53
 """Positions this far past the first are invalid: a float could not hold them."""
 
 
-def relation(source: Relation, alias: str, columns: list[str], dialect: sa.Dialect) -> sa.FromClause:
-    """The user's table, or their SELECT as a subquery, with the named columns.
+def relation(source: Relation, alias: str, wanted: Sequence[str | None], dialect: sa.Dialect) -> sa.FromClause:
+    """The user's table, or their SELECT as a subquery, with the wanted columns, once each.
 
     A colon in the SELECT is text, not a parameter. It may end in a semicolon or comment.
 
     Raises:
         SourceError: the SELECT, or a name, might escape its place.
     """
-    own = dialect_of(dialect.name)
+    own, columns = dialect_of(dialect.name), list(dict.fromkeys(c for c in wanted if c is not None))
     if own.escapes_names and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
         raise SourceError(
             f"the column {odd[0]!r} holds a quote or a backslash; name it otherwise in a view", "query", True
@@ -117,19 +117,10 @@ class Queries:
     @cached_property
     def rankings(self) -> sa.FromClause:
         """The logged lists, named r."""
-        r = self.monitor.rankings
-        wanted = [
-            r.request,
-            r.item,
-            r.position.column,
-            r.time.column,
-            r.query,
-            r.model_version,
-            r.results,
-            self.grade_column,
-        ]
-        names = [w for w in (*wanted, *(s.column for s in self.monitor.slices)) if w is not None]
-        return relation(r.relation, "r", list(dict.fromkeys(names)), self.dialect)
+        r, slices = self.monitor.rankings, (s.column for s in self.monitor.slices)
+        of_row = r.request, r.item, r.position.column, r.time.column
+        of_request = r.query, r.model_version, r.results, self.grade_column, *slices
+        return relation(r.relation, "r", (*of_row, *of_request), self.dialect)
 
     @property
     def grade_column(self) -> str | None:
@@ -140,13 +131,11 @@ class Queries:
     def _labels(self) -> sa.FromClause | None:
         recipe = self.monitor.recipe
         if isinstance(recipe, Events):
-            wanted = [recipe.request, recipe.item, recipe.time.column, recipe.type, recipe.value]
-        elif isinstance(recipe, Judgments):
-            wanted = [recipe.query, recipe.item, recipe.grade]
-        else:
-            return None
-        names = [w for w in wanted if w is not None]
-        return relation(recipe.relation, "e", list(dict.fromkeys(names)), self.dialect)
+            names = recipe.request, recipe.item, recipe.time.column, recipe.type, recipe.value
+            return relation(recipe.relation, "e", names, self.dialect)
+        if isinstance(recipe, Judgments):
+            return relation(recipe.relation, "e", (recipe.query, recipe.item, recipe.grade), self.dialect)
+        return None
 
     # ---- types -------------------------------------------------------------------------------------------------
 
@@ -180,11 +169,6 @@ class Queries:
         """Whether items have a least value."""
         code = self.types.rankings.get(self.monitor.rankings.item)
         return code is None or self.sql.has_order(code)
-
-    @property
-    def has_lax_items(self) -> bool:
-        """Whether items are `lax_texts`."""
-        return self.types.rankings.get(self.monitor.rankings.item) in self.lax_texts
 
     def _slices_of(self, wanted: Callable[[Any], bool]) -> frozenset[str]:
         known = {s.column: self.types.rankings.get(s.column) for s in self.monitor.slices}
@@ -256,10 +240,8 @@ class Queries:
         """The query if the recipe uses it, then the slice columns."""
         by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
         names = [self.monitor.rankings.query] if by_query else []
-        return [self._as_told_apart(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
-
-    def _as_told_apart(self, name: str) -> ColumnElement[Any]:
-        return sa.cast(self._r(name), sa.Text) if name in self.varied_slices else self._r(name)
+        columns = [self._r(str(name)) for name in (*names, *(s.column for s in self.monitor.slices))]
+        return [sa.cast(c, sa.Text) if c.name in self.varied_slices else c for c in columns]
 
     def exactly(self, name: str) -> ColumnElement[Any]:
         """An expression that distinguishes values the collation or type treats as equal; see `lax_texts`."""
@@ -454,7 +436,8 @@ class Queries:
 
     def listed(self, k: int | None) -> ColumnElement[int]:
         """Distinct items at the first k positions: a row delivered twice counts once."""
-        item = self.exactly(self.monitor.rankings.item) if self.has_lax_items else self.item
+        name = self.monitor.rankings.item
+        item = self.exactly(name) if self.types.rankings.get(name) in self.lax_texts else self.item
         return sa.func.count(sa.distinct(sa.case((self.placed(k), item))))
 
     def lists(self, since: float, until: float) -> sa.Select[Any]:
@@ -510,12 +493,9 @@ class Queries:
     def _numbered(self, recipe: Events, since: float, until: float, by_rowid: bool) -> sa.FromClause:
         """Numbers events; by rowid only on a join's outer side, else SQLite flattens it and indexes all events ever."""
         e = self.labels
-        number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
-        if by_rowid:
-            number = sa.literal_column("e.rowid")
-        happened = self.happened(recipe, since, until)
-        numbered = sa.select(*e.c, number.label("rankmon_number")).where(happened)
-        return numbered.subquery("n")
+        ordinal = sa.func.row_number().over(order_by=e.c[recipe.time.column])
+        number = (sa.literal_column("e.rowid") if by_rowid else ordinal).label("rankmon_number")
+        return sa.select(*e.c, number).where(self.happened(recipe, since, until)).subquery("n")
 
     def unmatched(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float], *more: ColumnElement[Any]

@@ -21,7 +21,7 @@ ASKED_FOR = 2
 """Seconds for a database to obey a cancel request before its connection is cut."""
 
 LOOK_EVERY = 0.5
-"""Seconds between a waiter's checks for shutdown, in case nobody notifies it."""
+"""Seconds between a waiter's checks for shutdown."""
 
 
 class Watch:
@@ -214,35 +214,17 @@ def give_back(connection: sa.Connection, watch: Watch) -> None:
 # ---- turns ---------------------------------------------------------------------------------------------------------
 
 
-class Turns:
-    """Limits concurrent turns. Thread-safe; a holder must not ask for another, which can deadlock."""
+@contextmanager
+def turn(turns: threading.Semaphore, stop: Callable[[], bool]) -> Iterator[None]:
+    """One of the `turns` for the duration of the block; a holder must not ask for another, which can deadlock.
 
-    def __init__(self, most: int, stop: Callable[[], bool]) -> None:
-        """`most` concurrent turns; `stop` says whether the process is shutting down."""
-        self._left = most
-        self._stop = stop
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """A turn for the duration of the block. Raises Stopped if the process is shutting down."""
-        self._take()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._left += 1
-                self._changed.notify()
-
-    def _take(self) -> None:
-        with self._changed:
-            while self._left < 1:
-                if self._stop():
-                    raise Stopped("waiting for a turn was stopped")
-                self._changed.wait(LOOK_EVERY)
-            self._left -= 1
-
-    def look(self) -> None:
-        """Makes all waiters check for shutdown."""
-        with self._changed:
-            self._changed.notify_all()
+    Raises:
+        Stopped: `stop` said that the process is shutting down.
+    """
+    while not turns.acquire(timeout=LOOK_EVERY):
+        if stop():
+            raise Stopped("waiting for a turn was stopped")
+    try:
+        yield
+    finally:
+        turns.release()

@@ -24,7 +24,7 @@ from monitor.source.choice import open_source
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import MOST_AT_ONCE, Database
 from monitor.source.inspect import inspect
-from monitor.source.watch import Turns
+from monitor.source.watch import turn
 from monitor.types import Monitor
 from tests.service.test_app import Setting, eventually, of_search
 from tests.service.test_cycle import SETTLED, log_searches
@@ -202,38 +202,21 @@ def test_who_waits_for_a_turn_stops_at_once_when_the_process_is_to_end(some_url:
     source.close()
 
 
-def test_who_was_not_told_looks_by_itself_whether_the_process_is_to_end() -> None:
+def test_who_waits_for_a_turn_looks_whether_the_process_is_to_end() -> None:
     stop, stopped = threading.Event(), threading.Event()
-    turns = Turns(1, stop.is_set)
+    turns = threading.Semaphore(1)
 
     def wait() -> None:
-        with suppress(Stopped), turns.one():
+        with suppress(Stopped), turn(turns, stop.is_set):
             return
         stopped.set()
 
-    with turns.one():
+    with turn(turns, stop.is_set):
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
         assert not stopped.wait(0.1)
         stop.set()
         assert stopped.wait(20)
-
-
-def test_being_told_to_look_gives_nobody_a_turn() -> None:
-    turns, got = Turns(1, lambda: False), threading.Event()
-
-    def take() -> None:
-        with turns.one():
-            got.set()
-
-    with turns.one():
-        waiting = threading.Thread(target=take)
-        waiting.start()
-        for _ in range(20):
-            turns.look()
-        assert not got.wait(0.2)
-    assert got.wait(20)
-    waiting.join()
 
 
 def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_path: Path, postgres_url: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from monitor.measures.relevance import REASONS
 from monitor.series.partials import RESERVED, named
@@ -28,7 +27,7 @@ from monitor.source.checks.remarks import (
 from monitor.source.checks.sample import Sample
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries
-from monitor.source.times import to_micros
+from monitor.source.times import PER_SECOND, Floats, to_micros
 from monitor.types import MIXED, Events, Judgments, Monitor
 
 MOST_POSITIONS = 5_000
@@ -109,7 +108,7 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     yield from of_base or _on_copies(queries, reader, where, lists)
 
 
-def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
+def _lists(queries: Queries, reader: Reader, where: Any) -> Floats:
     """(6, requests) rows, distinct rows, items, lowest and highest position, positions of some requests."""
     named = where, queries.request.isnot(None), queries.lists_item, queries.position.isnot(None)
     key = queries.request.label("request"), queries.item.label("item"), queries.position.label("place")
@@ -126,9 +125,7 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> NDArray[np.float64]:
     return np.array([[_number(v) or 0.0 for v in column] for column in found], np.float64).reshape(6, -1)
 
 
-def _on_base(
-    queries: Queries, numbers: NDArray[np.float64], first: NDArray[np.float64], last: NDArray[np.float64]
-) -> Iterator[Remark]:
+def _on_base(queries: Queries, numbers: Floats, first: Floats, last: Floats) -> Iterator[Remark]:
     base, column = queries.monitor.rankings.position.base, queries.monitor.rankings.position.column
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
@@ -157,7 +154,7 @@ def _on_base(
         yield Remark(_POSITION, text)
 
 
-def _on_copies(queries: Queries, reader: Reader, where: Any, lists: NDArray[np.float64]) -> Iterator[Remark]:
+def _on_copies(queries: Queries, reader: Reader, where: Any, lists: Floats) -> Iterator[Remark]:
     """Remarks on rows logged twice, at other positions, or as the next page."""
     rows, once, items, first, last, places = lists
     every, base = first.size, queries.monitor.rankings.position.base
@@ -216,7 +213,7 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
     return f"the copies differ in other columns, so take one of each: {_select(one)}"
 
 
-def _paged(queries: Queries, last: NDArray[np.float64]) -> str:
+def _paged(queries: Queries, last: Floats) -> str:
     r = queries.monitor.rankings
     others = ", ".join(_quoted(queries, *(n for n in _names(queries) if n != r.position.column)))
     request, position, time = _quoted(queries, r.request, r.position.column, r.time.column)
@@ -257,7 +254,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _of(some: int, every: Sequence[object] | NDArray[np.float64]) -> str:
+def _of(some: int, every: Sequence[object] | Floats) -> str:
     return f"{some:,} of {len(every):,} positions"
 
 
@@ -321,14 +318,15 @@ def _cut_to_seconds(sample: Sample) -> str:
         ]
     if whole != [True, False]:
         return ""
-    units = {"epoch_ms": 1_000, "epoch_us": MICROS}
-    example = f"{served.column} - {served.column} % {units.get(served.format)} AS {served.column}"
+    example = ""
     if served.format == "native":
-        example = f"date_trunc('second', {served.column}) AS {served.column}"
+        example = f", as by date_trunc('second', {served.column}) AS {served.column}"
+    elif (units := PER_SECOND.get(served.format, 1)) > 1:
+        example = f", as by {served.column} - {served.column} % {units} AS {served.column}"
     return (
         "; times of events are cut to whole seconds and those of requests are not, so that what happens within the "
         "second of its request comes before it: log fractions there too, or cut the requests' times in a `select:`"
-        + (f", as by {example}" if served.format == "native" or served.format in units else "")
+        + example
     )
 
 
