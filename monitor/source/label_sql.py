@@ -11,7 +11,7 @@ from monitor.measures.summable import grades
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 from monitor.source.queries import Queries, event_types
 from monitor.source.times import Blocks
-from monitor.types import Events, Monitor
+from monitor.types import Events
 
 COUNTS, EARLY, LATE = (written(str(number)) for number in (1, 2, 3))
 """Event timings relative to a request; any other value means the event is not its own."""
@@ -23,6 +23,34 @@ DIRTY = "dirty"
 def is_dirty(events: sa.FromClause) -> list[Condition]:
     """The condition that only the pull can read an event; empty if that cannot happen."""
     return [column > ZERO for column in events.c if column.name == DIRTY]
+
+
+def by_column(q: Queries, since: int, until: int) -> sa.FromClause:
+    """Grade, no events, and oddness for each request and rank with a grade above 0; named h."""
+    column = q.grade
+    assert column is not None
+    known = [q.sql.number(g) for g in grades(q.monitor)]
+    grade = q.sql.number(1) if q.boolean_grade else column
+    # Booleans are always known; SQL Server and Oracle have no literal "true".
+    is_known = ONE == ONE if q.boolean_grade else grade.in_(known)
+    odd = sa.or_(sa.func.count() > ONE, sa.func.sum(sa.case((is_known, ZERO), else_=ONE)) > ZERO)
+    one, zero = q.sql.number(1), q.sql.number(0)
+    g = (
+        sa.select(
+            q.request.label("request"),
+            sa.func.min(q.rank()).label("item_rank"),
+            sa.func.max(sa.case((is_known, q.sql.double(grade)))).label("grade"),
+            sa.case((odd, one), else_=zero).label("odd"),
+        )
+        .where(q.usable(*q.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
+        .group_by(q.request, q.item)
+        .subquery("g")
+    )
+    several = sa.case((sa.func.count() > ONE, one), else_=zero)
+    columns = [g.c.request, g.c.item_rank, sa.func.max(g.c.grade).label("grade")]
+    columns += [sa.func.max(zero).label(name) for name in ("events", "early", "late")]
+    columns.append((sa.func.max(g.c.odd) + several).label("odd"))
+    return sa.select(*columns).group_by(g.c.request, g.c.item_rank).subquery("h")
 
 
 class _Shown(NamedTuple):
@@ -37,106 +65,71 @@ class _Shown(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelSQL:
-    """Builds the label parts of a monitor's statement."""
+class EventSQL:
+    """Labels by events, of the requests served in [`since`, `until`) seconds."""
 
     queries: Queries
-
-    @property
-    def monitor(self) -> Monitor:
-        """The monitor whose labels these are."""
-        return self.queries.monitor
+    recipe: Events
+    since: int
+    until: int
 
     @property
     def sql(self) -> Dialect:
         """The database's specifics."""
         return self.queries.sql
 
-    def time(self, instant: int) -> Expression:
-        """An instant (seconds), comparable with times of the rankings."""
-        return self.sql.instant(self.monitor.rankings.time, instant)
+    @property
+    def blocks(self) -> Blocks:
+        """Where the row of an event is looked for."""
+        return Blocks.of(self.queries.monitor, self.recipe)
 
-    def _rank(self) -> Expression:
-        q, base = self.queries, written(str(self.monitor.rankings.position.base - 1))
-        number = self.sql.rank(q.position, q.whole_position)
-        if q.small_position and not self.monitor.rankings.position.base:
-            number = sa.cast(number, sa.BigInteger)  # the largest position plus one would overflow
-        return sa.case((q.placed(), number - base))
+    @property
+    def happened(self) -> Condition:
+        """Events on requests served in the range."""
+        since, until = self.queries.wide(self.since, self.until)
+        return self.queries.happened(self.recipe, since, until + self.recipe.attribution)
 
-    # ---- a column ----------------------------------------------------------------------------------------------
-
-    def by_column(self, since: int, until: int) -> sa.FromClause:
-        """Grade, no events, and oddness for each request and rank with a grade above 0; named h."""
-        q = self.queries
-        column = q.grade
-        assert column is not None
-        known = [self.sql.number(g) for g in grades(self.monitor)]
-        grade = self.sql.number(1) if q.boolean_grade else column
-        # Booleans are always known; SQL Server and Oracle have no literal "true".
-        is_known = ONE == ONE if q.boolean_grade else grade.in_(known)
-        odd = sa.or_(sa.func.count() > ONE, sa.func.sum(sa.case((is_known, ZERO), else_=ONE)) > ZERO)
-        one, zero = self.sql.number(1), self.sql.number(0)
-        g = (
-            sa.select(
-                q.request.label("request"),
-                sa.func.min(self._rank()).label("item_rank"),
-                sa.func.max(sa.case((is_known, self.sql.double(grade)))).label("grade"),
-                sa.case((odd, one), else_=zero).label("odd"),
-            )
-            .where(q.usable(*q.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
-            .group_by(q.request, q.item)
-            .subquery("g")
-        )
-        several = sa.case((sa.func.count() > ONE, one), else_=zero)
-        columns = [g.c.request, g.c.item_rank, sa.func.max(g.c.grade).label("grade")]
-        columns += [sa.func.max(zero).label(name) for name in ("events", "early", "late")]
-        columns.append((sa.func.max(g.c.odd) + several).label("odd"))
-        return sa.select(*columns).group_by(g.c.request, g.c.item_rank).subquery("h")
-
-    # ---- events ------------------------------------------------------------------------------------------------
-
-    def events(
-        self, recipe: Events, requests: sa.FromClause, since: int, until: int, blocks: Blocks | None
-    ) -> sa.FromClause:
+    def events(self, requests: sa.FromClause, with_unmatched: bool) -> sa.FromClause:
         """Each event once, with its item's row and request if there are any; named x.
 
-        `blocks`: search rows this far, and include unmatched events.
+        `with_unmatched`: search rows as far as `blocks` reach, and include unmatched events.
         """
-        happened, wide = self._happened(recipe, since, until), self.queries.wide(since, until)
-        e = self._worthy(recipe, *happened)
-        shown = self._shown_items(recipe, happened, wide if blocks is None else blocks.reach(since, until))
-        inside = sa.and_(shown.times[0] >= self.time(wide[0]), shown.times[-1] < self.time(wide[1]))
+        q, e = self.queries, self._worthy()
+        wide = q.wide(self.since, self.until)
+        shown = self._shown_items(*(self.blocks.reach(self.since, self.until) if with_unmatched else wide))
+        inside = sa.and_(shown.times[0] >= q.at(wide[0]), shown.times[-1] < q.at(wide[1]))
         columns = [
             *self._of_event(e),
             self._ordered(shown.item).label("item"),
             shown.copies.label("copies"),
             shown.rank.label("item_rank"),
             requests.c.request.label("request"),
-            self._becomes(recipe, e, requests.c.first_at).label("becomes"),
+            self._becomes(e, requests.c.first_at).label("becomes"),
             sa.case((inside, ONE), else_=ZERO).label("inside"),
-            (ONE if blocks is None else self._matched(recipe, blocks, e, shown, since, until)).label("matched"),
+            (self._matched(e, shown) if with_unmatched else ONE).label("matched"),
         ]
         same = sa.and_(e.c.request == shown.request, e.c.item == shown.item)
         known = requests.c.request == shown.request
-        is_outer = blocks is not None
-        joined = e.join(shown.rows, same, isouter=is_outer).join(requests, known, isouter=is_outer)
+        joined = e.join(shown.rows, same, isouter=with_unmatched).join(requests, known, isouter=with_unmatched)
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
-    def plain_events(self, recipe: Events, blocks: Blocks, since: int, until: int) -> sa.FromClause:
+    def plain_events(self) -> sa.FromClause:
         """`events` in fewer steps, assuming a plain log without duplicate items; see `Summing.plain`.
 
         Each row carries its request's time then. An event appears once per row of its item; see `surplus`.
         """
-        q, e = self.queries, self._worthy(recipe, *self._happened(recipe, since, until))
+        q, e = self.queries, self._worthy()
         # No subquery: PostgreSQL would evaluate its columns before the join.
-        same = sa.and_(e.c.request == q.request, e.c.item == q.item, q.served(*blocks.reach(since, until)))
-        inside = sa.and_(q.time >= self.time(since), q.time < self.time(until))
+        same = sa.and_(
+            e.c.request == q.request, e.c.item == q.item, q.served(*self.blocks.reach(self.since, self.until))
+        )
+        inside = sa.and_(q.time >= q.at(self.since), q.time < q.at(self.until))
         columns = [
             *self._of_event(e),
             self._ordered(q.item).label("item"),
-            self._rank().label("item_rank"),
+            q.rank().label("item_rank"),
             q.request.label("request"),
-            self._becomes(recipe, e, q.time).label("becomes"),
+            self._becomes(e, q.time).label("becomes"),
             sa.case((inside, ONE), else_=ZERO).label("inside"),
             q.time.label("logged"),
         ]
@@ -146,10 +139,10 @@ class LabelSQL:
     def _of_event(e: sa.FromClause) -> list[Expression]:
         return [e.c.happened, e.c.worth, *(c for c in e.c if c.name == DIRTY)]
 
-    def _becomes(self, recipe: Events, e: sa.FromClause, first_at: Expression) -> Expression:
+    def _becomes(self, e: sa.FromClause, first_at: Expression) -> Expression:
         """An event's timing relative to its request, computed once for several sums."""
-        span = self.monitor.max_request_span
-        first = self.sql.converted(first_at, self.monitor.rankings.time, recipe.time)
+        monitor, recipe = self.queries.monitor, self.recipe
+        span, first = monitor.max_request_span, self.sql.converted(first_at, monitor.rankings.time, recipe.time)
         since, near, end, far = (
             self.sql.later(first, recipe.time, seconds) if seconds else first
             for seconds in (0, -span, recipe.attribution, recipe.attribution + span)
@@ -163,23 +156,18 @@ class LabelSQL:
             else_=ZERO,
         )
 
-    def surplus(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+    def surplus(self, x: sa.FromClause) -> Expression:
         """Rows of `plain_events` beyond the number of events; above 0 if an item was logged twice."""
-        found = sa.select(sa.func.count()).where(self.queries.happened(recipe, *self._happened(recipe, since, until)))
+        found = sa.select(sa.func.count()).where(self.happened)
         events = found.select_from(self.queries.labels).scalar_subquery()
         return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
-
-    def _happened(self, recipe: Events, since: int, until: int) -> tuple[int, int]:
-        """[since, until) seconds that hold all events on requests served in the range."""
-        span = self.monitor.max_request_span
-        return since - span, until + recipe.attribution + span
 
     def _ordered(self, item: Expression) -> Expression:
         return item if self.queries.has_ordered_items else sa.cast(item, sa.Text)
 
-    def _worthy(self, recipe: Events, since: int, until: int) -> sa.FromClause:
+    def _worthy(self) -> sa.FromClause:
         """Events with their grade and `DIRTY`."""
-        q, e = self.queries, self.queries.labels
+        q, e, recipe = self.queries, self.queries.labels, self.recipe
         at: Expression = e.c[recipe.time.column]
         value: Expression | None = None if recipe.value is None else e.c[recipe.value]
         dirt = [sa.not_(plain)] if (plain := self.sql.is_plain(at, recipe.time)) is not None else []
@@ -199,23 +187,22 @@ class LabelSQL:
         worth = sa.case(*cases)
         columns = [e.c[recipe.request].label("request"), e.c[recipe.item].label("item"), at.label("happened")]
         columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), ONE), else_=ZERO).label(DIRTY)] if dirt else [])]
-        found = sa.select(*columns)
-        return found.where(q.happened(recipe, since, until)).subquery("worthy")
+        return sa.select(*columns).where(self.happened).subquery("worthy")
 
-    def _shown_items(self, recipe: Events, happened: tuple[int, int], reach: tuple[int, int]) -> _Shown:
-        """Requests and items of the rows that events can be on, once each; named i."""
+    def _shown_items(self, since: int, until: int) -> _Shown:
+        """Requests and items of the rows in [since, until) that events can be on, once each; named i."""
         q, e = self.queries, self.queries.labels
-        request, item = e.c[recipe.request], e.c[recipe.item]
-        wanted = sa.select(request.label("request"), item.label("item")).where(q.happened(recipe, *happened))
+        request, item = e.c[self.recipe.request], e.c[self.recipe.item]
+        wanted = sa.select(request.label("request"), item.label("item")).where(self.happened)
         columns = [
             q.request.label("request"),
             q.item.label("item"),
             sa.func.count().label("copies"),
-            sa.func.min(self._rank()).label("item_rank"),
+            sa.func.min(q.rank()).label("item_rank"),
             sa.func.min(q.time).label("earliest"),
             sa.func.max(q.time).label("latest"),
         ]
-        found = sa.select(*columns).where(q.served(*reach)).group_by(q.request, q.item)
+        found = sa.select(*columns).where(q.served(since, until)).group_by(q.request, q.item)
         if self.sql.by_hash:
             found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
         else:
@@ -224,21 +211,19 @@ class LabelSQL:
         i = found.subquery("i")
         return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
 
-    def matched(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> Expression:
+    def matched(self, x: sa.FromClause) -> Expression:
         """For `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
         if "matched" in x.c:
             return x.c.matched
         # Inlined: few events get past the first two branches, and PostgreSQL would evaluate it for each.
-        near = self._near(recipe, Blocks.of(self.monitor, recipe), x.c.happened, (x.c.logged,), since, until)
+        near = self._near(x.c.happened, x.c.logged)
         return sa.case((x.c.request.is_(None), ZERO), (x.c.becomes == COUNTS, ONE), (sa.and_(*near), ONE), else_=ZERO)
 
-    def _matched(
-        self, recipe: Events, blocks: Blocks, e: sa.FromClause, shown: _Shown, since: int, until: int
-    ) -> Expression:
+    def _matched(self, e: sa.FromClause, shown: _Shown) -> Expression:
         """1 if an event's item was shown within reach of its block, 0 if not, -1 if it depends on the row."""
-        near = self._near(recipe, blocks, e.c.happened, shown.times, since, until)
+        near, recipe = self._near(e.c.happened, *shown.times), self.recipe
         # Most events follow soon after their row and need no block check.
-        first = self.sql.converted(shown.times[0], self.monitor.rankings.time, recipe.time)
+        first = self.sql.converted(shown.times[0], self.queries.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.sql.later(first, recipe.time, recipe.attribution)
         cases: list[tuple[Condition, Expression]] = [
             (shown.request.is_(None), ZERO),
@@ -248,24 +233,23 @@ class LabelSQL:
         ]
         return sa.case(*cases, else_=ZERO)
 
-    def _near(
-        self, recipe: Events, blocks: Blocks, event: Expression, rows: tuple[Expression, ...], since: int, until: int
-    ) -> list[Condition]:
-        column = self.monitor.rankings.time
-        at = self.sql.seconds(event, recipe.time)
-        times = [t for row in rows if (t := self.sql.seconds(row, column)) is not None]
+    def _near(self, event: Expression, *rows: Expression) -> list[Condition]:
+        """Whether the times of an event and of each of its rows are within reach of its block."""
+        q, blocks, column = self.queries, self.blocks, self.recipe.time
+        at = self.sql.seconds(event, column)
+        times = [t for row in rows if (t := self.sql.seconds(row, q.monitor.rankings.time)) is not None]
         if at is not None and times:
             start = self.sql.block(at, blocks.width) * self.sql.number(blocks.width)
             low = start - self.sql.number(blocks.before)
             high = start + self.sql.number(blocks.width + blocks.after)
             return [sa.and_(time >= low, time < high) for time in times]
-        parts = [(start, reach) for start, _, reach in blocks.cut(since, until)]
-        edges = [self.sql.instant(recipe.time, start) for start, _ in parts[1:]]
-        steps = ([self.time(reach[side]) for _, reach in parts] for side in (0, 1))
+        parts = [(start, reach) for start, _, reach in blocks.cut(self.since, self.until)]
+        edges = [self.sql.instant(column, start) for start, _ in parts[1:]]
+        steps = ([q.at(reach[side]) for _, reach in parts] for side in (0, 1))
         low, high = (self.sql.ladder(event, edges, step) for step in steps)
         return [sa.and_(row >= low, row < high) for row in rows]
 
-    def by_events(self, recipe: Events, x: sa.FromClause) -> sa.FromClause:
+    def by_events(self, x: sa.FromClause) -> sa.FromClause:
         """Grade and events by timing, for each request and rank with events; named h.
 
         Odd if there are several items, or several rows of one.

@@ -257,6 +257,18 @@ class Queries:
         """Ranking rows in [since, until) seconds."""
         return self.sql.between(self.time, self.monitor.rankings.time, since, until)
 
+    def at(self, instant: int) -> ColumnElement[Any]:
+        """An instant (seconds), comparable with times of the rankings."""
+        return self.sql.instant(self.monitor.rankings.time, instant)
+
+    def rank(self) -> ColumnElement[Any]:
+        """A row's rank, from 1; NULL without a valid position."""
+        base = self.monitor.rankings.position.base
+        number = self.sql.rank(self.position, self.whole_position)
+        if self.small_position and not base:
+            number = sa.cast(number, sa.BigInteger)  # the largest position plus one would overflow
+        return sa.case((self.placed(), number - whole(base - 1)))
+
     def placed(self, k: int | None = None) -> Condition:
         """Whether a row has one of the first k positions."""
         first = self.monitor.rankings.position.base

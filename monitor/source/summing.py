@@ -20,7 +20,7 @@ from monitor.measures.summable import grades
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 from monitor.source.engine import Statement
 from monitor.source.formulas import Formulas
-from monitor.source.label_sql import LabelSQL, is_dirty
+from monitor.source.label_sql import EventSQL, by_column, is_dirty
 from monitor.source.prepared import Ends, PreparedStatement, PreparedStatements, Ready
 from monitor.source.queries import Queries, refused_rows
 from monitor.source.times import Blocks
@@ -101,11 +101,6 @@ class Summing:
         """The database's specifics."""
         return self.queries.sql
 
-    @cached_property
-    def labels(self) -> LabelSQL:
-        """Builds the label parts."""
-        return LabelSQL(self.queries)
-
     @property
     def monitor(self) -> Monitor:
         """The monitor whose rankings are summed."""
@@ -139,24 +134,19 @@ class Summing:
         `PARTS` for each of `kernels`. Requests that began earlier and last too long are in the first stretch.
         """
         recipe = self.monitor.recipe
-        if isinstance(recipe, Events) and self.supposes(since, until):
-            return self._plain_cells(recipe, since, until)
-        requests = self.careful(since, until)
         if not isinstance(recipe, Events):
-            return self._cells(requests, self.labels.by_column(since, until), since, until)
-        blocks = Blocks.of(self.monitor, recipe)
-        counts_here = recipe.count_unmatched and until - since >= blocks.width
-        events = self.labels.events(recipe, requests, since, until, blocks if counts_here else None)
-        found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
-        return sa.union_all(found, self._on_nothing(recipe, events, since, until)) if counts_here else found
-
-    def _plain_cells(self, recipe: Events, since: int, until: int) -> sa.CompoundSelect[Any]:
-        requests = self.plain(since, until)
-        events = self.labels.plain_events(recipe, Blocks.of(self.monitor, recipe), since, until)
-        found = self._cells(requests, self.labels.by_events(recipe, events), since, until)
-        contrary = self.labels.surplus(recipe, events, since, until) + self.contrary(requests)
-        mistaken = sa.select(*self._filled(written(str(CONTRARY)).label("bucket"), {"odd": contrary}))
-        return sa.union_all(found, self._on_nothing(recipe, events, since, until), mistaken)
+            return self._cells(self.careful(since, until), by_column(self.queries, since, until), since, until)
+        labels = EventSQL(self.queries, recipe, since, until)
+        counts_here = recipe.count_unmatched and until - since >= labels.blocks.width
+        if self.supposes(since, until):
+            requests, events = self.plain(since, until), labels.plain_events()
+            contrary = labels.surplus(events) + self.contrary(requests)
+            mistaken = [sa.select(*self._filled(written(str(CONTRARY)).label("bucket"), {"odd": contrary}))]
+        else:
+            requests, mistaken = self.careful(since, until), []
+            events = labels.events(requests, counts_here)
+        found = self._cells(requests, labels.by_events(events), since, until)
+        return sa.union_all(found, self._on_nothing(labels, events), *mistaken) if counts_here else found
 
     def supposes(self, since: int, until: int) -> bool:
         """Whether `cells` assumes a plain log."""
@@ -224,16 +214,16 @@ class Summing:
 
     # ---- parts -------------------------------------------------------------------------------------------------
 
-    def _on_nothing(self, recipe: Events, x: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        """Unmatched or doubtful events of [since, until) by stretch, in the columns of `cells`."""
-        stretch = self.sql.stretch(x.c.happened, recipe.time, self.edges(since, until), self.monitor.bucket)
-        matched = self.labels.matched(recipe, x, since, until)
+    def _on_nothing(self, labels: EventSQL, x: sa.FromClause) -> sa.Select[Any]:
+        """Unmatched or doubtful events of the range by stretch, in the columns of `cells`."""
+        time, edges = labels.recipe.time, self.edges(labels.since, labels.until)
+        stretch, matched = self.sql.stretch(x.c.happened, time, edges, self.monitor.bucket), labels.matched(x)
         in_doubt = sa.or_(matched < ZERO, *is_dirty(x))
         doubt = sa.case((in_doubt, ONE), else_=ZERO)
         alone = sa.case((matched == ZERO, ONE), else_=ZERO)
         wanted = (
-            x.c.happened >= self.sql.instant(recipe.time, since),
-            x.c.happened < self.sql.instant(recipe.time, until),
+            x.c.happened >= self.sql.instant(time, labels.since),
+            x.c.happened < self.sql.instant(time, labels.until),
             sa.or_(matched == ZERO, in_doubt),  # most events match and need no stretch
         )
         placed = sa.select(stretch.label("bucket"), doubt.label("doubt"), alone.label("alone")).where(*wanted)
@@ -272,8 +262,8 @@ class Summing:
             columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
             if place.exact:
                 columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
-        began = self.labels.time(since)
-        asked = sa.and_(first >= began, first < self.labels.time(until))
+        began = q.at(since)
+        asked = sa.and_(first >= began, first < q.at(until))
         earlier = sa.and_(first < began, sa.or_(*self.untimely(first, last)))
         grouped = sa.select(*columns).where(q.served(*q.wide(since, until))).group_by(q.request)
         return (
@@ -338,7 +328,7 @@ class Summing:
         """Condition for requests in the range; None if there are no others."""
         if "last_at" in q.c:
             return None
-        began, ended = self.labels.time(since), self.labels.time(until)
+        began, ended = self.queries.at(since), self.queries.at(until)
         return sa.or_(q.c.request.is_(None), sa.and_(q.c.first_at >= began, q.c.first_at < ended))
 
     def slices(self, q: sa.FromClause, place: Place) -> tuple[list[Any], Expression | None]:
@@ -396,7 +386,7 @@ class Summing:
         """One row per request with the inputs of a cell, named v. Columns that are always 0 are left out."""
         time = self.monitor.rankings.time
         stretch = self.sql.stretch(q.c.first_at, time, self.edges(since, until), self.monitor.bucket)
-        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.labels.time(since), ZERO)
+        elsewhere = (q.c.request.is_(None), written(str(NOWHERE))), (q.c.first_at < self.queries.at(since), ZERO)
         columns: list[Any] = [sa.case(*elsewhere, else_=stretch).label("bucket")]
         mixed: list[Expression] = []
         for place in self.places.values():
