@@ -31,7 +31,7 @@ from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.requests import Requests, ids_in
 from monitor.source.times import Blocks, Bools, Instants, Ints, floats, to_micros
-from monitor.types import Column, Events, Judgments, Monitor
+from monitor.types import Events, Judgments, Monitor
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class Labelling:
         recipe = self.monitor.recipe
         if isinstance(recipe, Events):
             return self._by_events(recipe)
-        return self._by_judgments(recipe) if isinstance(recipe, Judgments) else self._by_column(recipe)
+        return self._by_judgments(recipe) if isinstance(recipe, Judgments) else self._by_column()
 
     # ---- a column ----------------------------------------------------------------------------------------------
 
-    def _by_column(self, _: Column) -> Labels:
+    def _by_column(self) -> Labels:
         columns = self._columns(self.queries.graded_rows(*self.range, self.is_sparse))
         rows = self._placed(self._rows(columns, columns[3])[0])
         usable = self._graded(rows)

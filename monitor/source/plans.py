@@ -12,7 +12,7 @@ from monitor.errors import SourceError
 from monitor.source.choice import in_full
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Queries
-from monitor.types import Events, Monitor
+from monitor.types import Monitor
 
 LEAST = 2**20
 """Table size in bytes from which a full scan matters."""
@@ -118,9 +118,7 @@ def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:
 
 def _probes(monitor: Monitor, dialect: sa.Dialect) -> Iterator[str]:
     """One statement per timed relation, with a comparison that no index or partition can serve."""
-    queries, recipe = Queries(monitor, dialect), monitor.recipe
-    times = [queries.time, *([queries.labels.c[recipe.time.column]] if isinstance(recipe, Events) else [])]
-    for time in times:
+    for _, time, _ in Queries(monitor, dialect).times:
         yield in_full(sa.select(time).where(sa.cast(time, sa.Text) != _PROBE), dialect)
 
 

@@ -264,9 +264,9 @@ class _Search:
         best.sort(key=lambda name: not NAMES["time"].search(name))
         column = self._choose(key, f"Which column of {table.title} is the time?", best)
         form, has_zone = found[column]
-        return TimeColumn(column, form, None if has_zone else self._zone(key, table, column, form))
+        return TimeColumn(column, form, None if has_zone else self._zone(key, table, column))
 
-    def _zone(self, key: str, table: Table, column: str, form: str) -> str:
+    def _zone(self, key: str, table: Table, column: str) -> str:
         _, newest = discovery.bounds(self.database, table, column)
         text = f"{table.title}.{column} names no time zone; the newest value is {newest}. Which zone is it in?"
         return self.ask(Question(f"{key}.timezone", text, (), "UTC"))
@@ -295,7 +295,7 @@ class _Search:
         judgments = (self._judgments_in(table, items) for table in others)
         for recipe, item in filter(None, judgments):
             return {"judgments": recipe}, item
-        return {"column": self._label(items)}, self._choose("rankings.item", "Which column is the item?", items)
+        return {"column": self._label()}, self._choose("rankings.item", "Which column is the item?", items)
 
     def _events_in(self, table: Table) -> _EventTable | None:
         """How a table refers to requests and items; None if it does not."""
@@ -418,7 +418,7 @@ class _Search:
                             return {**found, "max_grade": int(most) if most == int(most) else most}, item
         return None
 
-    def _label(self, items: Sequence[str]) -> dict[str, Any]:
+    def _label(self) -> dict[str, Any]:
         names = [
             n for n in _grades(self.shown) if n not in (self.lists.position, self.lists.request, *self._constant())
         ]

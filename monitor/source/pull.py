@@ -67,13 +67,11 @@ class Pull:
         reused: warns about reused ids; None if the caller does.
     """
 
-    def __init__(
-        self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS, reused: ReusedIds | None = None
-    ) -> None:
+    def __init__(self, monitor: Monitor, database: Database, most_rows: int = MOST_ROWS) -> None:
         self.monitor = monitor
         self.database = database
         self.most_rows = most_rows
-        self.reused = reused
+        self.reused: ReusedIds | None = None
         self._queries: Queries | None = None
         self._preparing = threading.Lock()
 
@@ -91,7 +89,7 @@ class Pull:
             is_late = latest is None or now - float(micros[0] / MICROS) > self.monitor.ingest_delay
             clock = reader.clock() if ahead or is_late else None
         if unreadable[0]:
-            self.look_at_times(None)
+            self.look_at_times()
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
         return Freshness(newest, int(ahead or 0), label, clock)
 
@@ -136,7 +134,7 @@ class Pull:
             parts = list(self._parts(reader, queries, since, until))
             rows = reader.rows
         if isinstance(recipe, Events) and not any(labels.saw_events or len(labels.unmatched) for _, labels in parts):
-            self.look_at_times(recipe)
+            self.look_at_times(of_events=True)
         return replace(joined([reading for reading, _ in parts]), rows=rows)
 
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
@@ -241,23 +239,20 @@ class Pull:
         _ = queries.rankings  # built once here, before threads share it
         return queries
 
-    def look_at_times(self, recipe: Events | None) -> None:
+    def look_at_times(self, of_events: bool = False) -> None:
         """When nothing was found, checks that times are written as declared; raises SourceError if not."""
         try:
             with self.reading() as (reader, queries):
-                values = reader.columns(queries.sample(recipe))[0]
-                check(self.monitor.rankings.time if recipe is None else recipe.time, values)
+                time = queries.times[-1 if of_events else 0]
+                check(time.declared, reader.columns(queries.sample(time))[0])
         except SourceError as error:
             if error.reason not in ("timeout", "query"):  # some relations cannot be sampled, or not readably
                 raise
 
 
 def _check_zones(queries: Queries) -> None:
-    recipe = queries.monitor.recipe
-    columns = [(queries.monitor.rankings.time, queries.types.rankings)]
-    columns += [(recipe.time, queries.types.labels)] if isinstance(recipe, Events) else []
-    for time, types in columns:
-        queries.sql.check_time(time.column, types[time.column])
+    for declared, _, code in queries.times:
+        queries.sql.check_time(declared.column, code)
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:

@@ -28,7 +28,7 @@ from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
 from monitor.source.times import Blocks, Floats, changes_clocks, check, to_micros
-from monitor.types import MIXED, Events, Monitor, TimeColumn
+from monitor.types import MIXED, Events, Monitor
 
 log = logging.getLogger(__name__)
 
@@ -196,18 +196,10 @@ class PushDown:
 
     def _check_times(self, reader: Reader, queries: Queries) -> None:
         """Checks the kind of native times: the database compares any kind with ours, where the pull would notice."""
-        recipe = self.monitor.recipe
-        columns: list[tuple[Events | None, TimeColumn, Any]] = [
-            (None, self.monitor.rankings.time, queries.types.rankings)
-        ]
-        if isinstance(recipe, Events):
-            columns.append((recipe, recipe.time, queries.types.labels))
-        for of_events, declared, kinds in columns:
-            kind = str(kinds[declared.column])
-            known = queries.sql.time_types.get(kind)
-            is_right = known == (declared.format == "native", declared.timezone is None)
-            if declared.format == "native" and queries.sql.has_times and not is_right:
-                check(declared, reader.columns(queries.sample(of_events))[0])
+        for logged in queries.times:
+            known, has_zone = queries.sql.time_types.get(str(logged.code)), logged.declared.timezone is None
+            if logged.declared.format == "native" and queries.sql.has_times and known != (True, has_zone):
+                check(logged.declared, reader.columns(queries.sample(logged))[0])
 
     def _check_values(self, queries: Queries) -> None:
         recipe = self.monitor.recipe
@@ -243,7 +235,7 @@ class PushDown:
             unmatched = reader.rows_of(more, most) if more is not None else []
             found = _Found(summing, summing.edges(since, until), rows, strays, unmatched, reader.rows)
         if isinstance(recipe, Events) and not found.saw_events:
-            self.pull.look_at_times(recipe)
+            self.pull.look_at_times(of_events=True)
         odd = found.odd
         self._weigh(len(found.edges) - 1, len(odd))
         stretches = runs(sorted(odd), self.monitor.bucket, MOST_AT_ONCE)

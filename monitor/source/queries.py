@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
@@ -17,7 +17,7 @@ from monitor.source.dialects import dialect_of
 from monitor.source.dialects.base import Dialect, whole
 from monitor.source.engine import ColumnTypes, Reader
 from monitor.source.times import CREDIBLE, slack
-from monitor.types import Events, Judgments, Monitor, Relation
+from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
 
 Condition = ColumnElement[bool]
 
@@ -78,6 +78,14 @@ def refused_rows(counts: Any, excused: Callable[[str], Any]) -> dict[str, Any]:
 def event_types(recipe: Events) -> list[str]:
     """Event types the rules name, in a fixed order."""
     return sorted({r.type for r in recipe.rules if r.type is not None})
+
+
+class LoggedTime(NamedTuple):
+    """A time column: as declared, in our statements, and its type code if known."""
+
+    declared: TimeColumn
+    column: ColumnElement[Any]
+    code: Any
 
 
 @dataclass(frozen=True)
@@ -236,6 +244,16 @@ class Queries:
         """A row's time, as the source writes it."""
         return self._r(self.monitor.rankings.time.column)
 
+    @property
+    def times(self) -> list[LoggedTime]:
+        """The time of the rankings, then that of the events if there are any."""
+        declared, recipe = self.monitor.rankings.time, self.monitor.recipe
+        found = [LoggedTime(declared, self.time, self.types.rankings.get(declared.column))]
+        if isinstance(recipe, Events):
+            code = self.types.labels.get(recipe.time.column)
+            found.append(LoggedTime(recipe.time, self.labels.c[recipe.time.column], code))
+        return found
+
     def keys(self) -> list[ColumnElement[Any]]:
         """The query if the recipe uses it, then the slice columns."""
         by_query = isinstance(self.monitor.recipe, Judgments) and self.monitor.rankings.query
@@ -352,14 +370,11 @@ class Queries:
         later = self.time >= self.sql.instant(time, now + slack(time, now))
         return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
 
-    def sample(self, of_events: Events | None) -> sa.Select[Any]:
-        """A few times of the rankings or events; readable by the driver, where that can be told."""
-        time, column = self.time, self.monitor.rankings.time
-        if of_events is not None:
-            time, column = self.labels.c[of_events.time.column], of_events.time
-        is_moment = column.format == "native" and self.sql.has_times
-        credible = self.sql.between(time, column, *CREDIBLE)
-        return sa.select(time).where(credible if is_moment else time.isnot(None)).limit(SAMPLE)
+    def sample(self, time: LoggedTime) -> sa.Select[Any]:
+        """A few of the times; readable by the driver, where that can be told."""
+        is_moment = time.declared.format == "native" and self.sql.has_times
+        credible = self.sql.between(time.column, time.declared, *CREDIBLE)
+        return sa.select(time.column).where(credible if is_moment else time.column.isnot(None)).limit(SAMPLE)
 
     def rowid(self, of_events: Events) -> sa.Select[Any]:
         """The events table's CREATE statement on SQLite; no row for what may be a view or lack row ids."""

@@ -171,13 +171,11 @@ class Summing:
         """Equal keys: `cells` differ only in parameters; None if edges are irregular or the driver is unproven."""
         if not self.sql.is_proven:
             return None
-        recipe, width = self.monitor.recipe, self.monitor.bucket
-        columns = [self.monitor.rankings.time]
-        if isinstance(recipe, Events):
-            columns.append(recipe.time)
-            width = Blocks.of(self.monitor, recipe).width
-        if any(c.timezone not in (None, "UTC") or not self.sql.can_reckon(c) for c in columns):
+        times = [time.declared for time in self.queries.times]
+        if any(time.timezone not in (None, "UTC") or not self.sql.can_reckon(time) for time in times):
             return None
+        recipe = self.monitor.recipe
+        width = Blocks.of(self.monitor, recipe).width if isinstance(recipe, Events) else self.monitor.bucket
         return len(self.edges(since, until)) > 2, until - since >= width
 
     def unmatched(self, recipe: Events, since: int, until: int) -> sa.Select[Any] | None:

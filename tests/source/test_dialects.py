@@ -86,7 +86,7 @@ def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.C
     yield "the newest request", queries.newest(START, END)
     yield "the newest event", queries.newest_event(recipe, START, END)
     yield "rows from the future", queries.future(END)
-    yield "a sample of times", queries.sample(None)
+    yield "a sample of times", queries.sample(queries.times[0])
     yield "pull, requests", queries.requests(START, END)
     yield "pull, events", queries.event_rows(recipe, START, END, (START - BUCKET, END))
     for name, style in (("times without a zone", NAIVE), ("times as numbers", EPOCH)):

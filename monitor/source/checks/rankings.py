@@ -309,14 +309,11 @@ def _why_refused(monitor: Monitor, reason: str) -> str:
 
 def _cut_to_seconds(sample: Sample) -> str:
     """The message if events are logged in whole seconds and requests are not, with the fix; else empty."""
-    recipe, served = sample.recipe, sample.monitor.rankings.time
-    assert isinstance(recipe, Events)
+    served = sample.monitor.rankings.time
     with sample.asking() as (reader, queries):
-        whole = [
-            bool((to_micros(how, reader.columns(queries.sample(of))[0]).micros % MICROS == 0).all())
-            for how, of in ((recipe.time, recipe), (served, None))
-        ]
-    if whole != [True, False]:
+        read = [to_micros(time.declared, reader.columns(queries.sample(time))[0]).micros for time in queries.times]
+    is_whole = [bool((micros % MICROS == 0).all()) for micros in read]
+    if is_whole != [False, True]:
         return ""
     example = ""
     if served.format == "native":

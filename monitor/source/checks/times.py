@@ -48,17 +48,11 @@ def check_times(sample: Sample) -> Iterator[Remark]:
 
 
 def _from_the_future(sample: Sample) -> Iterator[Remark]:
-    monitor, recipe = sample.monitor, sample.recipe
     low = sample.low_shares
+    keys: tuple[Key, ...] = ("rankings", "time"), TIME_OF_EVENTS
     with sample.asking() as (reader, queries):
-        shown: sa.ColumnElement[Any] = queries.time
-        times: list[tuple[Key, sa.ColumnElement[Any], TimeColumn]] = [
-            (("rankings", "time"), shown, monitor.rankings.time)
-        ]
-        if isinstance(recipe, Events):
-            times.append((TIME_OF_EVENTS, queries.labels.c[recipe.time.column], recipe.time))
-        for key, column, how in times:
-            if text := ahead(reader, column, how, sample.clock):
+        for key, time_of in zip(keys, queries.times, strict=False):
+            if text := ahead(reader, time_of.column, time_of.declared, sample.clock):
                 yield Remark(key, _with_why(text, low))
 
 

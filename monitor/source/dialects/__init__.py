@@ -17,14 +17,8 @@ from monitor.source.dialects.postgresql import PostgreSQL
 from monitor.source.dialects.spark import Databricks, Spark
 from monitor.source.dialects.sqlite import SQLite
 
-
-class _Unknown(Dialect):
-    """A database rankmon does not know: it is pulled, with no assumptions."""
-
-    can_sum = False
-
-
-_UNKNOWN = _Unknown()
+_UNKNOWN = Dialect()
+_UNKNOWN.can_sum = False  # it is pulled, with no assumptions
 _BY_NAME: dict[str, Dialect] = {}
 
 
