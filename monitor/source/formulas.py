@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from monitor.measures.kernels import discounts, gains
 from monitor.measures.measure import Measure
-from monitor.measures.sql import Formula
+from monitor.measures.sql import Formula, RequestSums
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 
 LONGEST = 60
@@ -23,8 +23,8 @@ LEAST = 1e-150
 
 
 @dataclass
-class Formulas:
-    """`measures.sql.RequestSums` in the database's SQL; collects the sums of a request's rows, which measures share.
+class Formulas(RequestSums):
+    """`RequestSums` in the database's SQL; collects the sums of a request's rows, which measures share.
 
     Attributes:
         rank, grade: of a row. Rank starts at 1, NULL without one; grade is one of `grades`, 0 or NULL.
@@ -100,49 +100,38 @@ class Formulas:
     # ---- of a request ------------------------------------------------------------------------------------------
 
     def number(self, value: float) -> Expression:
-        """A constant."""
         return self.sql.number(value)
 
     def choose(self, condition: Condition, then: float, otherwise: float) -> Expression:
-        """One constant if the condition holds, else the other."""
         return sa.case((condition, self.number(then)), else_=self.number(otherwise))
 
     def hits(self, m: Measure) -> Expression:
-        """Relevant items within k."""
         return self.sql.double(self.get(self._count(*self._relevant(m, m.k))))
 
     def has_hits(self, m: Measure) -> Condition:
-        """Whether any relevant item is within k."""
         return self.get(self._count(*self._relevant(m, m.k))) > ZERO
 
     def listed(self, m: Measure) -> Expression:
-        """Relevant items in the list."""
         return self.sql.double(self.get(self._count(*self._relevant(m, None))))
 
     def lists_none(self, m: Measure) -> Condition:
-        """Whether the list has no relevant item."""
         return self.get(self._count(*self._relevant(m, None))) == ZERO
 
     def gained(self, m: Measure, is_discounted: bool) -> Expression:
-        """Sum of the gains within k."""
         return self._total(self.within(m.k), self._gain(m) * self._discount(m) if is_discounted else self._gain(m))
 
     def gains_nothing(self, m: Measure) -> Condition:
-        """Whether no item of the list has a gain."""
         return self._total(self.within(None), self._gain(m)) <= self.number(0)
 
     def first(self, m: Measure) -> Expression:
-        """One over the rank of the first relevant item within k; 0 without one."""
         hit = sa.and_(*self._relevant(m, m.k))
         first = self.get(self._named(sa.func.min(sa.case((hit, self.rank)))))
         return sa.case((first > ZERO, self.number(1) / self.sql.double(first)), else_=self.number(0))
 
     def ranks(self, m: Measure) -> Expression:
-        """Sum of the ranks of the relevant items within k."""
         return self._total(sa.and_(*self._relevant(m, m.k)), self.sql.double(self.rank))
 
     def powers(self, m: Measure, base: float) -> Expression:
-        """Sum of base^(rank - 1) over the relevant items within k."""
         last, deepest = min(m.k or LONGEST, LONGEST), 1 + int(log(LEAST) / log(base))
         weight = self.sql.table(self.rank, 1, [base**i if i < deepest else 0.0 for i in range(last)], 0.0)
         if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
@@ -173,15 +162,12 @@ class Formulas:
         return found
 
     def shown(self, k: int | None) -> Expression:
-        """Items shown down to rank k."""
         return self.sql.double(self.shows(k))
 
     def shows_any(self) -> Condition:
-        """Whether any item was shown."""
         return self.shows(None) > ZERO
 
     def never(self) -> Condition:
-        """A condition that never holds."""
         return ZERO == ONE
 
 

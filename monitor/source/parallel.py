@@ -56,7 +56,9 @@ class ParallelReader:
             TooMany: as in `PushDown.read`; also if even one bucket hit the statement limit; read alone, it may fit.
         """
         expected = self._cut_from if self._per_second is None else self._per_second * (until - since)
-        pieces = self._cut(since, until, expected) if self._is_cut(since, until, expected) else []
+        can_be_two = self._source.database.max_concurrent > 1 and self._source.database.sql.by_one_processor
+        is_cut = can_be_two and expected >= self._cut_from and self._source.sums_up(since, until)
+        pieces = self._cut(since, until, expected) if is_cut else []
         found: Answer = self._by_two(pieces) if len(pieces) > 1 else self._source.read(since, until)
         self._per_second = effort(found) / (until - since)
         return found
@@ -87,12 +89,6 @@ class ParallelReader:
                 raise TooMany(f"more than can be summed up in time or memory: {error}") from error
             raise
         return tuple(found[number] for number in range(len(pieces)))
-
-    def _is_cut(self, since: int, until: int, expected: float) -> bool:
-        source = self._source
-        if source.database.max_concurrent < 2 or not source.database.sql.by_one_processor:
-            return False
-        return expected >= self._cut_from and source.sums_up(since, until)
 
     def _cut(self, since: int, until: int, expected: float) -> list[tuple[int, int]]:
         """An even number of similar pieces on bucket boundaries, so that neither reader waits for the other's last."""

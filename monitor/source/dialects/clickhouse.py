@@ -57,7 +57,6 @@ class ClickHouse(Dialect):
         return wanted | {"client_name": base.PROGRAM, "send_receive_timeout": str(patience)}
 
     def error_name(self, error: BaseException) -> str:
-        """The name at the end of the message."""
         named = _NAMED.search(str(error))
         return named[1] if named else ""
 
@@ -71,7 +70,6 @@ class ClickHouse(Dialect):
         return number, sa.func.floor(number) == number
 
     def unix_seconds(self, time: Expression) -> Expression | None:
-        """Whole seconds since 1970."""
         return sa.func.toUnixTimestamp(time)
 
     def instant(self, column: TimeColumn, instant: float) -> Expression:

@@ -31,13 +31,11 @@ class Redshift(Dialect):
     time_literals = ("TIMESTAMPTZ ", "TIMESTAMP ")  # TIMESTAMP drops the zone
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments of its own driver."""
         if self.driver_of(url) != "redshift_connector":
             return {}
         return {"application_name": base.PROGRAM, "timeout": base.whole_seconds(limit) + base.GRACE}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The connection with a server-side statement timeout."""
         connection.exec_driver_sql(f"SET statement_timeout TO {base.milliseconds(limit)}")
         return connection
 
@@ -49,7 +47,6 @@ class Strict(Dialect):
     quoting = Quoting(arrays=True, dashes=True)
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
-        """The id as a number for numeric columns."""
         if str(code).lower() in _STRICT_INTEGERS:
             yield from base.as_number(text)
         else:
@@ -66,7 +63,6 @@ class Trino(Strict):
     later_by = "INTERVAL '{}' SECOND"
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments that limit each query."""
         if url.get_backend_name() != "trino":
             return {}
         return {
@@ -98,11 +94,9 @@ class BigQuery(Strict):
     )
 
     def url_options(self, url: URL, limit: float) -> dict[str, str]:
-        """URL options that label jobs."""
         return {"labels": f"program:{base.PROGRAM}"}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The connection with a limit per job."""
         from google.cloud.bigquery import QueryJobConfig
 
         return connection.execution_options(job_config=QueryJobConfig(job_timeout_ms=base.milliseconds(limit)))
@@ -110,7 +104,6 @@ class BigQuery(Strict):
 
 class _AddsByFunction(Dialect):
     def time_later(self, time: Expression, column: Any, seconds: int) -> Expression:
-        """The time moved by DATEADD."""
         found: Expression = sa.func.dateadd(written("SECOND"), written(str(seconds)), time)
         return found
 
@@ -172,11 +165,9 @@ class SQLServer(_AddsByFunction):
         return connection
 
     def total(self, value: Expression) -> Expression:
-        """The sum, cast to binary floating point first."""
         return sa.func.sum(self.double(value), type_=sa.Double)
 
     def ln(self, value: Expression) -> Expression:
-        """LOG, the natural logarithm."""
         called: Expression = sa.func.log(value, type_=sa.Double)
         return called
 
@@ -198,11 +189,9 @@ class Oracle(Dialect):
     binary = BINARY_DOUBLE()
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments of its own driver."""
         return {"tcp_connect_timeout": float(base.CONNECT_TIMEOUT)} if self.driver_of(url) == "oracledb" else {}
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
-        """The connection with a driver-side statement limit."""
         driver.call_timeout, driver.module, driver.action = base.milliseconds(limit), base.PROGRAM, who[:32]
         connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = '+00:00'")
         return connection
@@ -218,5 +207,4 @@ class Oracle(Dialect):
             )
 
     def is_finite(self, value: Expression) -> Condition:
-        """Oracle's own predicates for NaN and infinity."""
         return sa.and_(*(value.op("IS NOT", is_comparison=True)(written(kind)) for kind in ("INFINITE", "NAN")))

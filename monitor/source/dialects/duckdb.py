@@ -93,7 +93,6 @@ class DuckDB(Dialect):
         return {"poolclass": sa.NullPool}
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments that open a file read-only."""
         return {} if url.database in (None, "", ":memory:") else {"read_only": True}
 
     def patience(self, limit: float) -> float:
@@ -101,7 +100,6 @@ class DuckDB(Dialect):
         return limit
 
     def error_name(self, error: BaseException) -> str:
-        """The name of its exception."""
         return type(error).__name__ if "duckdb" in type(error).__module__ else ""
 
     def reworded(self, said: str, is_missing: bool) -> str:

@@ -111,7 +111,6 @@ class MySQL(Dialect):
         return f"'{name}'@'{match[1]}'" if match else f"'{name}'"
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """The reason, with both collations."""
         if not (mixed := _COLLATIONS.search(said)):
             return ""
         exact = f"CONVERT({columns[0]} USING utf8mb4) COLLATE utf8mb4_bin"

@@ -141,7 +141,6 @@ class PostgreSQL(Dialect):
     # ---- session -----------------------------------------------------------------------------------------------
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments, the same as for the store."""
         return postgresql_arguments(url, base.PROGRAM, base.CONNECT_TIMEOUT, base.SILENCE)
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
@@ -174,7 +173,6 @@ class PostgreSQL(Dialect):
     # ---- errors ------------------------------------------------------------------------------------------------
 
     def why_not_compared(self, said: str, names: tuple[str, str], columns: tuple[str, str]) -> str:
-        """The reason, with both types."""
         if not said.startswith(_NO_OPERATOR):
             return ""
         one, _, other = said.removeprefix(_NO_OPERATOR).partition(" = ")
@@ -206,7 +204,6 @@ class PostgreSQL(Dialect):
         return *self.collated_texts, *_TEXTS
 
     def is_enum(self, reader: Any, column: Expression) -> bool:
-        """Whether the catalogue lists the column as an enum."""
         (code,) = reader.types(sa.select(column))
         return bool(reader.one(sa.text("SELECT typtype = 'e' FROM pg_type WHERE oid = :code").bindparams(code=code)))
 

@@ -30,7 +30,6 @@ class Spark(Dialect):
     quoting = Quoting(ticks=True, arrays=True, dashes=True)
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """An engine with our own connections."""
         import monitor.source.dialects.thrift as thrift
 
         return thrift.create(url, limit)
@@ -56,7 +55,6 @@ class Databricks(Spark):
     is_proven = False
 
     def create_engine(self, url: URL, limit: float, most: int) -> sa.Engine:
-        """An engine with its own driver."""
         return Dialect.create_engine(self, url, limit, most)
 
     def patience(self, limit: float) -> float:
@@ -64,7 +62,6 @@ class Databricks(Spark):
         return Dialect.patience(self, limit)
 
     def driver_options(self, url: URL, limit: float) -> Options:
-        """Arguments that set the session's limit and zone."""
         whole = base.whole_seconds(limit)
         return {
             "user_agent_entry": base.PROGRAM,

@@ -78,7 +78,6 @@ class SQLite(Dialect):
         return connection
 
     def end_when(self, driver: Any, is_due: Callable[[], bool]) -> None:
-        """Installs a progress handler that polls."""
         driver.set_progress_handler(is_due, _STEPS)
 
     def patience(self, limit: float) -> float:
@@ -95,7 +94,6 @@ class SQLite(Dialect):
         return True
 
     def is_stored_number(self, value: Expression) -> list[Condition]:
-        """Conditions on each value's own type."""
         stored = sa.func.typeof(value)
         return [stored.in_(map(written, kinds)) for kinds in (("'integer'", "'real'"), ("'text'", "'blob'"))]
 
@@ -104,11 +102,9 @@ class SQLite(Dialect):
         return position + written("0"), sa.cast(position, sa.Integer) == position
 
     def rank(self, position: Expression, is_whole: bool) -> Expression:
-        """A position, with a text of digits read as its number."""
         return position + written("0")
 
     def group_exactly(self, value: Expression) -> Expression:
-        """The text compared by its bytes."""
         return value.collate("BINARY")
 
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
@@ -128,7 +124,6 @@ class SQLite(Dialect):
         return sa.func.coalesce(sa.func.strftime(_plain(column), time), written("''")) == time
 
     def text_obstacle(self, column: TimeColumn) -> str:
-        """Why a time format is beyond SQLite's functions; empty if they read it."""
         if column.format == "native":
             return f"{column.column!r} is text to SQLite"
         return "" if _plain(column) == column.format else super().text_obstacle(column)
