@@ -128,7 +128,8 @@ class PreparedStatement:
         assert isinstance(statement, sa.ClauseElement)
         compiled: Any = statement.compile(dialect=dialect, compile_kwargs={"render_postcompile": True})
         names: Mapping[sa.BindParameter[Any], str] = compiled.bind_names
-        if dialect.bind_typing is BindTyping.SETINPUTSIZES or any(_is_changed(p, dialect) for p in names):
+        changed = [p for p in names if p.type.dialect_impl(dialect).bind_processor(dialect) is not None]
+        if changed or dialect.bind_typing is BindTyping.SETINPUTSIZES:
             return None
         if any(isinstance(p, Instant) and p not in ends.reckoned for p in names):
             return None
@@ -142,10 +143,6 @@ class PreparedStatement:
         """The statement for a read of [since, until) seconds."""
         values = {name: value(since, until) for name, value in self.reckoned.items()} | dict(self.constants)
         return Ready(self.text, values if self.order is None else tuple(values[name] for name in self.order))
-
-
-def _is_changed(parameter: sa.BindParameter[Any], dialect: sa.Dialect) -> bool:
-    return parameter.type.dialect_impl(dialect).bind_processor(dialect) is not None
 
 
 class PreparedStatements:

@@ -128,7 +128,7 @@ class ReusedIds:
 
     def see(self, ids: int, found: Recurring) -> None:
         """Compares a read's recurring ids with its others; those that recur after the attribution share no events."""
-        recipe = self._monitor.recipe
+        monitor, recipe = self._monitor, self._monitor.recipe
         if not isinstance(recipe, Events) or time.monotonic() < self._silent_until:
             return
         repeated = int((found.last - found.first <= recipe.attribution * MICROS).sum())
@@ -136,13 +136,9 @@ class ReusedIds:
         if repeated < FEWEST or repeated <= OFTEN * every:
             return
         with self._lock:
-            was_said, now = time.monotonic() < self._silent_until, time.monotonic()
-            self._silent_until = max(self._silent_until, now + (0 if was_said else SAID_EVERY))
-        if not was_said:
-            self._say(recipe, repeated, every)
-
-    def _say(self, recipe: Events, repeated: int, every: int) -> None:
-        monitor = self._monitor
+            if (now := time.monotonic()) < self._silent_until:
+                return  # another thread has said it
+            self._silent_until = now + SAID_EVERY
         log.warning(
             "monitor %s: %s of %s ids in %r have rows more than max_request_span, %s, apart and within %s, as those "
             "that are served again have: %s; %s; where these are single requests that last so long, raise "

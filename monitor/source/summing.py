@@ -5,8 +5,6 @@ No window functions, no full sort. Whatever SQL would treat differently from the
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -391,22 +389,23 @@ class Summing:
             values, differ = self.slices(q, place)
             columns += [*values, (ZERO if differ is None else differ).label(place.mixed)]
             mixed += [] if differ is None else [differ]
-        counts = self._counts(q, p, formulas) | (
-            {"mixed_slice": functools.reduce(operator.add, mixed)} if mixed else {}
-        )
+        counts = self._counts(q, p, formulas) | ({"mixed_slice": sum(mixed[1:], mixed[0])} if mixed else {})
         columns += [count.label(name) for name, count in counts.items()]
         untimely = self.untimely(q.c.first_at, q.c.get("last_at"))
         last = sa.case((sa.or_(*untimely), q.c.last_at)) if "last_at" in q.c else sa.null()
         columns.append(last.label(LAST))
-        columns.append(sa.case((self._is_sampled(q), ONE), else_=ZERO).label("sampled"))
-        columns.append(sa.case((self._is_known(q), ONE), else_=ZERO).label("known"))
+        shows = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > ZERO
+        has_data = shows if isinstance(self.monitor.recipe, Events) else sa.and_(shows, q.c.graded > ZERO)
+        for name, is_so in {"sampled": has_data, "known": shows}.items():
+            columns.append(sa.case((sa.or_(is_so, self.is_empty(q)), ONE), else_=ZERO).label(name))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
         each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
         if (asked := self.asked(q, since, until)) is not None:
             each = each.where(asked)
         one = self.sql.fenced(each).subquery("w")
-        kept = [c for c in one.c if c.name in self._kept]
+        of_request = {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
+        kept = [c for c in one.c if c.name in of_request]
         lists = {name for kernel, name in self.kernels.items() if kernel.is_of_lists}
         measured = [
             c
@@ -414,11 +413,6 @@ class Summing:
             for c in self._of_measure(name, formula, one, one.c.known if name in lists else one.c.sampled)
         ]
         return self.sql.fenced(sa.select(*kept, *measured)).subquery("v")
-
-    @property
-    def _kept(self) -> set[str]:
-        """Request columns apart from those of its measures."""
-        return {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
 
     @staticmethod
     def _ingredients(formula: Formula) -> dict[str, Expression]:
@@ -450,15 +444,6 @@ class Summing:
     def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
         found = [_or_zero(p.c.odd) > ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
         return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
-
-    def _is_sampled(self, q: sa.FromClause) -> Condition:
-        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > ZERO
-        has_data = everywhere if isinstance(self.monitor.recipe, Events) else sa.and_(everywhere, q.c.graded > ZERO)
-        return sa.or_(has_data, self.is_empty(q))
-
-    def _is_known(self, q: sa.FromClause) -> Condition:
-        everywhere = q.c[f"shown_{self.queries.cutoffs.index(None)}"] > ZERO
-        return sa.or_(everywhere, self.is_empty(q))
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         zero = self.sql.number(0)

@@ -16,13 +16,8 @@ from monitor.source.dialects.subquery import Quoting
 _TEXTS = (15, 245, *range(247, 255))
 """Type codes a collation applies to: texts, JSON, enums and sets."""
 
-_TO_JOIN = ", SESSION ".join(
-    f"{name} = {value}"
-    for name, value in {
-        "join_cache_level": 4,
-        "join_buffer_size": 8 * 1024**2,
-        "join_buffer_space_limit": 32 * 1024**2,
-    }.items()
+_TO_JOIN = (
+    f"join_cache_level = 4, SESSION join_buffer_size = {8 * 1024**2}, SESSION join_buffer_space_limit = {32 * 1024**2}"
 )
 """Enables MariaDB's hash joins where no index serves. Otherwise it rescans one side per few rows of the other, far
 slower for a log without an index on request ids. Sizes in bytes."""

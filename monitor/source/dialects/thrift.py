@@ -82,9 +82,9 @@ class Connection(hive.Connection):  # type: ignore[misc]
             self.close()
             raise
 
-    def cursor(self, *args: Any, **options: Any) -> Cursor:
+    def cursor(self, arraysize: int = ROWS) -> Cursor:
         """A cursor with cancellable statements."""
-        return Cursor(self, *args, **options)
+        return Cursor(self, arraysize)
 
     def cancel(self) -> None:
         """Cancels the running statement, if any. Thread-safe; sends nothing from the calling thread."""
@@ -99,9 +99,6 @@ class Connection(hive.Connection):  # type: ignore[misc]
 
 class Cursor(hive.Cursor):  # type: ignore[misc]
     """Runs one statement at a time, asynchronously in its session."""
-
-    def __init__(self, connection: Connection, arraysize: int = ROWS) -> None:
-        super().__init__(connection, arraysize)
 
     def execute(self, operation: str, parameters: Any = None, **_: object) -> None:
         """Runs a statement and waits. Raises Failed: error, timeout, cancellation, or lost server."""
