@@ -207,16 +207,13 @@ class Database:
             raise SourceError(f"source {self.name}: {error}", error.reason, error.lasting) from error
         except RankmonError:
             raise
-        except (SQLAlchemyError, sqlite3.Error, UnicodeError) as error:
-            if self._stop():
-                raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise self._explain(error, "query", watch) from error
         except Exception as error:
-            if not watch.is_late and not is_of_the_way(error):
+            is_told = isinstance(error, SQLAlchemyError | sqlite3.Error | UnicodeError)
+            if not is_told and not watch.is_late and not is_of_the_way(error):
                 raise
             if self._stop():
                 raise Stopped(f"source {self.name}: reading was stopped") from error
-            raise self._explain(error, "connect", watch) from error
+            raise self._explain(error, "query" if is_told else "connect", watch) from error
 
     def _explain(self, error: Exception, otherwise: str, watch: Watch) -> SourceError:
         """An error's meaning; `otherwise` is the reason if it is unknown."""

@@ -29,14 +29,12 @@ from monitor.errors import InputError, SourceError, TooMany
 from monitor.measures.relevance import GradeLimits
 from monitor.series.partials import bucket_of
 from monitor.source.engine import Database, Reader
-from monitor.source.pull import has_enum_types
+from monitor.source.pull import MOST_ROWS, has_enum_types
 from monitor.source.queries import Condition, Queries, event_types, untyped
 from monitor.source.recurring import servings
 from monitor.source.requests import is_same
 from monitor.source.times import to_micros
 from monitor.types import MIXED, Column, Events, Judgments, Monitor
-
-MOST_ROWS = 1_000_000
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQLSTATEs for text that the column type cannot parse, or that is out of range."""

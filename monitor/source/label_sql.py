@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -53,17 +52,6 @@ def by_column(q: Queries, since: int, until: int) -> sa.FromClause:
     return sa.select(*columns).group_by(g.c.request, g.c.item_rank).subquery("h")
 
 
-class _Shown(NamedTuple):
-    """Requests' items to join with events, once each: `times` of the earliest and latest of `copies` rows."""
-
-    rows: sa.FromClause
-    request: Expression
-    item: Expression
-    rank: Expression
-    times: tuple[Expression, Expression]
-    copies: Expression
-
-
 @dataclass(frozen=True)
 class EventSQL:
     """Labels by events, of the requests served in [`since`, `until`) seconds."""
@@ -96,21 +84,21 @@ class EventSQL:
         """
         q, e = self.queries, self._worthy()
         wide = q.wide(self.since, self.until)
-        shown = self._shown_items(*(self.blocks.reach(self.since, self.until) if with_unmatched else wide))
-        inside = sa.and_(shown.times[0] >= q.at(wide[0]), shown.times[-1] < q.at(wide[1]))
+        i = self._shown_items(*(self.blocks.reach(self.since, self.until) if with_unmatched else wide))
+        inside = sa.and_(i.c.earliest >= q.at(wide[0]), i.c.latest < q.at(wide[1]))
         columns = [
             *self._of_event(e),
-            self._ordered(shown.item).label("item"),
-            shown.copies.label("copies"),
-            shown.rank.label("item_rank"),
+            self._ordered(i.c.item).label("item"),
+            i.c.copies.label("copies"),
+            i.c.item_rank.label("item_rank"),
             requests.c.request.label("request"),
             self._becomes(e, requests.c.first_at).label("becomes"),
             sa.case((inside, ONE), else_=ZERO).label("inside"),
-            (self._matched(e, shown) if with_unmatched else ONE).label("matched"),
+            (self._matched(e, i) if with_unmatched else ONE).label("matched"),
         ]
-        same = sa.and_(e.c.request == shown.request, e.c.item == shown.item)
-        known = requests.c.request == shown.request
-        joined = e.join(shown.rows, same, isouter=with_unmatched).join(requests, known, isouter=with_unmatched)
+        same = sa.and_(e.c.request == i.c.request, e.c.item == i.c.item)
+        known = requests.c.request == i.c.request
+        joined = e.join(i, same, isouter=with_unmatched).join(requests, known, isouter=with_unmatched)
         return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self) -> sa.FromClause:
@@ -189,8 +177,8 @@ class EventSQL:
         columns += [worth.label("worth"), *([sa.case((sa.or_(*dirt), ONE), else_=ZERO).label(DIRTY)] if dirt else [])]
         return sa.select(*columns).where(self.happened).subquery("worthy")
 
-    def _shown_items(self, since: int, until: int) -> _Shown:
-        """Requests and items of the rows in [since, until) that events can be on, once each; named i."""
+    def _shown_items(self, since: int, until: int) -> sa.FromClause:
+        """Requests and items of the rows in [since, until) that events can be on, once for all `copies`; named i."""
         q, e = self.queries, self.queries.labels
         request, item = e.c[self.recipe.request], e.c[self.recipe.item]
         wanted = sa.select(request.label("request"), item.label("item")).where(self.happened)
@@ -208,8 +196,7 @@ class EventSQL:
         else:
             d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
             found = found.select_from(d.join(q.rankings, sa.and_(d.c.request == q.request, d.c.item == q.item)))
-        i = found.subquery("i")
-        return _Shown(i, i.c.request, i.c.item, i.c.item_rank, (i.c.earliest, i.c.latest), i.c.copies)
+        return found.subquery("i")
 
     def matched(self, x: sa.FromClause) -> Expression:
         """For `events` or `plain_events`: 1 if an event is on something, 0 if not, -1 if only the pull can tell."""
@@ -219,17 +206,17 @@ class EventSQL:
         near = self._near(x.c.happened, x.c.logged)
         return sa.case((x.c.request.is_(None), ZERO), (x.c.becomes == COUNTS, ONE), (sa.and_(*near), ONE), else_=ZERO)
 
-    def _matched(self, e: sa.FromClause, shown: _Shown) -> Expression:
+    def _matched(self, e: sa.FromClause, i: sa.FromClause) -> Expression:
         """1 if an event's item was shown within reach of its block, 0 if not, -1 if it depends on the row."""
-        near, recipe = self._near(e.c.happened, *shown.times), self.recipe
+        near, recipe = self._near(e.c.happened, i.c.earliest, i.c.latest), self.recipe
         # Most events follow soon after their row and need no block check.
-        first = self.sql.converted(shown.times[0], self.queries.monitor.rankings.time, recipe.time)
+        first = self.sql.converted(i.c.earliest, self.queries.monitor.rankings.time, recipe.time)
         soon = e.c.happened >= first, e.c.happened < self.sql.later(first, recipe.time, recipe.attribution)
         cases: list[tuple[Condition, Expression]] = [
-            (shown.request.is_(None), ZERO),
-            (sa.and_(shown.copies == ONE, *soon), ONE),
+            (i.c.request.is_(None), ZERO),
+            (sa.and_(i.c.copies == ONE, *soon), ONE),
             (sa.and_(*near), ONE),
-            (shown.copies > ONE, written("-1")),
+            (i.c.copies > ONE, written("-1")),
         ]
         return sa.case(*cases, else_=ZERO)
 

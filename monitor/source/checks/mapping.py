@@ -42,18 +42,10 @@ def check_mapping(monitor: Monitor, database: Database) -> list[Remark]:
     with database.reading(monitor.name) as reader:
         queries = Queries(monitor, reader.dialect)
         reader.one(sa.select(sa.literal_column("1")))
-    found: list[Remark] = []
-    for side in _sides(monitor):
-        found += _of_side(queries, database, side)
-    return found
-
-
-def _sides(monitor: Monitor) -> Iterator[_Side]:
-    times = (monitor.rankings.time, monitor.recipe.time if isinstance(monitor.recipe, Events) else None)
-    for name, alias, time, (key, relation) in zip(
-        ("rankings", "labels"), "re", times, relations_of(monitor), strict=False
-    ):
-        yield _Side(name, alias, key, relation, time)
+    times = monitor.rankings.time, monitor.recipe.time if isinstance(monitor.recipe, Events) else None
+    sides = zip(("rankings", "labels"), "re", relations_of(monitor), times, strict=False)
+    found = [_of_side(queries, database, _Side(name, alias, *of, time)) for name, alias, of, time in sides]
+    return [remark for remarks in found for remark in remarks]
 
 
 def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Remark]:
