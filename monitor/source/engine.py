@@ -342,22 +342,6 @@ class Reader:
             with self._watch.step():
                 self._connection.execute(sa.select(*self.sql.prepares_to_sum))
 
-    def column_types(self, rankings: sa.FromClause, labels: sa.FromClause | None, to_sum: bool = False) -> ColumnTypes:
-        """The current column types, fixed until the transaction ends; reads no row.
-
-        Args:
-            to_sum: also prepare for statements that sum, if that is free.
-
-        Raises:
-            SourceError: a table or a column is not there.
-        """
-        relations = [rankings] if labels is None else [rankings, labels]
-        codes, is_behind = self.sql.column_types(self, relations, to_sum)
-        left = iter(codes)
-        found = [{column.name: next(left) for column in relation.c} for relation in relations]
-        version = int(self.one(sa.text(asked))) if (asked := self.sql.schema_version) else 0
-        return ColumnTypes(found[0], {} if labels is None else found[1], version, is_behind)
-
     def described(self, query: sa.Select[Any]) -> tuple[list[Any], sa.Row[Any]]:
         """(the driver's type code of each column, the single row of the result)."""
         with self._watch.step():
@@ -392,7 +376,8 @@ class Reader:
         with self._watch.step():
             result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
-        bits = self._bits(result)
+        described = getattr(result.cursor, "description", None) or ()
+        bits = [i for i, column in enumerate(described) if self.sql.bit is not None and column[1] == self.sql.bit]
         try:
             while rows := self._fetched(fetch):
                 self.rows += len(rows)
@@ -408,13 +393,6 @@ class Reader:
         for i in bits:
             gathered[i] = list(map(of_bits, gathered[i]))
         return gathered
-
-    def _bits(self, result: sa.CursorResult[Any]) -> list[int]:
-        """Indexes of BIT columns, whose values arrive as bytes."""
-        cursor: Any = result.cursor
-        if self.sql.bit is None or cursor is None:
-            return []
-        return [i for i, column in enumerate(cursor.description or ()) if column[1] == self.sql.bit]
 
     def _fetched(self, fetch: Callable[[int], Sequence[Any]]) -> Sequence[Any]:
         with self._watch.step():

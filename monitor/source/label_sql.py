@@ -151,7 +151,9 @@ class EventSQL:
         return sa.select(sa.func.count()).select_from(x).scalar_subquery() - events
 
     def _ordered(self, item: Expression) -> Expression:
-        return item if self.queries.has_ordered_items else sa.cast(item, sa.Text)
+        """An item as a type that has min and max."""
+        code = self.queries.types.rankings.get(self.queries.monitor.rankings.item)
+        return item if code is None or self.sql.has_order(code) else sa.cast(item, sa.Text)
 
     def _worthy(self) -> sa.FromClause:
         """Events with their grade and `DIRTY`."""

@@ -391,7 +391,8 @@ class _Search:
     def _attribution(self, events: _EventTable, time: TimeColumn) -> int:
         """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
         served = self.groups[self.time.column].min().reindex(events.rows[events.request])
-        lags = (to_micros(time, events.rows[time.column].tolist()).micros - _micros(self.time, served)) / MICROS
+        happened = to_micros(time, events.rows[time.column].tolist()).micros
+        lags = (happened - to_micros(self.time, served.tolist()).micros) / MICROS
         late = float(np.quantile(lags, 0.99)) if len(lags) else 0.0
         self.reasons["relevance.events.attribution"] = f"99 % of the sampled events come within {late:,.0f} s"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
@@ -441,10 +442,6 @@ class _Search:
 def _relation(table: Table, used: Collection[str | None]) -> dict[str, Any]:
     relation = table.reading([name for name in used if name])
     return {"select": relation.select} if relation.select else {"table": ".".join(relation.table)}
-
-
-def _micros(time: TimeColumn, values: pd.Series[Any]) -> Any:
-    return to_micros(time, values.tolist()).micros
 
 
 def _written(time: TimeColumn) -> Any:

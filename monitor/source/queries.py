@@ -172,12 +172,6 @@ class Queries:
         """Whether the type of positions is too small for an invalid one."""
         return self.position_type in self.sql.small_integers
 
-    @property
-    def has_ordered_items(self) -> bool:
-        """Whether items have a least value."""
-        code = self.types.rankings.get(self.monitor.rankings.item)
-        return code is None or self.sql.has_order(code)
-
     def _slices_of(self, wanted: Callable[[Any], bool]) -> frozenset[str]:
         known = {s.column: self.types.rankings.get(s.column) for s in self.monitor.slices}
         return frozenset(name for name, code in known.items() if code is not None and wanted(code))
@@ -202,9 +196,21 @@ class Queries:
         """Boolean slice columns."""
         return self._slices_of(self.sql.is_boolean) - self.bit_slices
 
-    def types_now(self, reader: Reader, to_sum: bool = False) -> ColumnTypes:
-        """The current column types; see `Reader.column_types`."""
-        return reader.column_types(self.rankings, self._labels, to_sum)
+    def types_now(self, reader: Reader, to_sum: bool) -> ColumnTypes:
+        """The current column types, fixed until the transaction ends; reads no row.
+
+        Args:
+            to_sum: also prepare for statements that sum, if that is free.
+
+        Raises:
+            SourceError: a table or a column is not there.
+        """
+        relations = [relation for relation in (self.rankings, self._labels) if relation is not None]
+        codes, is_behind = self.sql.column_types(reader, relations, to_sum)
+        left = iter(codes)
+        found = [{column.name: next(left) for column in relation.c} for relation in relations]
+        version = int(reader.one(sa.text(asked))) if (asked := self.sql.schema_version) else 0
+        return ColumnTypes(found[0], found[1] if found[1:] else {}, version, is_behind)
 
     @property
     def labels(self) -> sa.FromClause:

@@ -426,6 +426,8 @@ class Summing:
         is_event = isinstance(self.monitor.recipe, Events)
         events, graded = _or_zero(p.c.events), _or_zero(p.c.graded_rows)
         labels = events if is_event else q.c.graded
+        odd = [_or_zero(p.c.odd) > ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
+        odd += [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
         return {
             "requests": ONE,
             "labelled": sa.case((labels > ZERO, ONE), else_=ZERO),
@@ -437,13 +439,9 @@ class Summing:
             **self.refused(q),
             "early_event": _or_zero(p.c.early),
             "late_event": _or_zero(p.c.late),
-            "odd": sa.case((sa.or_(*self._oddities(q, p, formulas)), ONE), else_=ZERO),
+            "odd": sa.case((sa.or_(*odd), ONE), else_=ZERO),
             "summed": q.c.n_rows,
         }
-
-    def _oddities(self, q: sa.FromClause, p: sa.FromClause, formulas: Formulas) -> list[Condition]:
-        found = [_or_zero(p.c.odd) > ZERO, *self.untimely(q.c.first_at, q.c.get("last_at"))]
-        return found + [_or_zero(p.c[name]) > written(str(most)) for name, most in formulas.too_many.items()]
 
     def _of_measure(self, name: str, formula: Formula, one: sa.FromClause, is_data: Expression) -> Sequence[Any]:
         zero = self.sql.number(0)
