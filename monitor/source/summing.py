@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -158,12 +158,11 @@ class Summing:
         shape = self._shape(since, until)
         if shape is None:
             return self.cells(since, until)
-        prepared = self._prepared.of((self.is_thorough, shape), partial(self._prepare, since, until))
+        ends, dialect = Ends((since, until)), self.queries.dialect
+        prepared = self._prepared.of(
+            (self.is_thorough, shape), lambda: PreparedStatement.of(self.cells(*ends.marks), dialect, ends)
+        )
         return self.cells(since, until) if prepared is None else prepared.ready(since, until)
-
-    def _prepare(self, since: int, until: int) -> PreparedStatement | None:
-        ends = Ends((since, until))
-        return PreparedStatement.of(self.cells(*ends.marks), self.queries.dialect, ends)
 
     def _shape(self, since: int, until: int) -> tuple[bool, bool] | None:
         """Equal keys: `cells` differ only in parameters; None if edges are irregular or the driver is unproven."""
