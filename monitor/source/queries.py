@@ -510,9 +510,13 @@ class Queries:
         range, it adds events on items logged in it, and unmatched ones with NULL as request; the last two columns then
         are the row's time and whether it is in [since, until).
         """
-        span = self.monitor.max_request_span
-        by_rowid = self.events_have_rowid and reach is not None
-        e = self._numbered(recipe, since - span, until + recipe.attribution + span, by_rowid)
+        span, e = self.monitor.max_request_span, self.labels
+        number: ColumnElement[int] = sa.func.row_number().over(order_by=e.c[recipe.time.column])
+        if self.events_have_rowid and reach is not None:
+            # Only on a join's outer side: else SQLite flattens the subquery and indexes all events ever.
+            number = sa.literal_column("e.rowid")
+        happened = self.happened(recipe, since - span, until + recipe.attribution + span)
+        e = sa.select(*e.c, number.label("rankmon_number")).where(happened).subquery("n")
         value = None if recipe.value is None else e.c[recipe.value]
         wanted = [e.c["rankmon_number"], e.c[recipe.time.column], self.kind(recipe, e), value]
         columns = [self.request, self.item, self.position, *(c for c in wanted if c is not None)]
@@ -522,13 +526,6 @@ class Queries:
         inside = sa.case((self.served(since, until), 1), else_=0)
         joined = e.outerjoin(self.rankings, sa.and_(matches, self.served(*reach)))
         return sa.select(*columns, self.time, inside).select_from(joined)
-
-    def _numbered(self, recipe: Events, since: float, until: float, by_rowid: bool) -> sa.FromClause:
-        """Numbers events; by rowid only on a join's outer side, else SQLite flattens it and indexes all events ever."""
-        e = self.labels
-        ordinal = sa.func.row_number().over(order_by=e.c[recipe.time.column])
-        number = (sa.literal_column("e.rowid") if by_rowid else ordinal).label("rankmon_number")
-        return sa.select(*e.c, number).where(self.happened(recipe, since, until)).subquery("n")
 
     def unmatched(
         self, recipe: Events, since: float, until: float, reach: tuple[float, float], *more: ColumnElement[Any]
@@ -585,29 +582,25 @@ class Queries:
             .subquery("j")
         )
 
-    def _with_judgments(self, judged: sa.Subquery) -> sa.FromClause:
+    def _on_judged(
+        self, judged: sa.Subquery, since: float, until: float, *columns: ColumnElement[Any]
+    ) -> sa.Select[Any]:
+        """The columns of the rows whose item is judged."""
         query = self._r(str(self.monitor.rankings.query))
-        return self.rankings.join(judged, sa.and_(judged.c.query == query, judged.c.item == self.item))
+        rows = self.rankings.join(judged, sa.and_(judged.c.query == query, judged.c.item == self.item))
+        return sa.select(*columns).select_from(rows).where(self.usable(since, until))
 
     def judged_rows(self, recipe: Judgments, since: float, until: float, sparse: bool) -> sa.Select[Any]:
         """Request, item, position and grade of judged rows; without zeros if `sparse`."""
         judged = self._judged(recipe, since, until)
-        found = (
-            sa.select(self.request, self.item, self.position, judged.c.grade)
-            .select_from(self._with_judgments(judged))
-            .where(self.usable(since, until))
-        )
+        found = self._on_judged(judged, since, until, self.request, self.item, self.position, judged.c.grade)
         return found.where(judged.c.grade != sa.literal_column("0")) if sparse else found
 
     def judged_shown(self, recipe: Judgments, since: float, until: float, k: int | None) -> sa.Select[Any]:
         """Request, and how many of its first k items are judged."""
         judged = self._judged(recipe, since, until)
-        return (
-            sa.select(self.request, sa.func.count())
-            .select_from(self._with_judgments(judged))
-            .where(self.usable(since, until), self.shown(k))
-            .group_by(self.request)
-        )
+        found = self._on_judged(judged, since, until, self.request, sa.func.count())
+        return found.where(self.shown(k)).group_by(self.request)
 
     def judgment_counts(self, recipe: Judgments, since: float, until: float) -> sa.Select[Any]:
         """Query, grade, and number of the query's items with that grade."""
