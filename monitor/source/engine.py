@@ -376,8 +376,8 @@ class Reader:
         with self._watch.step():
             result, fetch = self._stream(query)
         gathered: list[list[Any]] = [[] for _ in list(result.keys())]
-        described = getattr(result.cursor, "description", None) or ()
-        bits = [i for i, column in enumerate(described) if self.sql.bit is not None and column[1] == self.sql.bit]
+        cursor: Any = None if self.sql.bit is None else result.cursor
+        bits = [i for i, column in enumerate(getattr(cursor, "description", None) or ()) if column[1] == self.sql.bit]
         try:
             while rows := self._fetched(fetch):
                 self.rows += len(rows)
