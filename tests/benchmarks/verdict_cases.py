@@ -291,8 +291,7 @@ class Scored:
     Attributes:
         wrong: what was wrong.
         quiet, pages: seconds in which all was well, and the pages in them.
-        within: of the page, whether the fall began in the range that it tells; None without a page or a single fall.
-        span: length of that range, seconds.
+        page: of a single fall, the first page after it began; None without one.
     """
 
     case: str
@@ -301,8 +300,7 @@ class Scored:
     wrong: tuple[str, ...]
     quiet: int
     pages: int
-    within: bool | None
-    span: int
+    page: Told | None
 
 
 def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
@@ -324,10 +322,8 @@ def scored(folder: Path, key: tuple[str, int, int]) -> Scored:
     since = FIRST + (28 if case == "slow_decay" else 19 if case == "early_drop" else 42) * DAY
     before = since if case not in ("nothing", "twice", "split") else run.until
     pages = len(run.of("quality", 0, before))
-    began = BEGAN.get(case, 1 << 40)
-    first, last = next((one.within for one in run.of("quality", began) if one.within is not None), (0, 0))
-    within = first <= began <= last if last else None
-    return Scored(case, rate, seed, tuple(wrong(case, rate, run)), before - FIRST, pages, within, last - first)
+    page = next(iter(run.of("quality", BEGAN.get(case, run.until))), None)
+    return Scored(case, rate, seed, tuple(wrong(case, rate, run)), before - FIRST, pages, page)
 
 
 def table(found: Sequence[Scored]) -> Iterator[str]:
@@ -346,14 +342,23 @@ def table(found: Sequence[Scored]) -> Iterator[str]:
     quiet, pages = sum(one.quiet for one in found), sum(one.pages for one in found)
     yield f"Pages while all was well: {pages}, {pages / max(quiet, 1) * 90 * DAY:.2f} in 90 days."
     yield ""
-    for rate in rates:
-        spans = [(one.within, one.span) for one in found if one.rate == rate and one.within is not None]
-        if spans:
-            right, hours = sum(1 for is_in, _ in spans if is_in), median(span for _, span in spans) / HOUR
-            yield f"At {rate} an hour {right} of {len(spans)} falls began in the range that is told ({hours:.0f} h)."
+    yield (
+        "| hours from a fall to its page, and how many began in the range that is told | "
+        + " | ".join(map(str, rates))
+        + " |"
+    )
+    yield "|---|" + "---|" * len(rates)
+    for case, began in BEGAN.items():
+        yield f"| {case} | " + " | ".join(_paged(cells[case, rate], began) for rate in rates) + " |"
     yield ""
     for one in found:
         yield from (f"- {one.case}, {one.rate} an hour, seed {one.seed}: {text}" for text in one.wrong)
+
+
+def _paged(runs: Sequence[Scored], began: int) -> str:
+    pages = [one.page for one in runs if one.page is not None]
+    right = sum(1 for one in pages if one.within is not None and one.within[0] <= began <= one.within[1])
+    return f"{median(one.opened - began for one in pages) / HOUR:.0f}, {right} of {len(pages)}" if pages else ""
 
 
 def _share(runs: Sequence[Scored]) -> str:
