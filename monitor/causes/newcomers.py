@@ -14,6 +14,8 @@ from monitor.types import OVERALL
 
 YOUNG = 14 * DAY
 """Seconds: later, a slice or a version is part of what is usual."""
+MOST = 20
+"""More are no news: the values of such a dimension come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Newcomer:
 
 
 def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
-    """The newcomers at an instant, worst first; without those of too few requests to compare.
+    """The newcomers at an instant, worst first, MOST of them; without those of too few requests to compare.
 
     Args:
         history: of what is judged, from three weeks before `until` or earlier.
@@ -56,7 +58,8 @@ def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
     """
     known = history.between(until - YOUNG - WEEK, until)
     found = (_newcomer(known, key, by, until) for key in known.slices if key[1] not in b.RESERVED)
-    return sorted((one for one in found if one is not None), key=lambda one: (one.upper, one.dimension, one.slice))
+    compared = (one for one in found if one is not None)
+    return sorted(compared, key=lambda one: (one.upper, one.dimension, one.slice))[:MOST]
 
 
 def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer | None:
