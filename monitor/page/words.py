@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor.conditions.incident import Incident
-from monitor.messages.words import ago, counted, lasting
+from monitor.messages.explanation import title_of
+from monitor.messages.words import ago, counted, lasting, named
 from monitor.types import format_duration
 
 
@@ -76,4 +77,7 @@ TEMPLATES.filters.update(
     ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, change=change, signed=signed
 )
 TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
+TEMPLATES.filters["cell"] = lambda text: str(text).replace("|", "\\|")
+"""A text within a cell of a Markdown table."""
+TEMPLATES.filters.update(named=named, title_of=title_of)
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)

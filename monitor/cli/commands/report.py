@@ -1,0 +1,49 @@
+"""Report on the last days: values, incidents, slices that moved, new versions, labels and data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import click
+
+from monitor.cli.common import (
+    DurationParam,
+    command,
+    config_option,
+    format_option,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    stored,
+)
+from monitor.errors import InputError
+
+FORMATS = ("md", "html", "json")
+
+
+@command
+@config_option
+@monitors_option
+@click.option("--last", "span", type=DurationParam(), default="7d", show_default=True, help="How far it looks back.")
+@format_option(*FORMATS)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file.")
+def report(config_path: Path, names: tuple[str, ...], span: int, style: str, output: Path | None) -> None:
+    from monitor.cli.render import Document, render
+    from monitor.page import report as made
+
+    config = load_config(config_path, with_sources=False)
+    with stored(config) as store:
+        found = [made.report(monitor, store, span) for monitor in pick_monitors(config, names)]
+    if style == "json":
+        told = [{f.name: getattr(one, f.name) for f in fields(one) if f.name != "figure"} for one in found]
+        text = render([Document(one, list) for one in told], "json")
+    else:
+        text = made.as_page(found) if style == "html" else "\n".join(made.as_text(found))
+    if output is None:
+        click.echo(text.rstrip("\n"))
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror or error}") from error

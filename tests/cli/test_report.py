@@ -1,0 +1,120 @@
+"""`rankmon report`: the last days in Markdown, as one HTML file, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from monitor.cli.commands.series import series_table
+from monitor.cli.common import load_config, stored
+from monitor.page.report import as_page, as_text, report
+from tests.cli.test_incidents_cli import filled, run, write
+from tests.conditions.test_verdict_texts import Bench, bench
+from tests.support.drift import Ranking, day
+from tests.support.monitors import DAY
+
+__all__ = ["bench", "filled"]
+
+
+def told(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(folder, "report", *arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_values_are_those_of_the_series_and_stand_next_to_the_days_before(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = json.loads(told(filled, capsys, "--format", "json", "--last", "2d"))
+    assert found["until"] - found["since"] == 2 * DAY
+    config = load_config(filled / "rankmon.yaml", with_sources=False)
+    (monitor,) = config.monitors
+    with stored(config) as store:
+        span = (found["until"] - 3 * DAY, found["until"])
+        table = series_table(store, monitor, monitor.measures, [2 * DAY], span, monitor.bucket)
+    by_end = {int(end.timestamp()): value for end, value in zip(table["end"], table["value"], strict=True)}
+    (value,) = found["values"]
+    assert value["measure"] == "ndcg@10"
+    assert value["value"] == pytest.approx(by_end[found["until"]])
+    assert value["before"] == pytest.approx(by_end[found["since"]])
+    assert value["lower"] < value["value"] < value["upper"]
+
+
+def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    write(tmp_path, "http://127.0.0.1:9/")
+    assert run(tmp_path, "incidents list", "--format", "json") == 0
+    (incident,) = json.loads(capsys.readouterr().out)
+    assert run(tmp_path, "incidents label", incident["id"], "right", "--by", "ada") == 0
+    capsys.readouterr()
+    text = told(tmp_path, capsys, "--last", "2d")
+    assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .* open \| no \| right \|", text)
+    assert "No page on quality; 1 incident in all (1 labelled right)." in text
+    config = load_config(tmp_path / "rankmon.yaml", with_sources=False)
+    with stored(config) as store:
+        assert store.alerts.incidents("shop", most=5)
+        past = report(config.monitors[0], store, DAY)
+        assert [one.id for one in past.incidents] == [incident["id"]]
+        assert past.incidents[0].lasted == past.until - incident["began_at"]
+
+
+def test_the_page_is_one_file_without_a_foreign_part_and_shows_what_the_text_does(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(filled, capsys, "--format", "html", "-o", str(tmp_path / "report.html")) == ""
+    page, text = (tmp_path / "report.html").read_text(encoding="utf-8"), told(filled, capsys)
+    open_tags = list[str]()
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            assert not any(name in ("src", "href") and (value or "").startswith("http") for name, value in attrs)
+            if tag not in ("meta", "link", "br", "path", "line", "circle", "rect"):
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if open_tags and open_tags[-1] == tag:
+                open_tags.pop()
+
+    Checker().feed(page)
+    assert open_tags == []
+    for cell in re.findall(r"\| (device=\w+|ndcg@10) \|", text):
+        assert f"<td>{cell}</td>" in page
+
+
+def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench: Bench) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    found = report(bench.monitor, bench.store, 7 * DAY)
+    assert found.until == day(33.5)
+    assert sum(found.hours.values()) == 7 * 24
+    assert found.hours["degraded"] > 24
+    assert [(one.told, one.closed_at) for one in found.incidents] == [(True, None)]
+    (moved, *_) = found.slices
+    assert moved.key == ("device", "slice 1")
+    assert found.pages == 1
+    odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
+    text, page = "\n".join(as_text([odd])), as_page([odd])
+    assert "1 page on quality; 1 incident in all." in text
+    assert "| device=&lt;b&gt;\\| |" in text
+    assert "<td>device=&lt;b&gt;|</td>" in page
+    assert "expected at the same mix" in page
+
+
+def test_what_cannot_be_reported_or_written_is_told(
+    filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(filled, "report", "-o", "/nowhere/report.md") == 2
+    assert "cannot write /nowhere/report.md: No such file or directory" in capsys.readouterr().err
+    assert run(filled, "report", "--last", "90m") == 2
+    assert "shop: a report covers a multiple of the bucket, 1h" in capsys.readouterr().err
+    write(tmp_path, "http://127.0.0.1:9/")
+    shutil.copy(filled / "shop.db", tmp_path)
+    assert run(tmp_path, "migrate") == 0
+    assert run(tmp_path, "report") == 2
+    assert "shop: no final bucket is stored yet; run once or backfill" in capsys.readouterr().err
