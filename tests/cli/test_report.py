@@ -13,7 +13,8 @@ import pytest
 
 from monitor.cli.commands.series import series_table
 from monitor.cli.common import load_config, stored
-from monitor.page.report import as_page, as_text, report
+from monitor.page.report import as_page, as_text
+from monitor.service.reporting import report
 from tests.cli.test_incidents_cli import filled, run, write
 from tests.conditions.test_verdict_texts import Bench, bench
 from tests.support.drift import Ranking, day

@@ -30,16 +30,17 @@ FORMATS = ("md", "html", "json")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file.")
 def report(config_path: Path, names: tuple[str, ...], span: int, style: str, output: Path | None) -> None:
     from monitor.cli.render import Document, render
-    from monitor.page import report as made
+    from monitor.page.report import as_page, as_text
+    from monitor.service.reporting import report as reported
 
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
-        found = [made.report(monitor, store, span) for monitor in pick_monitors(config, names)]
+        found = [reported(monitor, store, span) for monitor in pick_monitors(config, names)]
     if style == "json":
-        told = [{f.name: getattr(one, f.name) for f in fields(one) if f.name != "figure"} for one in found]
+        told = [{f.name: getattr(one, f.name) for f in fields(one) if f.name != "snapshot"} for one in found]
         text = render([Document(one, list) for one in told], "json")
     else:
-        text = made.as_page(found) if style == "html" else "\n".join(made.as_text(found))
+        text = as_page(found) if style == "html" else "\n".join(as_text(found))
     if output is None:
         click.echo(text.rstrip("\n"))
         return

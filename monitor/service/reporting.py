@@ -1,0 +1,184 @@
+"""A report on the last days of a monitor: its values, what happened, which slices moved, how the labels fared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from monitor.conditions.verdict_hours import step_of
+from monitor.errors import InputError
+from monitor.measures.measure import Measure
+from monitor.messages.explanation import begun_lately
+from monitor.messages.notification import About, notification
+from monitor.series.intervals import REACH
+from monitor.series.windows import History, Point, points
+from monitor.service.history import extend_verdicts
+from monitor.service.slice_comparison import ComparedSlice, compare
+from monitor.service.snapshot import MonitorSnapshot, take_snapshot
+from monitor.store import Store
+from monitor.types import OVERALL, Definition, Judgments, Monitor, format_duration
+
+MOST_SLICES = 5
+MOST_INCIDENTS = 1_000
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measure over all days of the report, and over as many days before (None: unknown)."""
+
+    measure: str
+    value: float | None
+    lower: float | None
+    upper: float | None
+    requests: int
+    before: float | None
+
+    @property
+    def change(self) -> float | None:
+        """Relative change; None without both."""
+        return self.value / self.before - 1 if self.before and self.value is not None else None
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An incident of these days, told as its first notification told it; instants in seconds."""
+
+    id: str
+    matter: str
+    severity: str
+    title: str
+    began_at: int
+    opened_at: int
+    closed_at: int | None
+    lasted: int
+    told: bool
+    acknowledged_by: str | None
+    label: str | None
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """A monitor's report on [since, until), seconds.
+
+    Attributes:
+        incidents: those that were open at some time of these days, oldest first.
+        slices: those that moved the first measure most, and what they are compared with.
+        new: what began in the last two weeks, against the others, in words.
+        coverage, coverage_before: share of the traffic with labels.
+        completeness: share of the buckets that were read.
+        refused: reason -> rows.
+        hours: verdict -> hours.
+        snapshot: of the same time, with its verdicts, for a chart.
+    """
+
+    monitor: str
+    since: int
+    until: int
+    values: tuple[Value, ...]
+    incidents: tuple[Happened, ...]
+    slices: tuple[ComparedSlice, ...]
+    against: str
+    new: tuple[str, ...]
+    coverage: float | None
+    coverage_before: float | None
+    completeness: float
+    refused: Mapping[str, int]
+    hours: Mapping[str, float]
+    snapshot: MonitorSnapshot
+
+    @property
+    def pages(self) -> int:
+        """Incidents on quality that somebody was notified of."""
+        return sum(1 for one in self.incidents if one.told and one.matter == "quality")
+
+    @property
+    def labels(self) -> Mapping[str, int]:
+        """How many of the incidents people labelled right, wrong or known."""
+        given = [one.label for one in self.incidents if one.label]
+        return {label: given.count(label) for label in dict.fromkeys(given)}
+
+
+def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
+    """The report on the last `span` seconds of final data. Raises InputError if there are none, and StoreError."""
+    if span < monitor.bucket or span % monitor.bucket:
+        raise InputError(f"{monitor.name}: a report covers a multiple of the bucket, {format_duration(monitor.bucket)}")
+    past = _Past.of(monitor, store, span)
+    snapshot = take_snapshot(monitor, store, past.until)
+    main, drawn = monitor.measures[0], extend_verdicts(monitor, store, past.until, None)
+    history = past.histories[monitor.definition(main)]
+    moved = compare(monitor, main, span, history, past.traffic, past.until)
+    whole = past.overall(main, past.until)
+    kinds = [] if drawn is None else [one.kind for one in store.verdicts.drawn(monitor.name, past.since, past.until)]
+    return QualityReport(
+        monitor=monitor.name,
+        since=past.since,
+        until=past.until,
+        values=tuple(_value(measure, past) for measure in monitor.measures),
+        incidents=tuple(_happened(monitor, store, past)),
+        slices=tuple(one for one in moved.slices if one.before is not None)[:MOST_SLICES],
+        against=moved.against,
+        new=tuple(map(begun_lately, snapshot.newcomers)),
+        coverage=whole.label_coverage,
+        coverage_before=past.overall(main, past.since).label_coverage,
+        completeness=whole.completeness,
+        refused=store.refused(monitor.traffic, past.since, past.until),
+        hours={kind: kinds.count(kind) * step_of(monitor.bucket) / 3600 for kind in dict.fromkeys(kinds)},
+        snapshot=replace(snapshot, verdict_history=drawn),
+    )
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What is stored of the days [since, until) and of those that they are compared with."""
+
+    monitor: Monitor
+    since: int
+    until: int
+    histories: Mapping[Definition, History]
+
+    @classmethod
+    def of(cls, monitor: Monitor, store: Store, span: int) -> _Past:
+        newest = store.newest_bucket(monitor.traffic)
+        end = None if newest is None else store.settled_end(monitor.traffic, monitor.bucket)
+        if end is None:
+            raise InputError(f"{monitor.name}: no final bucket is stored yet; run once or backfill")
+        begin = end - 2 * span - REACH
+        return cls(monitor, end - span, end, {d: store.history(d, begin, end) for d in monitor.definitions})
+
+    @property
+    def traffic(self) -> History:
+        return self.histories[self.monitor.traffic]
+
+    def overall(self, measure: Measure, end: int) -> Point:
+        """A measure over as many days that end at `end`, on all traffic."""
+        monitor, history = self.monitor, self.histories[self.monitor.definition(measure)]
+        length, by_judgments = self.until - self.since, isinstance(monitor.recipe, Judgments)
+        (found,) = points(measure, history, self.traffic, monitor.bucket, length, end, [OVERALL], by_judgments)
+        return found
+
+
+def _value(measure: Measure, past: _Past) -> Value:
+    now, before = past.overall(measure, past.until), past.overall(measure, past.since)
+    return Value(str(measure), now.value, now.lower, now.upper, now.requests, before.value)
+
+
+def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:
+    for one in reversed(store.alerts.incidents(monitor.name, most=MOST_INCIDENTS)):
+        incident = one.incident
+        closed_at = past.until if incident.closed_at is None else incident.closed_at
+        if incident.opened_at >= past.until or closed_at <= past.since:
+            continue
+        title = notification("firing", About(monitor.name), incident, one.findings, 0).title
+        yield Happened(
+            incident.id,
+            incident.matter,
+            incident.severity,
+            title.removeprefix(f"{monitor.name}: "),
+            incident.began_at,
+            incident.opened_at,
+            incident.closed_at,
+            closed_at - incident.began_at,
+            one.told,
+            one.acknowledged_by,
+            one.label,
+        )
