@@ -30,8 +30,10 @@ PURE = ("types", "fields", "section", "routing", "measures", "series", "conditio
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")
 SHARED = (*PURE, "config", "errors", "database_url", "clock", "tls")
-SHOWN = tuple(f"monitor.service.{name}" for name in ("snapshot", "telemetry", "history", "slice_comparison", "reporting"))
-"""What an adapter may know beside itself: pure rooms and plain values. `/metrics` and the page show snapshots and reports."""
+VALUES = ("snapshot", "telemetry", "history", "slice_comparison", "reporting")
+SHOWN = tuple(f"monitor.service.{name}" for name in VALUES)
+"""What an adapter may know beside itself: pure rooms and plain values. `/metrics` and pages show snapshots and reports.
+"""
 
 READ = {"config": ("monitor.source.dialects",)}
 """The configuration reads a `select:` in the way of its database; a dialect is a plain value."""
