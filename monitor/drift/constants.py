@@ -69,7 +69,7 @@ LEAST_CYCLE = 0.1  # of the level, however low a cycle is fitted
 CYCLE_ALIKE = 1e-9  # relative, rounding of sums; test_cycle: a_day_with_hours_that_were_not_fit
 
 # ---- noise ----
-NOISE_ROOTS = np.geomspace(0.004, 0.5, 200)  # of the level; test_baseline: over_dispersion_is_measured
+NOISE_FLOOR = 0.004  # relative; test_baseline: over_dispersion_is_measured_beside_sampling
 NOISE_LAG_HOURS = 24  # Bartlett's window; test_baseline: autocorrelation_makes_the_long_run_noisier
 LEAST_LONG_RUN = 3.0  # of the variance beyond sampling; scorer: none
 MOST_LONG_RUN = 40.0  # test_judge: one_request_an_hour_is_judged_within_the_budget

@@ -75,7 +75,8 @@ def _dense(row: Ints, values: Floats) -> Floats:
 def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> tuple[Floats, Floats]:
     """((U,) variance beyond sampling, (U,) long-run variance with Bartlett's weights)."""
     weight = known / (sampling + c.STEP_NOISE**2) ** 2
-    over = _variance(weight, off**2 - sampling, sampling)
+    whole = np.maximum(weight.sum(axis=0), 1e-12)
+    over = np.maximum((weight * (off**2 - sampling)).sum(axis=0) / whole, c.NOISE_FLOOR**2)
     most, root = int(c.NOISE_LAG_HOURS / hours), np.sqrt(weight)
     weighted, long_run = root * off, over.copy()
     for lag in range(1, min(most, len(off) - 1) + 1):
@@ -84,25 +85,6 @@ def _dispersion(off: Floats, sampling: Floats, known: Floats, hours: float) -> t
         long_run += 2 * (1 - lag / (most + 1)) * np.clip(moment, 0, over)
     least, largest = 1 + (c.LEAST_LONG_RUN - 1) / hours, 1 + (c.MOST_LONG_RUN - 1) / hours
     return over, np.clip(long_run, least * over, largest * over)
-
-
-def _variance(weight: Floats, beyond: Floats, sampling: Floats) -> Floats:
-    """(U,) posterior median of the variance beyond sampling.
-
-    By (T, U) weights, squared deviations less the sampling variance, and this. Thin traffic hardly shows it; the prior
-    of its root is half-Cauchy (Gelman, 2006, Prior distributions for variance parameters).
-    """
-    whole = np.maximum(weight.sum(axis=0), 1e-12)
-    seen, roots = np.maximum((weight * beyond).sum(axis=0) / whole, 0.0), c.NOISE_ROOTS[:, None]
-    linear, square = (weight**2 * sampling).sum(axis=0), (weight**2).sum(axis=0)
-    # The variance of `seen` with normal deviations: 2 sum w^2 (s + v)^2 / (sum w)^2.
-    of_seen = 2 * ((weight**2 * sampling**2).sum(axis=0) + 2 * roots**2 * linear + roots**4 * square) / whole**2
-    chance = -((seen - roots**2) ** 2) / (2 * np.maximum(of_seen, 1e-12)) - np.log(np.maximum(of_seen, 1e-12)) / 2
-    chance += np.log(roots / (1 + (roots / c.STEP_NOISE) ** 2))  # the grid is even in logarithms
-    odds = np.exp(chance - chance.max(axis=0))
-    below = np.cumsum(odds, axis=0) < odds.sum(axis=0) / 2
-    found: Floats = c.NOISE_ROOTS[below.sum(axis=0)] ** 2
-    return found
 
 
 # ---- wander --------------------------------------------------------------------------------------------------------

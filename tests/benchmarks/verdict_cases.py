@@ -153,17 +153,17 @@ def _over_by(run: Run, instant: int) -> Wrong:
 
 def two_slices(run: Run) -> Wrong:
     yield from _only(run, pages=(CHANGE, run.until))
-    yield from _one(run, "quality", CHANGE, CHANGE + 7 * DAY)
+    yield from _one(run, "quality", CHANGE, CHANGE + 3 * DAY)
     named = frozenset[str]().union(*(one.names for one in run.of("quality")))
     yield from (f"{name} is not named" for name in ("US", "FR") if name not in named)
 
 
 def canary(run: Run) -> Wrong:
-    half, whole = CHANGE + 5 * DAY, CHANGE + 10 * DAY
+    half = CHANGE + 5 * DAY
     if "v2" not in run.new[half]:
         yield "v2 is not told by status and the page"
     yield from _only(run, pages=(CHANGE, run.until))
-    yield from _one(run, "quality", CHANGE, whole + 7 * DAY)
+    yield from _one(run, "quality", CHANGE, half + 5 * DAY)
     if "v2" not in frozenset[str]().union(*(one.names for one in run.of("quality"))):
         yield "v2 is not named"
 

@@ -384,7 +384,7 @@ def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench)
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=6)
     quality = [s.incident for s in bench.incidents if s.incident.matter == "quality"]
-    assert all(i.state in ("withdrawn", "resolved") and (i.closed_at or 0) <= day(34.5) for i in quality)
+    assert all(i.state in ("withdrawn", "resolved") and (i.closed_at or 0) <= day(34.3) for i in quality)
     assert quality
     assert "retrain" not in [kind for _, kind, _ in bench.said]
 
