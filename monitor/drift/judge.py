@@ -90,8 +90,7 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
             # Not for a changed mix alone: lists of another length have other values and bring other labels.
             return begin_level(settings, state, day * DAY, state.slices)
     if state.baseline is not None and state.settled and not state.standing.open.any():
-        fell = state.standing.score >= settings.thresholds(state.baseline.judged).half
-        state = replace(state, misses=state.misses.after(state.levels, state.baseline, fell))
+        state = replace(state, misses=state.misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)
     if state.baseline is not None and not state.settled:
         state = settle(settings, state, state.baseline, day * DAY)

@@ -297,11 +297,8 @@ class ForecastErrors:
         """The errors before any forecast."""
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
-    def after(self, levels: Levels, found: DriftBaseline, fell: Bools | None = None) -> ForecastErrors:
-        """The errors with the three days before `today`, which the forecast had left out, if all are known.
-
-        Without those of (U,) units that perhaps `fell`: a fall must not widen what is tolerated before it is found.
-        """
+    def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
+        """The errors with the three days before `today`, which the forecast had left out, if all are known."""
         days = levels.pending[-c.ERROR_BLOCK_DAYS :]
         first = levels.today.number - c.ERROR_BLOCK_DAYS
         if [d.number for d in days] != [first + i for i in range(c.ERROR_BLOCK_DAYS)]:
@@ -312,9 +309,8 @@ class ForecastErrors:
         total, expected, chance = units(np.stack([sums[TOTAL], forecast, requests * found.quality.variance]))
         has = expected > 0
         scale = np.where(has, expected, 1.0)
-        counts = has if fell is None else has & ~fell
         miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
-        weight, keep = np.where(counts, 1 / (chance + c.STEP_NOISE**2), 0.0), float(np.exp(-1 / c.ERROR_MEMORY_DAYS))
+        weight, keep = np.where(has, 1 / (chance + c.STEP_NOISE**2), 0.0), float(np.exp(-1 / c.ERROR_MEMORY_DAYS))
         return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
 
     def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
