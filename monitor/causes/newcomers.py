@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from monitor.causes.version_mix import apart
 from monitor.drift.series import DAY, WEEK
 from monitor.series import partials as b
@@ -63,8 +61,8 @@ def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
 
 
 def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer | None:
-    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
-    if key == OVERALL or not len(busy) or (since := int(history.starts[busy[0]])) < until - YOUNG:
+    since = history.began(key)
+    if since is None or since < until - YOUNG:
         return None
     if not _served(history.between(since - WEEK, since - WEEK + DAY)):
         return None  # nobody knows whether it is new
@@ -72,9 +70,9 @@ def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer 
     if effect is None:
         return None
     of_it, every = (float(history.between(since, until).slice(one)[:, b.REQUESTS].sum()) for one in (key, OVERALL))
-    lower, upper = (effect.difference + sign * 1.96 * effect.error for sign in (-1, 1))
-    others = effect.value - effect.difference
-    return Newcomer(*key, since, of_it / every, effect.value, others, lower, upper, effect.dimension, effect.is_before)
+    return Newcomer(
+        *key, since, of_it / every, effect.value, effect.others, *effect.interval, effect.dimension, effect.is_before
+    )
 
 
 def _served(history: History) -> bool:

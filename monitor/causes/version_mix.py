@@ -46,6 +46,16 @@ class VersionEffect:
     dimension: str
     is_before: bool
 
+    @property
+    def others(self) -> float:
+        """The others' mean."""
+        return self.value - self.difference
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the difference."""
+        return self.difference - 1.96 * self.error, self.difference + 1.96 * self.error
+
 
 def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
     """The effect of a version in [since, until), within the slices of dimension `by`, if any; None if it is too thin.

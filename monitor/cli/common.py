@@ -120,6 +120,17 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises InputError if the file cannot be written within the block."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
 def stored(config: Config) -> Iterator[Store]:
     """The configuration's store, for reading."""
     from monitor.store import Store

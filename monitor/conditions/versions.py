@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from monitor.causes.newcomers import YOUNG
 from monitor.causes.version_mix import LEAST_REQUESTS, apart
 from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
@@ -19,8 +20,6 @@ NEAR_SHARE = 0.25
 LEAST_SHARE = 0.05
 """Least share of the requests: a smaller version hardly moves the mean of all, which it can only lower by its share."""
 
-YOUNG = 14 * DAY
-"""Seconds before a fall: versions that served earlier were part of what is usual."""
 SPAN = 7 * DAY
 """Longest span over which a version is compared, seconds."""
 LEAST_PART = 1 / 3
@@ -159,8 +158,8 @@ def weak(
     for key in history.slices:
         if key[0] != dimension or key[1] in (NONE, OTHER):
             continue
-        since = _since(history, key)
-        if since < fell_at - YOUNG:
+        since = history.began(key)
+        if since is None or since < fell_at - YOUNG:
             continue
         share, earlier = _share(history, key, lately)[0], (since, surely_before)
         # As bad as ever, it took more as it was given more; or it got worse itself.
@@ -175,11 +174,6 @@ def weak(
     return max(causes, key=lambda one: one[0], default=(0.0, None))[1]
 
 
-def _since(history: History, key: SliceKey) -> int:
-    busy = np.flatnonzero(history.slice(key)[:, b.REQUESTS] > 0)
-    return int(history.starts[busy[0]]) if len(busy) and busy[0] else 0
-
-
 def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> WeakVersion | None:
     share, others = _share(history, key, span)
     if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
@@ -187,9 +181,9 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
     seen = apart(history, key, by, span, began)
     if seen is None or seen.difference > -SURE * seen.error:
         return None
-    lower, upper = (seen.difference + sign * 1.96 * seen.error for sign in (-1, 1))
-    value, other = seen.value, seen.value - seen.difference
-    return WeakVersion(key[1], span[0], value, other, lower, upper, share, None, seen.dimension, seen.is_before)
+    return WeakVersion(
+        key[1], span[0], seen.value, seen.others, *seen.interval, share, None, seen.dimension, seen.is_before
+    )
 
 
 def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:

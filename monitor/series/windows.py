@@ -140,6 +140,11 @@ class History:
             return np.zeros((len(self.starts), self.sums.shape[2]))
         return self.sums[:, self.slices.index(key)]
 
+    def began(self, key: SliceKey) -> int | None:
+        """Start of a slice's first bucket with requests, seconds; None if that is the oldest of all, or if unknown."""
+        first = int(np.argmax(self.slice(key)[:, REQUESTS] > 0)) if len(self.starts) else 0
+        return int(self.starts[first]) if first else None
+
 
 def merged_in_time(parts: Sequence[History]) -> History:
     """Histories of different buckets of one series merged, each bucket read by the dimensions of its own history."""

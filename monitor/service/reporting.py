@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from monitor.conditions.verdict_hours import step_of
 from monitor.errors import InputError
@@ -84,7 +84,7 @@ class QualityReport:
     completeness: float
     refused: Mapping[str, int]
     hours: Mapping[str, float]
-    snapshot: MonitorSnapshot
+    snapshot: MonitorSnapshot = field(metadata={"json": False})
 
     @property
     def pages(self) -> int:

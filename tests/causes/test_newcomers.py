@@ -23,8 +23,8 @@ def test_a_version_that_serves_a_tenth_is_told_with_its_difference_and_an_interv
     assert (one.value, one.others) == (pytest.approx(v2["value"].mean()), pytest.approx(rest["value"].mean(), abs=0.01))
     assert one.lower < WORSE < one.upper < 0
     assert begun_lately(one) == (
-        f"model_version=v2, with 10 % of the requests since it began at 1970-02-05 00:00 UTC, is at {one.value:.3f}, "
-        f"the others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: {one.lower:+.3f} to {one.upper:+.3f})"
+        f"model_version=v2, which began at 1970-02-05 00:00 UTC, is at {one.value:.3f} with 10 % of the requests, the "
+        f"others at {one.others:.3f}: {one.value - one.others:+.3f} (95 %: {one.lower:+.3f} to {one.upper:+.3f})"
     )
 
 

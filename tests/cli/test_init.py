@@ -256,6 +256,14 @@ def test_a_log_without_labels_is_told_what_is_missing(log: Log) -> None:
     assert "nothing says which items were wanted" in log.err
 
 
+def test_a_file_that_cannot_be_written_is_named(log: Log, tmp_path: Path) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown, search_events=events)
+    log.output = tmp_path / "nowhere" / "rankmon.yaml"
+    log.init("--yes")
+    assert (log.code, log.err) == (2, f"rankmon: cannot write {log.output}: No such file or directory\n")
+
+
 def test_behavior_insights_in_parquet_files(log: Log, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     shown, events = shop()

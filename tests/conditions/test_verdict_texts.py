@@ -148,7 +148,7 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
     shown = render(PageSource.of(day(33), snapshot))
     assert ("of the requests are not judged" in shown) is is_told
     assert cli.run(["status", "-c", str(bench.folder / "rankmon.yaml")]) == 0
-    beside = rf"device=slice 2, with 3\d % of the requests since it began at {utc(int(day(began)))}, is at "
+    beside = rf"device=slice 2, which began at {utc(int(day(began)))}, is at "
     assert bool(re.search(f"  new: {beside}", capsys.readouterr().out)) is is_told
     assert bool(re.search(beside, shown)) is is_told
     new = {m.name: m.samples[0] for m in of_monitors([snapshot]) if m.name.startswith("rankmon_newcomer_difference")}

@@ -210,7 +210,7 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
     told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
     assert weak_version(told) == [
-        "Model version v2, which began to serve at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
+        "Model version v2, which began at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
         f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which takes 0.030 from the mean of all."
     ]
     assert weak_version(replace(told, new_version=NEW)) == [], "it is named as the one that began with the fall"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +106,24 @@ def test_nothing_is_copied_while_somebody_writes(folder: Path, capsys: pytest.Ca
         assert copied(folder, f"sqlite:///{folder}/new.db") == 5
     assert "is writing it" in capsys.readouterr().err
     assert not any(rows(f"sqlite:///{folder}/new.db").values())
+
+
+@pytest.mark.parametrize(
+    ("holder", "ago", "is_refused"),
+    [
+        ("elsewhere|1|2|7|3|4", 60, True),
+        ("elsewhere|1|2|7|3|4", 3 * 300, False),  # three missed runs: it is gone
+        ("", 60, False),  # it left when it was stopped
+    ],
+)
+def test_nothing_is_copied_while_a_daemon_waits_for_its_next_run(
+    folder: Path, holder: str, ago: float, is_refused: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened(f"sqlite:///{folder}/store.db") as store:
+        store.record("shop", judged_by=holder, last_attempt_at=time.time() - ago, refresh=300.0)
+    assert copied(folder, f"sqlite:///{folder}/new.db") == (2 if is_refused else 0)
+    assert ("process 7 on elsewhere ran shop 60 s ago; stop it first" in capsys.readouterr().err) is is_refused
+    assert (folder / "new.db").exists() is not is_refused
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])

@@ -6,11 +6,17 @@ all or nothing.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.common import command, config_option, load_config, stored
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.store import Store
 
 
 @command
@@ -22,6 +28,8 @@ def copy_store(former: Path, config_path: Path) -> None:
 
     config, was = load_config(config_path, with_sources=False), load_config(former, with_sources=False)
     with stored(was) as source:
+        for monitor in was.monitors:
+            _refuse_served(source, monitor.name)
         target = Store(config.store.url, config.scheduler.lease)
         try:
             found = copy(source, target)
@@ -29,3 +37,14 @@ def copy_store(former: Path, config_path: Path) -> None:
             target.close()
     told = ", ".join(f"{rows:,} of {table}" for table, rows in found.items() if rows)
     click.echo(f"copied {sum(found.values()):,} rows: {told or 'none, the store is empty'}")
+
+
+def _refuse_served(store: Store, monitor: str) -> None:
+    """A daemon holds no lease between two runs, and would go on with the former store."""
+    from monitor.service.election import is_overdue
+    from monitor.store.lease import named
+
+    last = store.progress(monitor)
+    by, ran = last.judged_by or "", time.time() - (last.last_attempt_at or 0.0)
+    if by and by != store.leases.holder and not store.leases.is_gone(by) and not is_overdue(ran, last):
+        raise InputError(f"{named(by)} ran {monitor} {ran:.0f} s ago; stop it first")

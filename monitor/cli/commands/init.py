@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import command
+from monitor.cli.common import command, writing
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def init(
     finally:
         database.close()
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
-    output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
+    with writing(output):
+        output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
     click.echo(f"wrote {output}\n")
     if parsed.password:
         os.environ[PASSWORD] = str(parsed.password)

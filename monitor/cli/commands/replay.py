@@ -22,6 +22,7 @@ from monitor.cli.common import (
     pick_monitors,
     rendered,
     stored,
+    writing,
 )
 from monitor.cli.render import Listed, table
 from monitor.drift.verdicts import first_whole
@@ -119,11 +120,11 @@ def _named(monitors: list[Monitor]) -> str:
 
 def _draw(found: Replay, path: Path) -> None:
     try:
-        path.write_text(picture(found), encoding="utf-8")
+        drawn = picture(found)
     except ValueError as error:
         raise InputError(f"{found.monitor}: {error}") from error
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    with writing(path):
+        path.write_text(drawn, encoding="utf-8")
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------

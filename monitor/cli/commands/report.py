@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -16,8 +15,8 @@ from monitor.cli.common import (
     monitors_option,
     pick_monitors,
     stored,
+    writing,
 )
-from monitor.errors import InputError
 
 FORMATS = ("md", "html", "json")
 
@@ -29,7 +28,7 @@ FORMATS = ("md", "html", "json")
 @format_option(*FORMATS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file.")
 def report(config_path: Path, names: tuple[str, ...], span: int, style: str, output: Path | None) -> None:
-    from monitor.cli.render import Document, render
+    from monitor.cli.render import render
     from monitor.page.report import as_page, as_text
     from monitor.service.reporting import report as reported
 
@@ -37,14 +36,11 @@ def report(config_path: Path, names: tuple[str, ...], span: int, style: str, out
     with stored(config) as store:
         found = [reported(monitor, store, span) for monitor in pick_monitors(config, names)]
     if style == "json":
-        told = [{f.name: getattr(one, f.name) for f in fields(one) if f.name != "snapshot"} for one in found]
-        text = render([Document(one, list) for one in told], "json")
+        text = render(found, "json")
     else:
         text = as_page(found) if style == "html" else "\n".join(as_text(found))
     if output is None:
         click.echo(text.rstrip("\n"))
         return
-    try:
+    with writing(output):
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror or error}") from error

@@ -28,6 +28,7 @@ from monitor.cli.common import (
     monitors_option,
     pick_monitors,
     stored,
+    writing,
 )
 from monitor.cli.render import count, interval, number, percent, table_of
 from monitor.database_url import how_to_install
@@ -162,19 +163,17 @@ def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[s
 
     `least`: monitor -> share of a window that must have been read; others are marked in tables for people.
     """
+    if output is None:
+        sys.stdout.write(_text(table, style, least or {}))
+        return
     try:
-        if style == "parquet":
-            table.to_parquet(output)
-        elif output is None:
-            sys.stdout.write(_text(table, style, least or {}))
-        else:
-            output.write_text(_text(table, style, least or {}), encoding="utf-8")
+        with writing(output):
+            if style == "parquet":
+                table.to_parquet(output)
+            else:
+                output.write_text(_text(table, style, least or {}), encoding="utf-8")
     except ImportError as error:
         raise InputError(f"writing Parquet needs pyarrow; {how_to_install('parquet')}") from error
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
