@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -122,7 +123,8 @@ def test_nothing_is_copied_while_a_daemon_waits_for_its_next_run(
     with opened(f"sqlite:///{folder}/store.db") as store:
         store.record("shop", judged_by=holder, last_attempt_at=time.time() - ago, refresh=300.0)
     assert copied(folder, f"sqlite:///{folder}/new.db") == (2 if is_refused else 0)
-    assert ("process 7 on elsewhere ran shop 60 s ago; stop it first" in capsys.readouterr().err) is is_refused
+    said = re.search(r"process 7 on elsewhere ran shop \d+ s ago; stop it first", capsys.readouterr().err)
+    assert bool(said) is is_refused
     assert (folder / "new.db").exists() is not is_refused
 
 
