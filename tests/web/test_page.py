@@ -526,15 +526,9 @@ def test_there_is_no_page_of_an_unknown_monitor(store: Store) -> None:
     assert render_monitor(PageSource.of(END, snapshot_at(store, END)), "none") is None
 
 
-def test_two_hundred_monitors_with_twenty_slices_stay_small_and_quick(store: Store) -> None:
+def test_two_hundred_monitors_with_twenty_slices_stay_small(store: Store) -> None:
     served = many(store, 200, devices=20)
-    took = []
-    for _ in range(3):
-        began = time.perf_counter()
-        said = render(served)
-        detail = render_monitor(served, "m000")
-        took.append(time.perf_counter() - began)
-    assert min(took) < 1, took
+    said, detail = render(served), render_monitor(served, "m000")
     assert detail is not None
     assert len(gzip.compress(said.encode(), 5)) < 200_000
     assert len(detail.encode()) < 200_000
