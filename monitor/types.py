@@ -40,7 +40,7 @@ from monitor.fields import format_duration as format_duration
 from monitor.fields import parse_duration as parse_duration
 from monitor.fields import parse_instant as parse_instant
 from monitor.measures.measure import SPECS, Measure, parse
-from monitor.section import Converted, Derived, Flat, OneOf, Section, fault, key, refuse
+from monitor.section import Converted, Derived, Flat, FromFile, OneOf, Section, fault, key, refuse
 
 ALGORITHM = 3
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
@@ -272,6 +272,19 @@ _Measure = Annotated[Measure, BeforeValidator(_measure, json_schema_input_type=T
 
 
 @dataclass(frozen=True, slots=True)
+class KnownDays(Section):
+    """A time in which something unusual is known to happen: verdicts neither judge it nor learn from it."""
+
+    since: Annotated[Instant, key("When it begins.", alias="from")]
+    until: Annotated[Instant, key("When it ends.")]
+    note: Annotated[Maybe[Text], key("What happens. Default: none.")] = None
+
+    def __post_init__(self) -> None:
+        if self.until <= self.since:
+            raise ValueError("ends before it begins")
+
+
+@dataclass(frozen=True, slots=True)
 class Drift(Section):
     """Verdicts on one measure that need no threshold: degraded, data broken, mix shifted, or healthy; see `drift`."""
 
@@ -295,6 +308,11 @@ class Drift(Section):
         Maybe[Instant],
         key("Since when the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
     ] = None
+    calendar: Annotated[
+        tuple[KnownDays, ...],
+        FromFile,
+        key("Days on which something unusual is known to happen, in UTC; a file of them is an iCalendar (.ics)."),
+    ] = ()
     severity: Annotated[Severity, key("Severity of a degradation.")] = "critical"
     data_severity: Annotated[Severity, key("Severity of broken labels or traffic.")] = "warning"
     data_channels: Annotated[
@@ -534,20 +552,23 @@ class Monitor(Section):
         parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
         return _digest([parts, rule.judged, self.judged_definition(rule).id])
 
-    def drift_identity(self, drift: Drift, resets: Sequence[int]) -> str:
+    def drift_identity(self, drift: Drift, resets: Sequence[int], announced: Sequence[Sequence[int]]) -> str:
         """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to.
 
         Args:
             resets: seconds at which somebody reset the baseline.
+            announced: spans in seconds that are not judged, each with whether a new level begins at its end.
         """
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarm_budget)
-        return _digest([VERSION, judged, drift.baseline_from, list(resets)])
+        return _digest([VERSION, judged, drift.baseline_from, list(resets), *([list(announced)] if announced else [])])
 
     @cached_property
     def judged_as(self) -> str:
         """Ten digits over all that alert rules and verdicts come to something by: who differs in it says otherwise."""
         rules = sorted((rule.name, rule.severity, self.identity(rule)) for rule in self.alerts)
-        return _digest([rules, None if self.drift is None else self.drift_identity(self.drift, [])])
+        if self.drift is None:
+            return _digest([rules, None])
+        return _digest([rules, self.drift_identity(self.drift, [], [(a.since, a.until) for a in self.drift.calendar])])
 
     @property
     def definitions(self) -> tuple[Definition, ...]:

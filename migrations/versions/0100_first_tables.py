@@ -223,6 +223,16 @@ baselines = _table(
     _each(sa.BigInteger, "judged_until?"),
 )
 
+announcements = _table(
+    "announcements",
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "since"),
+    _each(sa.BigInteger, "until"),
+    _each(sa.Text, "author note"),
+    _each(sa.Boolean, "is_new_level"),
+    _each(sa.Double, "set_at"),
+)
+
 diagnoses = _table(
     "diagnoses",
     _key(sa.String(10), "incident"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.drift.state import DriftState
@@ -68,3 +68,27 @@ class BaselineReset:
     def ahead(self) -> tuple[int, int] | None:
         """(since, until) of the time before it that was not judged yet: it belongs to a former level."""
         return None if self.judged_until is None else (self.judged_until, self.since)
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """Something unusual that is known to come, in [since, until), seconds: neither judged nor learnt from.
+
+    Attributes:
+        is_new_level: what comes after is a new level, so a baseline begins at its end.
+    """
+
+    since: int
+    until: int
+    author: str
+    note: str
+    is_new_level: bool = False
+
+
+def known_by(announced: Sequence[Announcement], until: int) -> list[Announcement]:
+    """What of some announcements affects steps that end by `until`, seconds."""
+    return [
+        replace(one, until=min(one.until, until), is_new_level=one.is_new_level and one.until < until)
+        for one in announced
+        if one.since < until
+    ]

@@ -16,7 +16,7 @@ from monitor.types import Drift
 
 DEGRADED = "degraded"
 
-MASKED = DATA_KINDS - SLICE_KINDS
+MASKED = (DATA_KINDS - SLICE_KINDS) | {"announced"}
 """Verdicts on hours that the model is not judged by."""
 
 CALM = 6 * HOUR
@@ -70,6 +70,8 @@ class DataEvidence(Evidence):
         """
         if verdict.kind in GRAVITY and cls.kind in GRAVITY:
             return GRAVITY.index(verdict.kind) > GRAVITY.index(cls.kind)
+        if verdict.kind == "announced":
+            return False
         if verdict.kind != "not_enough_data":
             return True
         came = verdict.coverage if cls.is_short_of_labels else verdict.requests

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 import monitor.config.checks as checks
 from monitor.config.alerts import build_rules
+from monitor.config.calendars import known_days
 from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.report import Report, Scope, Where
@@ -81,8 +82,8 @@ class _Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, name: str) -> str:
-        """What stands in a file, without the end of its line. Raises PydanticCustomError."""
+    def read(self, name: str) -> Any:
+        """What stands in a file, without the end of its line; events of an `.ics`. Raises PydanticCustomError."""
         try:
             text = (self.folder / name).read_text(encoding="utf-8").rstrip("\r\n")
         except FileNotFoundError:
@@ -94,7 +95,12 @@ class _Files:
             raise unreadable(name, text) from None
         if not text:
             raise unreadable(name, "the file {file} is empty")
-        return text
+        if not name.endswith(".ics"):
+            return text
+        try:
+            return known_days(text)
+        except ValueError as error:
+            raise unreadable(name, f"the file {{file}} {error}") from None
 
 
 class _Parts:

@@ -20,7 +20,7 @@ from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
-from monitor.drift.steps import follow, least_decay
+from monitor.drift.steps import alarms_of, follow, least_decay
 from monitor.drift.verdicts import AlarmChange, Verdict
 
 
@@ -33,8 +33,11 @@ def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tu
         raise ValueError("these steps do not follow those that were judged")
     verdicts: list[Verdict] = []
     known = () if state is None else state.slices
-    for slices, block in hours.blocks(known, (settings.pinned_at, *settings.resets)):
+    for slices, block in hours.blocks(known, settings.cuts):
         if not len(block.starts):
+            continue
+        if settings.is_announced(int(block.starts[0])):
+            verdicts += _announced(settings, state, block)  # as if the steps had never been read
             continue
         ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))
         if ready.baseline is None:
@@ -237,6 +240,20 @@ def _change(
     return total / whole - 1 if whole > 0 else None
 
 
+def _announced(settings: DriftSettings, state: DriftState | None, block: Hours) -> list[Verdict]:
+    open_ = () if state is None or state.baseline is None else alarms_of(settings, state, state.baseline)
+    return [replace(verdict, kind="announced", alarms=open_) for verdict in _unjudged(settings, block)]
+
+
+def _unjudged(settings: DriftSettings, block: Hours) -> list[Verdict]:
+    requests, labelled = block.served.sum(axis=1), block.labelled.sum(axis=1)
+    shares = (labelled / np.maximum(requests, 1)).tolist()
+    return [
+        Verdict(end, "not_enough_data", requests=size, coverage=share if size else None, span=settings.step)
+        for end, size, share in zip((block.starts + settings.step).tolist(), requests.tolist(), shares, strict=True)
+    ]
+
+
 def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[list[Verdict], DriftState]:
     reference, ends = state.reference or Reference.empty(len(state.slices)), (block.starts + settings.step).tolist()
     busy, began, busy_at = np.flatnonzero(block.requests.sum(axis=1)), state.began, state.busy_at
@@ -249,20 +266,7 @@ def _gather(settings: DriftSettings, state: DriftState, block: Hours) -> tuple[l
         began -= settings.step
     day = int(block.starts[0]) // DAY * DAY
     days, lacks = reference.days(day), _lacks(settings, reference, day)
-    requests, labelled = block.served.sum(axis=1), block.labelled.sum(axis=1)
-    came = zip(ends, requests.tolist(), (labelled / np.maximum(requests, 1)).tolist(), strict=True)
-    verdicts = [
-        Verdict(
-            end,
-            "not_enough_data",
-            requests=size,
-            coverage=share if size else None,
-            reference_days=float(days),
-            lacks=lacks,
-            span=settings.step,
-        )
-        for end, size, share in came
-    ]
+    verdicts = [replace(one, reference_days=float(days), lacks=lacks) for one in _unjudged(settings, block)]
     if len(busy):
         busy_at = ends[busy[-1]]
     return verdicts, replace(state, until=ends[-1], reference=reference, began=began, busy_at=busy_at)

@@ -47,6 +47,7 @@ class DriftSettings:
         pinned_at: seconds; earlier steps are not part of a reference.
         resets: rising seconds at which a new level begins (a new version, an acknowledged change).
         reference, least_reference: seconds of a whole reference, and of the shortest that gives verdicts.
+        announced: spans (since, until) in seconds that are neither judged nor learnt from.
         counts_unlabelled: whether an unlabelled request counts 0; else it is in no measure.
     """
 
@@ -56,6 +57,7 @@ class DriftSettings:
     resets: tuple[int, ...] = ()
     reference: int = c.REFERENCE_DAYS * DAY
     least_reference: int = c.LEAST_REFERENCE_DAYS * DAY
+    announced: tuple[tuple[int, int], ...] = ()
     counts_unlabelled: bool = True
 
     def __post_init__(self) -> None:
@@ -87,6 +89,15 @@ class DriftSettings:
     def steps(self, hours: float) -> int:
         """Whole steps in this many hours, at least one."""
         return _whole_steps(hours, self.step)
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Instants, seconds, at which judging changes."""
+        return (self.pinned_at, *self.resets, *(at for span in self.announced for at in span))
+
+    def is_announced(self, start: int) -> bool:
+        """Whether the step that begins at `start` (seconds) lies in an announced span."""
+        return any(since <= start < until for since, until in self.announced)
 
     def pin(self, start: int) -> int:
         """The last pin or reset up to `start` (seconds); 0 if none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -190,7 +191,8 @@ class _StepJudge:
     def _resolved(self, row: int, unit: int) -> AlarmChange:
         means, tolerated = _means(self._standing.risen[unit]), float(self._found.noise.tolerated[unit])
         below = self._below(row, unit, *means[:2])
-        return AlarmChange(self._names[unit], "resolved", self._back_since(unit), *means, tolerated, below)
+        since = _back_since(self._settings, self._standing, unit)
+        return AlarmChange(self._names[unit], "resolved", since, *means, tolerated, below)
 
     def _below(self, row: int, unit: int, value: float | None, expected: float | None) -> float | None:
         """Relative change of a mean from the reference; None if small, or maybe chance and no decay was reported."""
@@ -209,10 +211,6 @@ class _StepJudge:
         whole, noise = self.block.seen.whole, self._found.noise
         variance = float(whole.variance[row, unit]) / max(float(whole.level[row, unit]), 1e-9) ** 2
         return (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
-
-    def _back_since(self, unit: int) -> int | None:
-        end = int(self._standing.back_since[unit])
-        return end - self._settings.step if end else None
 
     def _opened(self, row: int, before: AlarmStates) -> Split:
         """Removes the drop from the tracked days, and returns the split of the fall."""
@@ -259,7 +257,8 @@ class _StepJudge:
     # ---- the verdict -----------------------------------------------------------------------------------------------
 
     def _verdict(self, row: int, kind: Kind | None, changes: tuple[AlarmChange, ...], found: Split | None) -> Verdict:
-        day, settled, alarms_open = self._day[row], self._was.settled, self._alarms()
+        day, settled = self._day[row], self._was.settled
+        alarms_open = _alarms(self._settings, self._names, self._standing, self._found) if self._is_open else ()
         judged, served, usual = day[checks.JUDGED], day[checks.SERVED], self._levels.memory.crowd
         is_known = settled and judged > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
@@ -336,28 +335,6 @@ class _StepJudge:
         lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, for good"
         return f"{lost}: rankmon baseline begin has another one learnt"
 
-    def _alarms(self) -> tuple[Alarm, ...]:
-        now = self._standing
-        if not self._is_open:
-            return ()
-        weight, told = now.score / self.block.threshold.each, now.told
-        tolerated, began = self._found.noise.tolerated, now.began.tolist()
-        return tuple(
-            Alarm(
-                self._names[u],
-                int(now.since[u]),
-                int(now.opened_at[u]),
-                _relative(told[u]),
-                float(weight[u]),
-                float(tolerated[u]),
-                *_means(told[u]),
-                self._back_since(u),
-                began[u][0],
-                (began[u][1], began[u][2]),
-            )
-            for u in np.flatnonzero(now.opened_at).tolist()
-        )
-
     def _pending(self) -> tuple[str, ...]:
         now = self._standing
         which = now.score >= self.block.threshold.half
@@ -365,6 +342,36 @@ class _StepJudge:
             return ()
         which &= ~now.open & self.block.seen.judged
         return tuple(self._names[u] for u in np.flatnonzero(which))
+
+
+def alarms_of(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> tuple[Alarm, ...]:
+    """The open alarms of a state."""
+    return _alarms(settings, ("", *state.slices), state.standing, found)
+
+
+def _alarms(settings: DriftSettings, names: Sequence[str], now: AlarmStates, found: DriftBaseline) -> tuple[Alarm, ...]:
+    weight, told = now.score / settings.thresholds(found.judged).each, now.told
+    tolerated, began = found.noise.tolerated, now.began.tolist()
+    return tuple(
+        Alarm(
+            names[u],
+            int(now.since[u]),
+            int(now.opened_at[u]),
+            _relative(told[u]),
+            float(weight[u]),
+            float(tolerated[u]),
+            *_means(told[u]),
+            _back_since(settings, now, u),
+            began[u][0],
+            (began[u][1], began[u][2]),
+        )
+        for u in np.flatnonzero(now.opened_at).tolist()
+    )
+
+
+def _back_since(settings: DriftSettings, now: AlarmStates, unit: int) -> int | None:
+    end = int(now.back_since[unit])
+    return end - settings.step if end else None
 
 
 def least_decay(state: DriftState, found: DriftBaseline) -> float:

@@ -21,7 +21,7 @@ DataKind = Literal[
     "slice_missing",
 ]
 """Data faults, gravest first; a step reports the gravest."""
-Kind = Literal["healthy", "degraded", DataKind, "not_enough_data"]
+Kind = Literal["healthy", "degraded", DataKind, "not_enough_data", "announced"]
 SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
 """The data of some slices broke: they are left out, the others are judged."""
 GRAVITY: tuple[DataKind, ...] = get_args(DataKind)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from monitor.causes.diagnosis import dimensions, version_slice
-from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate, known_by
 from monitor.conditions.evidence import kind_of
 from monitor.conditions.kinds.degraded import Degraded, evidence_at
 from monitor.conditions.kinds.rows_refused import RowsRefused
@@ -130,13 +130,30 @@ class VerdictConditions:
     monitor: Monitor
     drift: Drift
     resets: Sequence[BaselineReset]
+    announced: Sequence[Announcement] = ()
 
     @cached_property
     def identity(self) -> str:
-        return self._identity_with(self.resets)
+        return self._identity_with(self.resets, self.announced)
 
-    def _identity_with(self, resets: Iterable[BaselineReset]) -> str:
-        return self.monitor.drift_identity(self.drift, [reset.since for reset in resets])
+    def _identity_with(self, resets: Iterable[BaselineReset], announced: Iterable[Announcement]) -> str:
+        spans = [(one.since, one.until, one.is_new_level) for one in announced]
+        return self.monitor.drift_identity(self.drift, [reset.since for reset in resets], spans)
+
+    def under_this_identity(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint as one of these conditions, if it is: what was announced for later does not change it."""
+        known = checkpoint.verdicts
+        if known is None:
+            return checkpoint
+        was = known.checkpoint.identity
+        if was != self._identity_with(self.resets, known_by(self.announced, known.checkpoint.until)):
+            return checkpoint
+        conditions = {
+            name: replace(one, identity=self.identity) if one.identity == was else one
+            for name, one in checkpoint.conditions.items()
+        }
+        verdicts = replace(known, checkpoint=replace(known.checkpoint, identity=self.identity))
+        return replace(checkpoint, conditions=conditions, verdicts=verdicts)
 
     @property
     def settings(self) -> DriftSettings:
@@ -145,7 +162,8 @@ class VerdictConditions:
             self.step,
             self.drift.false_alarm_budget,
             self.drift.baseline_from or 0,
-            tuple(reset.since for reset in self.resets),
+            tuple(sorted([r.since for r in self.resets] + [a.until for a in self.announced if a.is_new_level])),
+            announced=tuple((one.since, one.until) for one in self.announced),
             counts_unlabelled=self.monitor.has_events,
         )
 
@@ -184,15 +202,18 @@ class VerdictConditions:
         return Beginning(oldest.until, {}, VerdictUpdate(oldest, (), True, kept))
 
     def identity_until(self, until: int) -> str:
-        """Identity of everything that affects steps ending by then; later resets do not."""
-        return self._identity_with(r for r in self.resets if min(r.since, *r.ahead or ()) < until)
+        """Identity of everything that affects steps ending by then; what is said of later ones does not."""
+        resets = (r for r in self.resets if min(r.since, *r.ahead or ()) < until)
+        return self._identity_with(resets, known_by(self.announced, until))
 
     def why_changed(self, identity: str) -> str:
-        """Says whether the baseline was reset since, or also something else changed."""
+        """Says whether the baseline was reset or something announced since, or also something else changed."""
         for reset in self.resets:
-            if identity == self._identity_with(other for other in self.resets if other is not reset):
-                note = f": {reset.note}" if reset.note else ""
-                return f"its baseline was reset at {utc(reset.since)} by {reset.author}{note}"
+            if identity == self._identity_with((r for r in self.resets if r is not reset), self.announced):
+                return f"its baseline was reset at {utc(reset.since)} by {reset.author}{_noted(reset.note)}"
+        for one in self.announced:
+            if identity == self._identity_with(self.resets, (a for a in self.announced if a is not one)):
+                return f"{one.author} announced something unusual from {utc(one.since)} on{_noted(one.note)}"
         return CHANGED
 
     def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
@@ -277,6 +298,10 @@ class VerdictConditions:
         if not isinstance(found, RowsRefused):
             return found
         return found.with_reasons(past.refused(max(found.since, found.end - DAY) - found.window, found.end))
+
+
+def _noted(note: str) -> str:
+    return f": {note}" if note else ""
 
 
 def _last_of(name: ConditionName, past: FinalHours, update: VerdictUpdate, until: Verdict) -> Verdict:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
+from operator import attrgetter
 
-from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint
+from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, known_by
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import View
-from monitor.conditions.verdict_hours import hours
+from monitor.conditions.verdict_hours import hours, step_of
 from monitor.drift.series import Hours
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.errors import InputError, Stopped
@@ -130,3 +132,16 @@ def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
         return []
     least = monitor.drift.baseline_from or 0
     return [reset for reset in store.verdicts.baselines(monitor.name) if reset.since > least]
+
+
+def announced_of(monitor: Monitor, store: Store, until: int) -> list[Announcement]:
+    """What was announced for a monitor, by its calendar or by people, of steps that end by `until`, seconds."""
+    if monitor.drift is None:
+        return []
+    of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]
+    step = step_of(monitor.bucket)
+    found = [
+        replace(one, since=one.since - one.since % step, until=-(-one.until // step) * step)
+        for one in (*of_calendar, *store.verdicts.announced(monitor.name))
+    ]
+    return known_by(sorted(found, key=attrgetter("since", "until")), until - until % step)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from monitor.conditions.arrivals import Arrived
-from monitor.conditions.checkpoint import BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
+from monitor.conditions.checkpoint import Announcement, BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.thresholds import Change, Condition, ConditionName
@@ -24,7 +24,7 @@ from monitor.drift.verdicts import Verdict
 from monitor.evaluation.arrival_conditions import ArrivalConditions
 from monitor.evaluation.condition_sets import RuleConditions, VerdictConditions
 from monitor.evaluation.fold import Checkpoint, ConditionSet, evaluate
-from monitor.evaluation.hours import StoredHours, drift_of, resets_of
+from monitor.evaluation.hours import StoredHours, announced_of, drift_of, resets_of
 from monitor.evaluation.incidents import IncidentUpdate, closed, derived, ended, opened_by, rederived
 from monitor.evaluation.telling import Telling, as_told, tell, transition
 from monitor.messages.notification import About, notification
@@ -44,16 +44,22 @@ MAX_WINDOWS = 1000
 _END = 1 << 62
 
 
-def verdict_conditions(monitor: Monitor, resets: Sequence[BaselineReset]) -> VerdictConditions:
-    """A monitor's verdict conditions. Raises InputError if it has no `drift`."""
-    return VerdictConditions(monitor, drift_of(monitor), resets)
+def verdict_conditions(monitor: Monitor, store: Store, until: int) -> VerdictConditions:
+    """A monitor's verdict conditions on steps that end by `until`, seconds. Raises InputError if it has no `drift`."""
+    announced = announced_of(monitor, store, until)
+    return VerdictConditions(monitor, drift_of(monitor), resets_of(monitor, store), announced)
 
 
 def conditions_of(
-    monitor: Monitor, arrivals: Sequence[ArrivalConditions], resets: Sequence[BaselineReset]
+    monitor: Monitor,
+    arrivals: Sequence[ArrivalConditions],
+    announced: Sequence[Announcement],
+    resets: Sequence[BaselineReset],
 ) -> list[ConditionSet]:
     rules: list[ConditionSet] = [RuleConditions(monitor, rule) for rule in monitor.alerts]
-    return rules if monitor.drift is None else [*rules, verdict_conditions(monitor, resets), *arrivals]
+    if monitor.drift is None:
+        return rules
+    return [*rules, VerdictConditions(monitor, monitor.drift, resets, announced), *arrivals]
 
 
 def judge(
@@ -141,12 +147,13 @@ def _evaluated(
     resets = resets_of(monitor, store)
     arrivals = _arrivals(monitor, state, until, *look)
     if not state.restated:
-        checkpoint, known_from = _newest(monitor, state, store), [(0, reset) for reset in resets]
+        checkpoint, known_from = _newest(monitor, state, store, until), [(0, reset) for reset in resets]
     else:
         seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
         checkpoint = Checkpoint(None, seen)
         known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
-    after, events = evaluate(checkpoint, past, partial(conditions_of, monitor, arrivals), known_from, until)
+    sets = partial(conditions_of, monitor, arrivals, announced_of(monitor, store, until))
+    after, events = evaluate(checkpoint, past, sets, known_from, until)
     if not state.restated:
         return derived(monitor, state, after, events)
     recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=100_000)}
@@ -168,19 +175,20 @@ def _arrivals(
     return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.restated)]
 
 
-def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
+def _newest(monitor: Monitor, state: AlertState, store: Store, until: int) -> Checkpoint:
     """The last run's checkpoint; what fires in an incident but has no condition gets one without identity, to end."""
     verdicts = None if monitor.drift is None else store.verdicts.newest_checkpoint(monitor.name)
     firing = Checkpoint(state.until, state.conditions).firing()
     fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
     lost = {n: StoredCondition("", Condition("firing", f.since)) for n, f in fires if n not in firing}
-    return Checkpoint(state.until, {**state.conditions, **lost}, None if verdicts is None else VerdictUpdate(verdicts))
+    found = Checkpoint(state.until, {**state.conditions, **lost}, None if verdicts is None else VerdictUpdate(verdicts))
+    return found if monitor.drift is None else verdict_conditions(monitor, store, until).under_this_identity(found)
 
 
 def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> dict[Matter, Incident]:
     if monitor.drift is None:
         return {}
-    oldest = verdict_conditions(monitor, resets_of(monitor, store)).oldest(past, 0)
+    oldest = verdict_conditions(monitor, store, _END).oldest(past, 0)
     if not oldest.conditions:
         return {}
     recorded = (s.incident for s in store.alerts.incidents(monitor.name, most=100_000))
@@ -234,7 +242,8 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
         return None
     end, past = min(settled, until - until % monitor.bucket), StoredHours(monitor, store)
     resets = _known_from(monitor, resets_of(monitor, store), _END, past)
-    after, events = evaluate(Checkpoint(), past, partial(conditions_of, monitor, ()), resets, end)
+    sets = partial(conditions_of, monitor, (), announced_of(monitor, store, end))
+    after, events = evaluate(Checkpoint(), past, sets, resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
     found = rederived(monitor, state, after, events, opened, {}, (0, 0))
     conditions = {name: kept.condition for name, kept in after.conditions.items()}
@@ -245,7 +254,7 @@ def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheck
     """The oldest checkpoint after the buckets before `until` are gone; None if it need not move. Raises StoreError."""
     if monitor.drift is None:
         return None
-    conditions, past = verdict_conditions(monitor, resets_of(monitor, store)), StoredHours(monitor, store)
+    conditions, past = verdict_conditions(monitor, store, _END), StoredHours(monitor, store)
     until, oldest = -(-until // conditions.step) * conditions.step, conditions.oldest(past, until)
     if until <= oldest.since:
         return None
@@ -282,14 +291,15 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
         InputError: the monitor has no `drift`.
         StoreError: the store is out of reach.
     """
-    conditions, every = verdict_conditions(monitor, resets_of(monitor, store)), store.verdicts.baselines(monitor.name)
+    stored, every = store.verdicts.newest_checkpoint(monitor.name), store.verdicts.baselines(monitor.name)
+    conditions = verdict_conditions(monitor, store, _END if stored is None else stored.until)
     status = partial(BaselineStatus, monitor.name, conditions.drift, conditions.settings, every)
-    stored = store.verdicts.newest_checkpoint(monitor.name)
     if stored is not None and stored.identity == conditions.identity:
         return status(stored.state, store.verdicts.newest(monitor.name))
     end, past = store.settled_end(monitor.traffic, monitor.bucket), StoredHours(monitor, store)
     if end is None:
         return status(None, None)
+    conditions = verdict_conditions(monitor, store, end)
     _, _, update = conditions.judge(past, conditions.oldest(past, end), end)
     return status(update.checkpoint.state, update.verdicts[-1] if update.verdicts else None)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from monitor.causes.newcomers import Newcomer
 from monitor.conditions.assessment import Assessment
+from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence, kind_of
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
@@ -19,7 +20,7 @@ MOST_BEFORE = 24 * 3600
 LITTLE_BY_LITTLE = 36 * 3600
 """Uncertainty of a fall's start, seconds, from which it may have no single start."""
 
-TITLES = {"healthy": "healthy", "not_enough_data": "not enough data"}
+TITLES = {"healthy": "healthy", "not_enough_data": "not enough data", "announced": "announced, not judged"}
 """Of verdicts that are not conditions."""
 
 _CHANGES = {
@@ -120,6 +121,13 @@ def weak_version(it: Evidence) -> list[str]:
 def begun_lately(one: Newcomer) -> str:
     """How a new slice or version compares with the others."""
     return " ".join(render("newcomer", one=one))
+
+
+def announced(one: Announcement) -> str:
+    """What was announced, by whom, and what comes of it."""
+    after = "; then a new level is learnt" if one.is_new_level else ""
+    what = f": {one.note}" if one.note else ""
+    return f"{utc(one.since)} to {utc(one.until)} by {one.author}{what} (not judged, not learnt{after})"
 
 
 def may_be_well(findings: Sequence[Evidence]) -> list[str]:

@@ -14,7 +14,16 @@ from monitor.conditions.incident import Incident
 from monitor.conditions.rules import COVERAGE
 from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdicts import DEGRADED
-from monitor.messages.explanation import advice, beginning, begun_lately, changes, each_sentence, may_be_well, title_of
+from monitor.messages.explanation import (
+    advice,
+    announced,
+    beginning,
+    begun_lately,
+    changes,
+    each_sentence,
+    may_be_well,
+    title_of,
+)
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import topic
 from monitor.messages.words import ago, command, counted, decayed, not_judged, over_the_last
@@ -128,6 +137,7 @@ def _article(
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
         "data_incident": _open(snapshot, snapshot.data_incident, served.called) if snapshot.data_incident else None,
         "newcomers": [begun_lately(one) for one in snapshot.newcomers],
+        "announced": [announced(one) for one in snapshot.announced],
         "verdict": _verdict(snapshot, served.called),
         "judged": judged_figure(snapshot, budget.points),
         "figures": figures(snapshot, budget),

@@ -326,7 +326,7 @@ class VerdictHistory:
         """With further verdicts, and without what ended by `oldest`, seconds."""
         every = [*self.points[-1:], *found]
         points = [*self.points[:-1], *(p for p in every[:-1] if p.end % self.step == 0), *every[-1:]]
-        troubles = _periods(found, self.width, lambda one: one.kind if one.kind in DATA_KINDS else None)
+        troubles = _periods(found, self.width, lambda one: one.kind if one.kind in (*DATA_KINDS, "announced") else None)
         mixes = _periods(found, self.width, lambda one: None if one.mix_effect is None else "")
         return replace(
             self,

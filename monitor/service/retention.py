@@ -128,7 +128,9 @@ class RetentionWorker:
         from monitor.evaluation.run import moved_checkpoint, verdict_conditions
 
         monitor = self._monitor
-        if monitor.drift is None or (gone is not None and gone.isdisjoint(verdict_conditions(monitor, ()).series)):
+        if monitor.drift is None:
+            return None
+        if gone is not None and gone.isdisjoint(verdict_conditions(monitor, self._store, 0).series):
             return None
         return moved_checkpoint(monitor, until, self._store)
 

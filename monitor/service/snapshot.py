@@ -11,12 +11,13 @@ from types import MappingProxyType
 from monitor.causes.newcomers import Newcomer, newcomers
 from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
+from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import condition_names
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.hours import StoredHours, resets_of
+from monitor.evaluation.hours import StoredHours, announced_of, resets_of
 from monitor.evaluation.retraining import asks, in_the_way
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
@@ -31,7 +32,7 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.types import OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
+from monitor.types import FARTHEST, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 
 UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
 
@@ -80,6 +81,7 @@ class MonitorSnapshot:
         histories, verdict_history: for charts; only in a daemon's snapshot.
         refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> values with a series of their own.
+        announced: what is announced and not over.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
@@ -109,6 +111,7 @@ class MonitorSnapshot:
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     newcomers: tuple[Newcomer, ...] = ()
+    announced: tuple[Announcement, ...] = ()
 
     def open_incident(self, matter: str) -> StoredIncident | None:
         """The open incident on the `quality` or the `data`."""
@@ -269,6 +272,7 @@ def renew(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in condition_names()}
         ),
         silenced_until=max(until, default=None),
+        announced=tuple(one for one in announced_of(snapshot.monitor, store, FARTHEST) if one.until > now),
     )
 
 

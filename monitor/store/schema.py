@@ -235,6 +235,17 @@ baselines = _table(
 )
 """Baseline resets, and how far the verdicts were when each was made."""
 
+announcements = _table(
+    "announcements",
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "since"),
+    _each(sa.BigInteger, "until"),
+    _each(sa.Text, "author note"),
+    _each(sa.Boolean, "is_new_level"),
+    _each(sa.Double, "set_at"),
+)
+"""What people announced: times that verdicts neither judge nor learn from."""
+
 diagnoses = _table(
     "diagnoses",
     _key(sa.String(10), "incident"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
-from monitor.conditions.checkpoint import BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.store.engine import Connected, upserted
 from monitor.store.naming import MONITOR
-from monitor.store.schema import baselines, diagnoses, drift_borders, drift_states, verdicts
+from monitor.store.schema import announcements, baselines, diagnoses, drift_borders, drift_states, verdicts
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,23 @@ class Verdicts(Connected):
         gone = baselines.delete().where(baselines.c.monitor == monitor, baselines.c.since == since)
         return self.change(gone) == 1
 
+    def announced(self, monitor: str) -> list[Announcement]:
+        """What people announced for a monitor, oldest first."""
+        found = self.rows(_ANNOUNCED, monitor=monitor)
+        return [Announcement(row.since, row.until, row.author, row.note, row.is_new_level) for row in found]
+
+    def announce(self, monitor: str, found: Announcement, now: float) -> None:
+        """Store an announcement, in the place of one that begins at the same moment. Raises StoreError."""
+        news = {**asdict(found), "set_at": now}
+        del news["since"]
+        row = {"monitor": monitor, "since": found.since, **news}
+        self.change(upserted(self.dialect, announcements, row, news))
+
+    def take_back_announcement(self, monitor: str, since: int) -> bool:
+        """Delete the announcement that begins at `since`, seconds; False if there is none. Raises StoreError."""
+        gone = announcements.delete().where(announcements.c.monitor == monitor, announcements.c.since == since)
+        return self.change(gone) == 1
+
     def same_since(self, monitor: str, kind: str) -> int | None:
         """End of the first of the newest consecutive verdicts of a kind, seconds; None without any."""
         of_it = verdicts.c.monitor == monitor
@@ -169,6 +186,7 @@ class Verdicts(Connected):
 
 _STATE = sa.select(drift_states).where(drift_states.c.monitor == MONITOR)
 _NEWEST = sa.select(verdicts.c.document).where(verdicts.c.monitor == MONITOR).order_by(verdicts.c.at.desc()).limit(1)
+_ANNOUNCED = sa.select(announcements).where(announcements.c.monitor == MONITOR).order_by(announcements.c.since)
 _BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by(baselines.c.since)
 
 

@@ -13,6 +13,7 @@ from monitor.conditions.arrivals import arrival_names, shown_as_verdict
 from monitor.conditions.evidence import condition_names, severity_of
 from monitor.conditions.incident import matter_of
 from monitor.measures.measure import Measure
+from monitor.messages.explanation import TITLES
 from monitor.series.windows import SliceKey
 from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import OVERALL, format_duration
@@ -125,7 +126,7 @@ def _is_acknowledged(snapshot: MonitorSnapshot, matter: str) -> float:
 
 def _verdicts(snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
-        for kind in sorted({*condition_names() - arrival_names(), *shown_as_verdict(), "healthy", "not_enough_data"}):
+        for kind in sorted({*condition_names() - arrival_names(), *shown_as_verdict(), *TITLES}):
             yield (snapshot.monitor.name, kind), kind == snapshot.verdict_kind
 
 

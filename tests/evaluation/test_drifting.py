@@ -40,7 +40,7 @@ def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:
     bench.put(past)
     bench.judge(day(20))
     stored = bench.store.verdicts.between("search", 0, day(20))
-    assert stored == verdicts(past, verdict_conditions(bench.monitor, ()).settings)
+    assert stored == verdicts(past, verdict_conditions(bench.monitor, bench.store, 0).settings)
     assert len(stored) == 20 * 24
     assert bench.store.verdicts.newest("search") == stored[-1]
 

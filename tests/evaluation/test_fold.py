@@ -135,7 +135,7 @@ def stored(begun: Path) -> Iterator[Bench]:
 def folded(bench: Bench, ends: Sequence[int]) -> tuple[Any, EventBatch]:
     """The checkpoint after evaluating up to each of some ends, rows, and all events on the way; nothing is stored."""
     checkpoint, events = Checkpoint(), EventBatch()
-    conditions = partial(conditions_of, bench.monitor, ())
+    conditions = partial(conditions_of, bench.monitor, (), ())
     for end in ends:
         past = StoredHours(bench.monitor, bench.store)
         checkpoint, some = evaluate(checkpoint, past, conditions, (), day(0) + end * HOUR)

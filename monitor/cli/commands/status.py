@@ -26,6 +26,7 @@ from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
     from monitor.causes.newcomers import Newcomer
+    from monitor.conditions.checkpoint import Announcement
     from monitor.series.slices import FullDimension
     from monitor.service.snapshot import MonitorSnapshot, RuleReading
     from monitor.store import Holding, Store
@@ -55,6 +56,7 @@ class MonitorStatus:
     data_incident: str | None
     verdict: dict[str, Any] | None
     newcomers: tuple[Newcomer, ...]
+    announced: tuple[Announcement, ...]
     stored: Holding
     not_judged_as: str | None
     baselines_gone: list[str]
@@ -106,10 +108,11 @@ class MonitorStatus:
             yield f"stored: {self.stored.rows:,} rows of buckets{coarse}, the oldest of {utc(self.stored.oldest)}"
 
     def _judged(self) -> Iterator[str]:
-        from monitor.messages.explanation import begun_lately
+        from monitor.messages.explanation import announced, begun_lately
 
         yield "" if self.verdict is None else _verdict(self.verdict)
         yield from (f"new: {begun_lately(one)}" for one in self.newcomers)
+        yield from (f"announced: {announced(one)}" for one in self.announced)
         yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
         skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for alert in self.alerts:
@@ -172,6 +175,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
         data_incident=None if found.data_incident is None else found.data_incident.incident.id,
         verdict=verdict_of(found, store),
         newcomers=found.newcomers,
+        announced=found.announced,
         stored=store.retention.holding(monitor.name),
         not_judged_as=found.not_judged_as or None,
         baselines_gone=baselines_gone(monitor, store),

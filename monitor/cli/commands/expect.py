@@ -1,0 +1,95 @@
+"""Announce something unusual, such as a campaign or a deployment: verdicts neither judge it nor learn from it.
+
+Open incidents stay open, and alert rules and data that do not arrive are told as ever. Without --until or --for, lists
+what is announced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli.common import (
+    DurationParam,
+    InstantParam,
+    by_option,
+    command,
+    config_option,
+    load_config,
+    monitors_option,
+    pick_monitors,
+    stored,
+)
+from monitor.errors import InputError
+from monitor.messages.words import utc
+
+if TYPE_CHECKING:
+    from monitor.conditions.checkpoint import Announcement
+    from monitor.store import Store
+    from monitor.types import Monitor
+
+
+@command
+@config_option
+@monitors_option
+@click.option("--from", "since", type=InstantParam(), help="When it begins (default: now).")
+@click.option("--until", type=InstantParam(), help="When it ends.")
+@click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, in place of --until.")
+@click.option("--new-level", "is_new_level", is_flag=True, help="What comes after is a new level: learn it.")
+@click.option("--forget", type=InstantParam(), help="Take back what was announced from this moment on.")
+@click.option("--note", default="", help="What happens.")
+@by_option()
+def expect(
+    config_path: Path,
+    names: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    lasting: int | None,
+    is_new_level: bool,
+    forget: int | None,
+    note: str,
+    by: str,
+) -> None:
+    from monitor.conditions.checkpoint import Announcement
+    from monitor.evaluation.hours import drift_of
+
+    if until is not None and lasting is not None:
+        raise InputError("give --until or --for, not both")
+    if forget is not None and (since, until, lasting) != (None, None, None):
+        raise InputError("give --forget alone")
+    config = load_config(config_path, with_sources=False)
+    monitors, now = pick_monitors(config, names), time.time()
+    begin = int(now) if since is None else since
+    end = until if lasting is None else begin + lasting
+    if end is not None and end <= begin:
+        raise InputError(f"it would end at {utc(end)}, before it begins at {utc(begin)}")
+    if not names:
+        monitors = [monitor for monitor in monitors if monitor.drift is not None]
+    for monitor in monitors:
+        drift_of(monitor)  # without verdicts there is nothing to announce it to
+    with stored(config) as store:
+        for monitor in monitors:
+            if end is not None:
+                store.verdicts.announce(monitor.name, Announcement(begin, end, by, note, is_new_level), now)
+            elif forget is not None and not store.verdicts.take_back_announcement(monitor.name, forget):
+                raise InputError(_unknown(monitor, store, forget))
+            click.echo("\n".join(_lines(monitor, store)))
+
+
+def _unknown(monitor: Monitor, store: Store, at: int) -> str:
+    known = ", ".join(utc(one.since) for one in store.verdicts.announced(monitor.name)) or "none"
+    return f"nothing was announced for {monitor.name} from {utc(at)} on; known beginnings: {known}"
+
+
+def _lines(monitor: Monitor, store: Store) -> Iterator[str]:
+    from monitor.evaluation.hours import announced_of
+    from monitor.fields import FARTHEST
+    from monitor.messages.explanation import announced
+
+    found: list[Announcement] = announced_of(monitor, store, FARTHEST)
+    yield f"{monitor.name}: {'nothing is announced' if not found else ''}".rstrip()
+    yield from (f"  {announced(one)}" for one in found)

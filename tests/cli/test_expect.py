@@ -1,0 +1,95 @@
+"""`rankmon expect`: what is announced, taken back, listed, and shown by status and the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from monitor import cli
+from monitor.conditions.checkpoint import Announcement
+from monitor.fields import parse_instant
+from monitor.page import render
+from monitor.service.snapshot import take_snapshot
+from tests.cli.test_baseline_cli import Bench
+from tests.support.drift import day
+from tests.support.monitors import new_store
+from tests.support.pages import PageSource
+from tests.support.simulated import configured
+
+FROM, UNTIL = "2026-11-27 00:00 UTC", "2026-12-01 00:00 UTC"
+LINE = f"{FROM} to {UNTIL} by ada: Black Friday (not judged, not learnt)"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    config = configured(tmp_path)
+    store = new_store(config.store.url)
+    yield Bench(tmp_path, store, config.monitors[0])
+    store.close()
+
+
+def expect(bench: Bench, *arguments: str) -> int:
+    return cli.run(["expect", "-c", str(bench.folder / "rankmon.yaml"), *arguments])
+
+
+def test_a_campaign_is_announced_listed_shown_and_taken_back(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--from", "2026-11-27", "--until", "2026-12-01", "--note", "Black Friday", "--by", "ada"]
+    assert expect(bench, "search", *options) == 0
+    assert capsys.readouterr().out == f"search:\n  {LINE}\n"
+    begin, end = parse_instant("2026-11-27"), parse_instant("2026-12-01")
+    assert bench.store.verdicts.announced("search") == [Announcement(begin, end, "ada", "Black Friday")]
+    assert expect(bench) == 0
+    assert capsys.readouterr().out == f"search:\n  {LINE}\n"
+    bench.live(30)
+    snapshot = take_snapshot(bench.monitor, bench.store, day(30))
+    assert LINE in render(PageSource.of(day(30), snapshot))
+    assert bench.run("status") == 0
+    assert f"  announced: {LINE}\n" in capsys.readouterr().out
+    assert bench.run("status", "--format", "json") == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["announced"] == [
+        {"since": begin, "until": end, "author": "ada", "note": "Black Friday", "is_new_level": False}
+    ]
+    assert expect(bench, "search", "--forget", FROM) == 0
+    assert capsys.readouterr().out == "search: nothing is announced\n"
+
+
+def test_a_deployment_says_how_long_it_lasts_and_that_it_brings_a_new_level(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expect(bench, "--from", FROM, "--for", "2h", "--new-level", "--by", "ci") == 0
+    said = f"{FROM} to 2026-11-27 02:00 UTC by ci (not judged, not learnt; then a new level is learnt)"
+    assert capsys.readouterr().out == f"search:\n  {said}\n"
+
+
+def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert expect(bench, "--from", "2022-01-10", "--for", "1d", "--by", "ada") == 0
+    bench.live(30)
+    assert take_snapshot(bench.monitor, bench.store, day(30)).announced == ()
+    capsys.readouterr()
+    assert expect(bench) == 0
+    assert "2022-01-10 00:00 UTC to 2022-01-11 00:00 UTC by ada (not judged, not learnt)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--for", "2h", "--until", "2030-01-01"], "give --until or --for, not both"),
+        (
+            ["--from", "2026-11-27", "--until", "2026-11-26"],
+            "it would end at 2026-11-26 00:00 UTC, before",
+        ),
+        (["--forget", "2026-11-27"], f"nothing was announced for search from {FROM} on; known beginnings: none"),
+        (["--until", "2026-11-27", "--forget", "2026-11-27"], "give --forget alone"),
+        (["nobody", "--for", "2h"], "there is no monitor 'nobody'"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_announces_nothing(
+    bench: Bench, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert expect(bench, *arguments) == 2
+    assert said in capsys.readouterr().err
+    assert bench.store.verdicts.announced("search") == []

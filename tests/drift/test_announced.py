@@ -1,0 +1,91 @@
+"""Announced steps: neither judged nor learnt from, as if they had never been read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, Hours
+from monitor.drift.settings import DriftSettings
+from monitor.drift.verdicts import Verdict
+from tests.support.drift import Ranking, day, known, on, verdicts
+
+WEEK = (day(33), day(40))
+ANNOUNCED = DriftSettings(announced=(WEEK,))
+RANKING = Ranking.of(50, peak=900)
+CAMPAIGN = RANKING.since(33, 40, mean=0.8, rate=3.0, coverage=0.6)
+
+
+def without(hours: Hours, span: tuple[int, int]) -> list[Hours]:
+    first, last = (int((hours.starts < at).sum()) for at in span)
+    return [hours.rows(0, first), hours.rows(last, len(hours.starts))]
+
+
+def judged(found: list[Verdict]) -> list[Verdict]:
+    return [v for v in found if v.kind != "announced"]
+
+
+def test_a_week_of_three_times_the_traffic_that_nobody_announced_is_told_and_an_announced_one_is_not() -> None:
+    assert {v.kind for v in verdicts(CAMPAIGN.draw())} > {"degraded"}
+    found = verdicts(CAMPAIGN.draw(), ANNOUNCED)
+    assert {v.kind for v in on(found, 33, 40)} == {"announced"}
+    assert {v.kind for v in [*on(found, 28, 33), *on(found, 40)]} == {"healthy"}
+    assert all(v.requests > 0 and v.coverage is not None and v.expected is None for v in on(found, 33, 40))
+
+
+def test_nothing_is_learnt_of_it() -> None:
+    drawn = CAMPAIGN.draw()
+    found, after = judge(ANNOUNCED, None, drawn)
+    before, rest = without(drawn, WEEK)
+    bare, state = judge(ANNOUNCED, None, before)
+    more, state = judge(ANNOUNCED, state, rest)
+    assert judged(found) == [*bare, *more]
+    assert after is not None
+    assert state is not None
+    assert after.to_json() == state.to_json()
+
+
+@pytest.mark.parametrize("until", [35, 45, 50])
+def test_a_reference_leaves_it_out(until: int) -> None:
+    spell = RANKING.since(6, 9, mean=0.8)
+    announced = DriftSettings(announced=((day(6), day(9)),))
+    baseline = known(spell.draw().rows(0, until * 24), announced).baseline
+    assert baseline is not None
+    assert baseline.quality.level == pytest.approx(known(RANKING.draw()).baseline.quality.level, rel=0.01)  # type: ignore[union-attr]
+
+
+def test_an_open_alarm_stays_open_and_goes_on_behind_it() -> None:
+    worse = RANKING.since(31, mean=0.85)
+    found = verdicts(worse.draw(), DriftSettings(announced=((day(33), day(34)),)))
+    (opened,) = {v.alarms[0].opened_at for v in on(found, 32, 33)}
+    for verdict in [*on(found, 33, 34), *on(found, 34, 36)]:
+        assert verdict.alarms[0].opened_at == opened
+        assert verdict.changes == ()
+
+
+def test_a_fall_that_goes_on_behind_it_is_found() -> None:
+    found = verdicts(RANKING.since(33, mean=0.85).draw(), ANNOUNCED)
+    first = next(v.end for v in found if v.is_degraded)
+    assert WEEK[1] < first < WEEK[1] + 2 * DAY
+
+
+def test_however_the_steps_are_split_over_calls() -> None:
+    drawn = CAMPAIGN.since(41, mean=0.9).draw()
+    at_once, state = judge(ANNOUNCED, None, drawn)
+    found, after = list[Verdict](), None
+    for row in range(0, len(drawn.starts), 7):
+        some, after = judge(ANNOUNCED, after, drawn.rows(row, row + 7))
+        found += some
+    assert found == at_once
+    assert after is not None
+    assert state is not None
+    assert after.to_json() == state.to_json()
+
+
+def test_a_new_level_that_begins_at_its_end_is_learnt() -> None:
+    lower = RANKING.since(33, mean=0.85).draw()
+    found = verdicts(lower, replace(ANNOUNCED, resets=(WEEK[1],)))
+    assert not any(v.is_degraded for v in found)
+    assert {v.kind for v in on(found, 43)} == {"healthy"}
