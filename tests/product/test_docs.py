@@ -12,10 +12,12 @@ from typing import Any
 import click
 import pytest
 import yaml
+from sqlalchemy.engine import make_url
 
 from monitor.cli import cli
 from monitor.config import json_schema, load
 from monitor.measures.measure import SPECS, parse
+from monitor.store import Store
 from monitor.types import format_duration
 from tests.support import house, references
 
@@ -199,6 +201,20 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_the_readme_is_short() -> None:
     assert README.count("\n") <= LONGEST_README
+
+
+GRAFANA = ROOT / "docs" / "how-to" / "grafana-sql.md"
+
+
+def test_every_query_for_grafana_runs_on_the_store(postgres_url: str) -> None:
+    store = Store(make_url(postgres_url))
+    store.schema.migrate()
+    queries = re.findall(r"```sql\n(.*?)```", GRAFANA.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(queries) >= 5
+    with store.reading() as connection:
+        for query in queries:
+            connection.exec_driver_sql(query)
+    store.close()
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)

@@ -100,11 +100,37 @@ def scores(run: ModuleType, seed: int, replicas: int, quiet_replicas: int, is_ha
     yield f"| det, all | {100 * det:.1f}, {100 * float(np.mean(list(rates.values()))):.1f} | |"
 
 
+FALLS = {"drop3": 72, "drop5": 24, "drop10": 8, "segdrop": 24, "lowdrop10": 72}
+"""Falls that are told of by traffic, and hours in which they are to be found."""
+
+
+def by_traffic(run: ModuleType, seeds: list[int], replicas: int) -> Iterator[str]:
+    """Lines of a table in Markdown: how soon a fall is found, by the requests of the busiest hour."""
+    delays: dict[tuple[int, str], list[float]] = {}
+    for scenario, seed in ((one, seed) for one in FALLS for seed in seeds):
+        simulated = run.simulate(scenario, R=replicas, seed=seed)
+        for i, history in run.histories(simulated):
+            opened = np.flatnonzero(detect(history)["degraded"][simulated["t0"][i] :])
+            delay = float(opened[0]) + 1 if len(opened) else np.inf
+            delays.setdefault((int(simulated["peak"][i]), scenario), []).append(delay)
+    yield f"| requests in the busiest hour | {' | '.join(f'{one} in {least} h' for one, least in FALLS.items())} |"
+    yield "|---|" + "---|" * len(FALLS)
+    for peak in sorted({peak for peak, _ in delays}):
+        yield f"| {peak:,} | " + " | ".join(_told(delays.get((peak, one), []), least) for one, least in FALLS.items())
+
+
+def _told(delays: list[float], least: int) -> str:
+    return f"{np.mean(np.array(delays) <= least):.0%}, median {np.median(delays):.0f} h" if delays else ""
+
+
 def main() -> None:
-    """`python -m tests.support.alert_quality FOLDER SEED... [--hard]`: the whole tables, as they come."""
-    arguments = [a for a in sys.argv[1:] if a != "--hard"]
-    with scorer(Path(arguments[0])) as run:
-        for seed in arguments[1:]:
+    """`python -m tests.support.alert_quality FOLDER SEED... [--hard | --by-traffic]`: tables, as they come."""
+    folder, *seeds = [a for a in sys.argv[1:] if not a.startswith("--")]
+    with scorer(Path(folder)) as run:
+        if "--by-traffic" in sys.argv:
+            print("\n".join(by_traffic(run, list(map(int, seeds)), 90)))
+            return
+        for seed in seeds:
             print(flush=True)
             for line in scores(run, int(seed), 90, 240, "--hard" in sys.argv):
                 print(line, flush=True)
