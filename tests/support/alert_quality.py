@@ -116,7 +116,8 @@ def by_traffic(run: ModuleType, seeds: list[int], replicas: int) -> Iterator[str
     yield f"| requests in the busiest hour | {' | '.join(f'{one} in {least} h' for one, least in FALLS.items())} |"
     yield "|---|" + "---|" * len(FALLS)
     for peak in sorted({peak for peak, _ in delays}):
-        yield f"| {peak:,} | " + " | ".join(_told(delays.get((peak, one), []), least) for one, least in FALLS.items())
+        told = (_told(delays.get((peak, one), []), least) for one, least in FALLS.items())
+        yield f"| {peak:,} | {' | '.join(told)} |"
 
 
 def _told(delays: list[float], least: int) -> str:
