@@ -1,0 +1,95 @@
+"""The fall of an incident as a picture for messages, to be read on a phone: SVG, and PNG with the extra `charts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from monitor.errors import InputError
+from monitor.page.chart import COLOURS, Frame, Line, Plot, Shade, date_of, ticks_of
+from monitor.page.words import TEMPLATES, number
+from monitor.service.fall import Fall
+
+WIDTH, HEIGHT = 1200, 720
+MARGINS = (110, 40, 216, 56)
+"""Left, right, top and bottom."""
+
+LONGEST_LINE = 64
+"""Characters of a heading."""
+
+COLOUR = {
+    "measured": COLOURS[0],
+    "expected": COLOURS[2],
+    "limit": COLOURS[3],
+    "since": "#b91c1c",
+    "began": "#fbbf24",
+    "edge": "#1d2330",
+}
+
+Key = tuple[str, str, str]
+"""Symbol, colour and words."""
+
+
+def draw_fall(fall: Fall) -> str:
+    """The SVG document; text is escaped. Raises InputError: no value is known."""
+    if all(p.value is None for p in fall.points):
+        raise InputError(f"{fall.monitor}: nothing is stored of {fall.judged} in these days")
+    at, value, lower, upper, expected, limit = zip(*fall.points, strict=True)
+    since, incident = fall.since, fall.incident
+    of_since = [] if since is None else [(v,) * len(at) for v in since[2:] if v is not None]
+    limits = [("", values) for values in (expected, limit, *of_since)]
+    shown = Plot("", "", "", Line("", at, value, lower, upper), fall.step, limits)
+    frame = Frame(WIDTH, HEIGHT, at[0], at[-1], *shown.scale, MARGINS)
+    ticks, edges = ticks_of(at[0], at[-1]), () if incident is None else (incident.opened_at, incident.closed_at)
+    return TEMPLATES.get_template("fall.svg").render(
+        f=frame,
+        title=_cut(fall.monitor),
+        subtitle=_cut(fall.judged),
+        keys=[[*_keys(fall)], [*_marks(fall)]],
+        ticks=[(t, date_of(t, ticks.step)) for t in ticks],
+        began=None if fall.began is None else frame.edges(Shade(*fall.began, "")),
+        since=None if since is None else (since, frame.edges(Shade(since.since, since.until, ""))),
+        edges=[frame.x(t) for t in edges if t is not None and at[0] <= t <= at[-1]],
+        band=frame.bands(shown.line, fall.step),
+        lines=[
+            (frame.paths(at, values, fall.step), COLOUR[name], *stroke)
+            for name, values, stroke in (
+                ("expected", expected, (4, "14 8")),
+                ("limit", limit, (3, "4 8")),
+                ("measured", value, (6, "")),
+            )
+        ],
+        colour=COLOUR,
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+
+
+def _keys(fall: Fall) -> Iterator[Key]:
+    points = fall.points
+    last = next(p for p in reversed(points) if p.value is not None)
+    more = ", with 95 % interval" if any(p.lower is not None for p in points) else ""
+    yield "━", COLOUR["measured"], f"measured {number(last.value)}{more}"
+    if any(p.expected is not None for p in points):
+        yield "┅", COLOUR["expected"], "expected" + f" {number(last.expected)}" * (last.expected is not None)
+    if any(p.limit is not None for p in points):
+        yield "┅", COLOUR["limit"], "rule fires" + f" at {number(last.limit)}" * (last.limit is not None)
+
+
+def _marks(fall: Fall) -> Iterator[Key]:
+    if fall.incident is None or fall.began is None:
+        return
+    first, last = map(_time, fall.began)
+    until = "" if first == last else f" to {last.removeprefix(first[:-5])}"
+    yield "█", COLOUR["began"], f"began {first}{until}"
+    if fall.since is not None:
+        yield "━", COLOUR["since"], f"mean since then {number(fall.since.value)}"
+    opened, closed = fall.incident.opened_at, fall.incident.closed_at
+    yield "┃", COLOUR["edge"], f"opened {_time(opened)}" + ("" if closed is None else f", closed {_time(closed)}")
+
+
+def _time(instant: int) -> str:
+    at = datetime.fromtimestamp(instant, UTC)
+    return f"{at.day} {at:%b %H:%M}"
