@@ -1,0 +1,51 @@
+"""Charts for notifications, drawn when they are sent: in bounded time, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from monitor.errors import InputError
+from monitor.messages.notification import Notification
+from monitor.page.fall import draw_fall
+from monitor.page.png import as_png, can_draw
+from monitor.service.fall import fall_of
+from monitor.store import Store
+from monitor.types import Monitor
+
+WITHIN = 5.0
+"""Seconds until a notification goes without its chart."""
+
+
+class Charts:
+    """Draws the falls that notifications tell of, from the store."""
+
+    def __init__(self, store: Store, monitors: Callable[[], Sequence[Monitor]]) -> None:
+        self._store = store
+        self._monitors = monitors
+
+    def draw(self, notification: Notification) -> bytes:
+        """The PNG; empty without the extra, and for what is no fall in quality. Raises whatever hinders it."""
+        if notification.matter != "quality" or not can_draw():
+            return b""
+        found: Future[bytes] = Future()
+
+        def run() -> None:
+            try:
+                found.set_result(self._draw(notification))
+            except Exception as error:
+                found.set_exception(error)
+
+        threading.Thread(target=run, name=f"chart of {notification.incident}", daemon=True).start()
+        try:
+            return found.result(WITHIN)
+        except TimeoutError:
+            raise TimeoutError(f"not drawn within {WITHIN:.0f} s") from None
+
+    def _draw(self, notification: Notification) -> bytes:
+        monitor = next((m for m in self._monitors() if m.name == notification.monitor), None)
+        stored = self._store.alerts.incident(notification.incident)
+        if monitor is None or stored is None:
+            raise InputError("its monitor or incident is gone")
+        return as_png(draw_fall(fall_of(monitor, self._store, stored)))
