@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from monitor.errors import InputError
@@ -10,12 +10,15 @@ from monitor.page.chart import COLOURS, Frame, Line, Plot, Shade, date_of, ticks
 from monitor.page.words import TEMPLATES, number
 from monitor.service.fall import Fall
 
-WIDTH, HEIGHT = 1200, 720
-MARGINS = (110, 40, 216, 56)
-"""Left, right, top and bottom."""
+WIDTH, HEIGHT = 900, 720
+"""Pixels; a phone shows less than half of them, so no letter is lower than 24."""
 
-LONGEST_LINE = 64
-"""Characters of a heading."""
+HEAD, ROW = 126, 38
+"""Height of the headings, and of a row of keys."""
+
+ZONE = "; times in UTC"
+LONGEST_TITLE, LONGEST_LINE = 40, 58
+"""Characters of a title, and of a line below it."""
 
 COLOUR = {
     "measured": COLOURS[0],
@@ -39,35 +42,42 @@ def draw_fall(fall: Fall) -> str:
     of_since = [] if since is None else [(v,) * len(at) for v in since[2:] if v is not None]
     limits = [("", values) for values in (expected, limit, *of_since)]
     shown = Plot("", "", "", Line("", at, value, lower, upper), fall.step, limits)
-    frame = Frame(WIDTH, HEIGHT, at[0], at[-1], *shown.scale, MARGINS)
+    keys = _rows([*_series(fall), *_marks(fall)])
+    frame = Frame(WIDTH, HEIGHT, at[0], at[-1], *shown.scale, (100, 30, HEAD + ROW * len(keys), 56))
     ticks, edges = ticks_of(at[0], at[-1]), () if incident is None else (incident.opened_at, incident.closed_at)
     return TEMPLATES.get_template("fall.svg").render(
         f=frame,
-        title=_cut(fall.monitor),
-        subtitle=_cut(fall.judged),
-        keys=[[*_keys(fall)], [*_marks(fall)]],
+        title=_cut(fall.monitor, LONGEST_TITLE),
+        subtitle=f"{_cut(fall.judged, LONGEST_LINE - len(ZONE))}{ZONE}",
+        keys=[(HEAD + 8 + ROW * i, row) for i, row in enumerate(keys)],
         ticks=[(t, date_of(t, ticks.step)) for t in ticks],
         began=None if fall.began is None else frame.edges(Shade(*fall.began, "")),
         since=None if since is None else (since, frame.edges(Shade(since.since, since.until, ""))),
         edges=[frame.x(t) for t in edges if t is not None and at[0] <= t <= at[-1]],
         band=frame.bands(shown.line, fall.step),
         lines=[
-            (frame.paths(at, values, fall.step), COLOUR[name], *stroke)
-            for name, values, stroke in (
-                ("expected", expected, (4, "14 8")),
-                ("limit", limit, (3, "4 8")),
-                ("measured", value, (6, "")),
-            )
+            ("expected", frame.paths(at, expected, fall.step), 4, "14 8"),
+            ("limit", frame.paths(at, limit, fall.step), 3, "4 8"),
+            ("measured", frame.paths(at, value, fall.step), 6, ""),
         ],
         colour=COLOUR,
     )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _keys(fall: Fall) -> Iterator[Key]:
+def _rows(keys: Iterable[Key]) -> list[list[Key]]:
+    rows: list[list[Key]] = [[]]
+    for key in keys:
+        if sum(len(words) + 4 for _, _, words in [*rows[-1], key]) > LONGEST_LINE:
+            rows.append([])
+        rows[-1].append(key)
+    return rows
+
+
+def _series(fall: Fall) -> Iterator[Key]:
     points = fall.points
     last = next(p for p in reversed(points) if p.value is not None)
     more = ", with 95 % interval" if any(p.lower is not None for p in points) else ""

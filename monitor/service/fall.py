@@ -57,7 +57,7 @@ class Fall:
     """What is judged over the last days, oldest first, and the incident that is shown.
 
     Attributes:
-        judged: measure, window and slice in words.
+        judged: slice, measure and window in words.
         step: seconds between points.
         began: earliest and latest instant, seconds, at which the fall may have begun.
         since: the mean since then, which the alarm is about: at first a whole day shows little of a fall.
@@ -101,7 +101,7 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
         if rule is None
         else _of_rule(monitor, store, ends, rule, key)
     )
-    text = f"{measure} over {format_duration(window)}" + f", {named(*key)}" * (key != OVERALL)
+    text = f"{named(*key)}: " * (key != OVERALL) + f"{measure} over {format_duration(window)}"
     began, since = (None, None) if stored is None else (_began(stored.incident, found), _since(stored, found))
     return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since)
 

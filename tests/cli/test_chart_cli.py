@@ -30,7 +30,7 @@ def test_the_open_incident_is_drawn_and_one_by_its_id_alike(
 @pytest.mark.usefixtures("extra")
 def test_a_png_is_written_by_its_name(filled: Path, tmp_path: Path) -> None:
     assert run(filled, "chart shop", "-o", str(tmp_path / "fall.png")) == 0
-    assert size((tmp_path / "fall.png").read_bytes()) == (1200, 720)
+    assert size((tmp_path / "fall.png").read_bytes()) == (900, 720)
 
 
 def test_what_cannot_be_drawn_says_what_to_do(

@@ -89,7 +89,7 @@ def test_a_mail_shows_the_fall_and_its_plain_text_is_as_ever(app: App, mails: Ma
         "text/html",
         "image/png",
     ]
-    assert size(image.get_content()) == (1200, 720)
+    assert size(image.get_content()) == (900, 720)
     assert image.get_content_disposition() == "inline"
     assert f'<img src="cid:{image["Content-ID"][1:-1]}"' in html.get_content()
     assert plain.get_content().splitlines() == [*FIRING.full_text.splitlines(), "", FIRING.url, FIRING.runbook_url]
