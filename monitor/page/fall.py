@@ -26,6 +26,7 @@ COLOUR = {
     "limit": COLOURS[3],
     "since": "#b91c1c",
     "began": "#fbbf24",
+    "bad": "#9ca3af",
     "edge": "#1d2330",
 }
 
@@ -51,6 +52,7 @@ def draw_fall(fall: Fall) -> str:
         subtitle=f"{_cut(fall.judged, LONGEST_LINE - len(ZONE))}{ZONE}",
         keys=[(HEAD + 8 + ROW * i, row) for i, row in enumerate(keys)],
         ticks=[(t, date_of(t, ticks.step)) for t in ticks],
+        bad=[frame.edges(Shade(*period, "")) for period in fall.bad],
         began=None if fall.began is None else frame.edges(Shade(*fall.began, "")),
         since=None if since is None else (since, frame.edges(Shade(since.since, since.until, ""))),
         edges=[frame.x(t) for t in edges if t is not None and at[0] <= t <= at[-1]],
@@ -86,6 +88,8 @@ def _series(fall: Fall) -> Iterator[Key]:
         yield "┅", COLOUR["expected"], "expected" + f" {number(last.expected)}" * (last.expected is not None)
     if any(p.limit is not None for p in points):
         yield "┅", COLOUR["limit"], "rule fires" + f" at {number(last.limit)}" * (last.limit is not None)
+    if fall.bad:
+        yield "█", COLOUR["bad"], "bad data"
 
 
 def _marks(fall: Fall) -> Iterator[Key]:

@@ -19,6 +19,7 @@ from monitor.series import partials as b
 from monitor.series.intervals import DAY, REACH, interval
 from monitor.series.windows import SliceKey
 from monitor.service.diagnosing import first_fired
+from monitor.service.history import VerdictHistory
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Monitor, format_duration
@@ -61,6 +62,7 @@ class Fall:
         step: seconds between points.
         began: earliest and latest instant, seconds, at which the fall may have begun.
         since: the mean since then, which the alarm is about: at first a whole day shows little of a fall.
+        bad: [since, until) seconds with bad data, by the verdicts.
     """
 
     monitor: str
@@ -70,6 +72,7 @@ class Fall:
     incident: Incident | None = None
     began: tuple[int, int] | None = None
     since: Mean | None = None
+    bad: tuple[tuple[int, int], ...] = ()
 
 
 def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None) -> Fall:
@@ -103,7 +106,8 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
     )
     text = f"{named(*key)}: " * (key != OVERALL) + f"{measure} over {format_duration(window)}"
     began, since = (None, None) if stored is None else (_began(stored.incident, found), _since(stored, found))
-    return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since)
+    bad = tuple(_bad(monitor, store, ends))
+    return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since, bad)
 
 
 def _rule(monitor: Monitor, found: Evidence | None) -> Rule | None:
@@ -142,6 +146,13 @@ def _since(stored: StoredIncident, found: Evidence | None) -> Mean | None:
     if not isinstance(it, Degraded) or it.value is None:
         return None
     return Mean(it.end - it.window, it.end, it.value, it.lower, it.upper)
+
+
+def _bad(monitor: Monitor, store: Store, ends: range) -> Iterator[tuple[int, int]]:
+    if monitor.drift is not None:
+        width, told = step_of(monitor.bucket), store.verdicts.drawn(monitor.name, ends[0], ends[-1])
+        history = VerdictHistory(width, width).onward(told, ends[0])
+        yield from ((period.since, period.until) for period in history.troubles)
 
 
 def _of_rule(monitor: Monitor, store: Store, ends: range, rule: Rule, key: SliceKey) -> Iterator[FallPoint]:

@@ -146,6 +146,15 @@ def test_what_has_no_chart_says_why(search: Monitor, filled: Store, store: Store
         draw_fall(fall_of(search, filled, of_nobody))
 
 
+def test_hours_with_bad_data_are_marked(search: Monitor, store: Store) -> None:
+    fill(store, search, range(START, FELL, HOUR), noisy)
+    fill(store, search, range(FELL, END, HOUR), lambda start, device: 0.01, labelled=0.02)
+    fall = fall_of(search, store)
+    ((since, until),) = fall.bad
+    assert FELL <= since < until == END
+    assert "bad data" in draw_fall(fall)
+
+
 # ---- the picture ---------------------------------------------------------------------------------------------------
 
 
