@@ -74,7 +74,7 @@ class Sender:
         clean: Callable[[], object] | None = None,
         draw: Drawing = no_chart,
     ) -> None:
-        """`clock`: real seconds since 1970. `clean`: called with each cleaning of the outbox."""
+        """`clock`: real seconds since 1970. `clean`: called with each cleaning of the outbox. `draw`: draws charts."""
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
@@ -245,9 +245,9 @@ class _Worker:
         return None if next_at is None else max(next_at - now, self._quiet_until - time.monotonic(), 0.0)
 
     def _work(self) -> bool:
-        """Sends what is due; True if something was delivered, as more may then be due."""
+        """Sends what is due, or else a chart; True if it did something, as more may then be due."""
         if self._is_to_be_quiet or not (self._due() or self._must_remind()):
-            return False
+            return self._add_chart()
         try:
             with self._store.hold(f"notifications to {self.receiver.target}") as self._lease:
                 # The process that held the lease before may have sent what was due.
@@ -261,7 +261,6 @@ class _Worker:
             return False
         finally:
             self._lease = None
-            self._add_charts()
         return bool(delivered)
 
     @property
@@ -327,14 +326,17 @@ class _Worker:
                 self.receiver.send(end, self._clock(), self._told(end))
         return receipt
 
-    def _add_charts(self) -> None:
-        """Adds charts to recorded messages, at most once: a chart that fails costs neither time nor a message."""
-        for id_ in sorted(self._opened.keys() - self._unmarked):
-            notification, receipt = self._opened[id_]
-            with self._doing_without(notification):
-                if self._may_go_on and isinstance(self.receiver, ChartAfter) and (chart := self._draw(notification)):
-                    self.receiver.add_chart(notification, receipt, chart)
-            del self._opened[id_]
+    def _add_chart(self) -> bool:
+        """Whether a recorded message was without its chart; tries once to add it. Messages go first."""
+        id_ = min(self._opened.keys() - self._unmarked, default=None)
+        if id_ is None:
+            return False
+        notification, receipt = self._opened[id_]
+        with self._doing_without(notification):
+            if self._may_go_on and isinstance(self.receiver, ChartAfter) and (chart := self._draw(notification)):
+                self.receiver.add_chart(notification, receipt, chart)
+        del self._opened[id_]
+        return True
 
     @contextmanager
     def _doing_without(self, notification: Notification) -> Iterator[None]:

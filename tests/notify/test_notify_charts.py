@@ -112,7 +112,14 @@ def test_a_chart_that_takes_too_long_is_left_out(
     began = time.monotonic()
     assert [p.get_content_type() for p in mailed(app, mails).iter_parts()] == ["text/plain", "text/html"]
     assert time.monotonic() - began < 5
-    assert "for team: no chart: not drawn within 1 s" in caplog.text
+    assert "for team: no chart: not drawn within 1 s; no charts for 10 min" in caplog.text
+    charts = Charts(app.store, lambda: app.config.monitors)
+    (stored,) = app.store.alerts.incidents()
+    with pytest.raises(TimeoutError):
+        charts.draw(notice(incident=stored.incident.id, monitor="shop"))
+    began = time.monotonic()
+    assert charts.draw(notice(incident=stored.incident.id, monitor="shop")) == b""
+    assert time.monotonic() - began < 0.5, "the next ones do not wait as long"
 
 
 def test_what_cannot_be_drawn_is_mailed_once_and_said_once(
@@ -156,7 +163,9 @@ UPLOAD = ["files.getUploadURLExternal", "v1", "files.completeUploadExternal"]
 
 def test_the_chart_follows_the_message_that_opens_an_incident_and_no_other(post: Post, slack: SlackDouble) -> None:
     post.sender(to_slack(slack), draw=drawn)
-    post.put("chat", FIRING, UPDATED, RESOLVED)
+    post.put("chat", FIRING)
+    eventually(lambda: UPLOAD[-1] in asked(slack))
+    post.put("chat", UPDATED, RESOLVED)
     eventually(lambda: not post.store.outbox.queues())
     (message,) = slack.messages.values()
     assert (message.files, message.thread) == ([PNG], [UPDATED.title, RESOLVED.title])
@@ -183,8 +192,10 @@ def test_an_upload_that_fails_costs_neither_a_message_nor_time(
     monkeypatch.setattr("monitor.notify.slack.UPLOAD_WITHIN", 0.5)
     slack.trouble = lambda got: TROUBLES[trouble] if step in got.path else None
     post.sender(to_slack(slack), draw=drawn)
+    post.put("chat", FIRING)
+    eventually(lambda: any(step in got.path for got in slack.receiver.got))
     began = time.monotonic()
-    post.put("chat", FIRING, RESOLVED)
+    post.put("chat", RESOLVED)
     eventually(lambda: not post.store.outbox.queues())
     assert time.monotonic() - began < 2
     assert [(m.text, m.thread) for m in slack.messages.values()] == [(RESOLVED.title, [RESOLVED.title])]
@@ -192,6 +203,15 @@ def test_an_upload_that_fails_costs_neither_a_message_nor_time(
     is_seen = step != "v1" or trouble != "not ok"  # where a file goes, only the status counts
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert [text.partition("no chart")[0] for text in said] == ["firing of incident a for chat: "] * is_seen
+
+
+def test_messages_go_before_charts_however_many_wait(post: Post, slack: SlackDouble) -> None:
+    storm = [notice(incident=f"storm {number}", title=f"storm {number}") for number in range(8)]
+    for one in storm:
+        post.put("chat", one)
+    post.sender(to_slack(slack), draw=drawn)
+    eventually(lambda: [len(m.files) for m in slack.messages.values()] == [1] * 8)
+    assert asked(slack) == [*["chat.postMessage"] * 8, *UPLOAD * 8]
 
 
 def test_a_token_that_may_upload_nothing_is_said(

@@ -7,6 +7,7 @@ import random
 import re
 import struct
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -194,9 +195,18 @@ def test_text_from_outside_is_no_markup(fall: Fall) -> None:
 
 
 def size(png: bytes) -> tuple[int, int]:
-    """Width and height of a PNG."""
+    """Width and height of a PNG, which is decoded."""
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    return struct.unpack(">II", png[16:24])  # type: ignore[return-value]
+    chunks, at = dict[bytes, bytes](), 8
+    while at < len(png):
+        length, kind = struct.unpack(">I4s", png[at : at + 8])
+        body, (crc,) = png[at + 8 : at + 8 + length], struct.unpack(">I", png[at + 8 + length : at + 12 + length])
+        assert zlib.crc32(kind + body) == crc
+        chunks[kind], at = chunks.get(kind, b"") + body, at + 12 + length
+    width, height, depth, colour = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    assert (depth, colour) == (8, 6), "RGBA"
+    assert len(zlib.decompress(chunks[b"IDAT"])) == height * (1 + 4 * width)
+    return width, height
 
 
 @pytest.mark.usefixtures("extra")
