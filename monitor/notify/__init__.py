@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic.json_schema import SkipJsonSchema
 
@@ -56,6 +56,22 @@ class Receiver(Protocol):
         Raises:
             Undelivered: it has not.
         """
+
+
+@runtime_checkable
+class ChartInside(Protocol):
+    """A receiver whose messages can hold a chart of the fall."""
+
+    def send_with(self, notification: Notification, now: float, prior: PriorDelivery, chart: bytes) -> str | None:
+        """As `send`, with a PNG."""
+
+
+@runtime_checkable
+class ChartAfter(Protocol):
+    """A receiver that takes a chart after the message that opens an incident."""
+
+    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> None:
+        """Add a PNG to a delivered message, by what `send` returned; a few seconds at most. Raises Undelivered."""
 
 
 class OnlyReceiver:

@@ -1,4 +1,4 @@
-"""E-mail by SMTP: plain text and HTML, one thread an incident. Each address is a receiver of its own.
+"""E-mail by SMTP: plain text and HTML with a chart, one thread an incident. Each address is a receiver of its own.
 
 RFC 5322: the message that opens an incident has an id made of the incident, and all later ones refer to it. A message
 that is sent again has the same id, by which mail servers drop copies.
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 DOMAIN = "rankmon.invalid"
 """Right side of message ids: reserved, so it is no mail server's own (RFC 2606)."""
+
+
+ALT = "Chart of the fall: measured and expected"
 
 
 def _address(text: str) -> str:
@@ -97,7 +100,11 @@ class Email:
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         """Mail it. Raises Undelivered."""
-        found = mail(notification, self._config.sender, self._to, now)
+        self.send_with(notification, now, prior, b"")
+
+    def send_with(self, notification: Notification, now: float, prior: PriorDelivery, chart: bytes) -> None:
+        """Mail it with a PNG, if that is not empty. Raises Undelivered."""
+        found = mail(notification, self._config.sender, self._to, now, chart)
         try:
             with self._session() as session:
                 session.send_message(found)
@@ -138,8 +145,8 @@ def _line(said: bytes | str) -> str:
     return plain(said.decode("utf-8", "replace") if isinstance(said, bytes) else said, one_line=True)
 
 
-def mail(notification: Notification, sender: str, to: str, now: float) -> EmailMessage:
-    """The notification as a mail; `now` in seconds since 1970."""
+def mail(notification: Notification, sender: str, to: str, now: float, chart: bytes = b"") -> EmailMessage:
+    """The notification as a mail, with a PNG if that is not empty; `now` in seconds since 1970."""
     found = EmailMessage()
     first = f"<{notification.incident}@{DOMAIN}>"
     found["From"], found["To"], found["Date"] = sender, to, formatdate(now)
@@ -155,7 +162,12 @@ def mail(notification: Notification, sender: str, to: str, now: float) -> EmailM
     lines = "".join(f"<p>{escape(line)}</p>" for line in notification.text.splitlines())
     more = f"<hr><pre>{escape(notification.details)}</pre>" if notification.details else ""
     where = "".join(f'<p><a href="{escape(url)}">{escape(url)}</a></p>' for url in links)
+    cid = f"chart.{notification.key}@{DOMAIN}"
+    picture = f'<p><img src="cid:{cid}" alt="{ALT}" width="600" style="max-width:100%"></p>' if chart else ""
     found.add_alternative(
-        f"<html><body><h3>{escape(notification.title)}</h3>{lines}{where}{more}</body></html>", subtype="html"
+        f"<html><body><h3>{escape(notification.title)}</h3>{lines}{picture}{where}{more}</body></html>", subtype="html"
     )
+    if chart:
+        *_, html = found.iter_parts()
+        html.add_related(chart, "image", "png", cid=f"<{cid}>", filename="fall.png", disposition="inline")
     return found

@@ -1,14 +1,17 @@
 """Slack: one message an incident, kept up to date, with what happens in its thread; by a bot's token.
 
 https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart goes on
-with it. With the URL of an incoming webhook instead, which can change nothing, each notification is a message.
+with it; a chart of the fall follows in its thread. With the URL of an incoming webhook instead, which can change
+nothing, each notification is a message.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from urllib.parse import urlencode
 
 from pydantic import model_validator
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 LONGEST_TITLE, LONGEST_TEXT = 150, 3000
 """Characters that Slack takes in a header, and in a section."""
 
+UPLOAD_WITHIN = 5.0
+"""Seconds for a chart, which later messages wait for."""
+
 GONE = ("message_not_found", "cant_update_message", "edit_window_closed")
 """Errors after which an incident gets a new message."""
 
@@ -39,7 +45,9 @@ class SlackConfig(HttpChannel):
     kind: ClassVar[str] = "slack"
 
     token: Annotated[
-        Maybe[Text], FromFile, key("Bot token with the scope chat:write; best written as ${NAME}. Default: none.")
+        Maybe[Text],
+        FromFile,
+        key("Bot token with the scope chat:write, and files:write for charts; best written as ${NAME}. Default: none."),
     ] = field(default=None, repr=False)
     channel: Annotated[Maybe[Text], key("Id or #name of the channel, for the token. Default: none.")] = None
     webhook_url: Annotated[
@@ -67,10 +75,13 @@ class Slack(OnlyReceiver):
         super().__init__(config.name, config.give_up_after)
         self._to = config.channel
         self._headers = {"Authorization": f"Bearer {config.token}", "Content-Type": "application/json; charset=utf-8"}
-        base = config.url.rstrip("/")
+        self._base, self._ca_file = config.url.rstrip("/"), config.ca_file
         self._post_message, self._update = (
-            Poster(f"{base}/{method}", config.timeout, config.ca_file) for method in ("chat.postMessage", "chat.update")
+            self._poster(f"{self._base}/{method}", config.timeout) for method in ("chat.postMessage", "chat.update")
         )
+
+    def _poster(self, url: str, timeout: float) -> Poster:
+        return Poster(url, timeout, self._ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> str | None:
         """Post the incident's message, or bring it up to date and say in its thread what changed.
@@ -89,9 +100,30 @@ class Slack(OnlyReceiver):
         answer = self._call(self._post_message, {"channel": self._to, **message(notification)}) or {}
         return f"{answer['channel']} {answer['ts']}"
 
-    def _call(self, poster: Poster, body: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer; None if the message to change is gone."""
-        answer = poster.post(json.dumps(body).encode(), self._headers)
+    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> None:
+        """Upload a PNG into a message's thread (https://docs.slack.dev/messaging/working-with-files).
+
+        Raises:
+            Undelivered: Slack did not take it in `UPLOAD_WITHIN`.
+        """
+        (place, _, ts), until = receipt.partition(" "), time.monotonic() + UPLOAD_WITHIN
+
+        def poster(url: str) -> Poster:
+            return self._poster(url, max(until - time.monotonic(), 0.01))
+
+        about = {"filename": "fall.png", "length": len(chart), "alt_txt": notification.title}
+        found = self._call(poster(f"{self._base}/files.getUploadURLExternal"), about, is_form=True) or {}
+        poster(found["upload_url"]).post(chart, {"Content-Type": "image/png"})
+        shared = {"files": [{"id": found["file_id"], "title": "The fall"}], "channel_id": place, "thread_ts": ts}
+        self._call(poster(f"{self._base}/files.completeUploadExternal"), shared)
+
+    def _call(self, poster: Poster, body: dict[str, Any], is_form: bool = False) -> dict[str, Any] | None:
+        """The answer; None if the message to change is gone. `is_form`: not all methods read JSON."""
+        if is_form:
+            form = {"Content-Type": "application/x-www-form-urlencoded"}
+            answer = poster.post(urlencode(body).encode(), self._headers | form)
+        else:
+            answer = poster.post(json.dumps(body).encode(), self._headers)
         try:
             found: dict[str, Any] = json.loads(answer.said)
             is_ok, error = bool(found["ok"]), str(found.get("error", "no reason given"))
@@ -122,7 +154,7 @@ REMEDIES = {
     "invalid_auth": "give a valid token",
     "token_revoked": "the token was revoked; give another one",
     "account_inactive": "the token's account is gone; give another token",
-    "missing_scope": "the token lacks the scope chat:write",
+    "missing_scope": "the token lacks the scope chat:write, or files:write for charts",
     "channel_not_found": "no such channel for this bot; check the name, and invite the bot to it",
     "not_in_channel": "invite the bot to the channel",
     "is_archived": "the channel is archived; name another",

@@ -239,7 +239,7 @@ def plot(shown: Plot) -> str:
     frame = Frame(PLOT_WIDTH, PLOT_HEIGHT, at[0], until, *shown.scale)
     known = [(t, v) for t, v in zip(at, line.value, strict=True) if v is not None]
     dots = [("last", known[-1])] if known else []
-    ticks = _ticks(frame.since, frame.until)
+    ticks = ticks_of(frame.since, frame.until)
     told = [period for period in shown.stretches if period.words]
     return TEMPLATES.get_template("plot.svg").render(
         f=frame,
@@ -251,12 +251,13 @@ def plot(shown: Plot) -> str:
             *(("value", path) for path in frame.paths(at, line.value, shown.step)),
         ],
         dots=dots if shown.provisional is None else [*dots, ("provisional", shown.provisional)],
-        ticks=[(at, _date(at, ticks.step), (len(ticks) - i) % 2 == 0) for i, at in enumerate(ticks)],
+        ticks=[(at, date_of(at, ticks.step), (len(ticks) - i) % 2 == 0) for i, at in enumerate(ticks)],
         words=[(*_anchor(*(x / frame.width for x in frame.edges(p))), p.words, p is told[-1]) for p in told],
     )
 
 
-def _date(at: int, step: int) -> str:
+def date_of(at: int, step: int) -> str:
+    """A tick's label, UTC: the day, or the time of day between days."""
     return f"{datetime.fromtimestamp(at, UTC):{'%H:%M' if step < _DAY and at % _DAY else '%d %b'}}"
 
 
@@ -269,7 +270,8 @@ def spark(values: Values, low: float, high: float, words: str) -> str:
     return TEMPLATES.get_template("spark.svg").render(f=frame, words=words, paths=paths, last=known[-1:])
 
 
-def _ticks(since: int, until: int) -> range:
+def ticks_of(since: int, until: int) -> range:
+    """Round instants of an axis, seconds."""
     every = next((e for e in _TICKS if (until - since) / e <= _MAX_TICKS), -(-(until - since) // _MAX_TICKS))
     return range(-(-since // every) * every, until + 1, max(every, 1))
 

@@ -22,6 +22,7 @@ from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
+from monitor.service.charts import Charts
 from monitor.service.escalation import Escalator
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
@@ -100,7 +101,8 @@ class App:
         self._doubted = False
         self._store_is_ready = False
         self._beginning: list[threading.Thread] = []
-        self.sender = Sender(self.store, self.telemetry, clean=self._clean)
+        charts = Charts(self.store, lambda: self.config.monitors)
+        self.sender = Sender(self.store, self.telemetry, clean=self._clean, draw=charts.draw)
         self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
         poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)

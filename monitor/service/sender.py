@@ -11,14 +11,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
 from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import Notification
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import Receiver
+from monitor.notify import ChartAfter, ChartInside, Receiver
 from monitor.service.periodic import PeriodicTask
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
@@ -53,6 +54,15 @@ LEAST_ATTEMPTS = 10
 """Failed attempts before giving up: age alone says nothing after a clock jump or a night switched off."""
 
 
+Drawing = Callable[[Notification], bytes]
+"""Draws the chart of a notification, empty if there is none; raises whatever hinders it."""
+
+
+def no_chart(notification: Notification) -> bytes:
+    """Draws nothing."""
+    return b""
+
+
 class Sender:
     """Delivers the outbox until stopped."""
 
@@ -62,12 +72,14 @@ class Sender:
         telemetry: Telemetry,
         clock: Callable[[], float] = time.time,
         clean: Callable[[], object] | None = None,
+        draw: Drawing = no_chart,
     ) -> None:
-        """`clock`: real seconds since 1970. `clean`: called with each cleaning of the outbox."""
+        """`clock`: real seconds since 1970. `clean`: called with each cleaning of the outbox. `draw`: draws charts."""
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
         self._clean = clean
+        self._draw = draw
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
         self._tidying: PeriodicTask | None = None
@@ -143,7 +155,8 @@ class Sender:
         for target in [t for t, w in self._workers.items() if wanted.get(t) is not w.receiver]:
             self._workers.pop(target).task.end()
         for target in wanted.keys() - self._workers.keys():
-            self._workers[target] = _Worker(wanted[target], self._store, self._telemetry, self._clock, is_single)
+            parts = (self._store, self._telemetry, self._clock, self._draw)
+            self._workers[target] = _Worker(wanted[target], *parts, is_single)
 
     def tidy(self) -> None:
         """Count the queues, clean the outbox, pass on what waits for replaced receivers. Raises StoreError."""
@@ -204,6 +217,7 @@ class _Worker:
         store: Store,
         telemetry: Telemetry,
         clock: Callable[[], float],
+        draw: Drawing,
         is_single: bool = False,
     ) -> None:
         """`is_single`: a single run, which sends due reminders at once."""
@@ -211,6 +225,8 @@ class _Worker:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
+        self._draw = draw
+        self._opened: dict[int, tuple[Notification, str]] = {}
         self._unmarked: set[int] = set()
         self._receipts: dict[int, str | None] = {}
         self._lease: Lease | None = None
@@ -224,14 +240,14 @@ class _Worker:
         """Seconds until the next known work; None if there is none. Raises StoreError."""
         now = self._clock()
         next_at = self._store.outbox.next_at(now, self.receiver.target)
-        if self._must_remind():
+        if self._must_remind() or self._opened:
             next_at = now
         return None if next_at is None else max(next_at - now, self._quiet_until - time.monotonic(), 0.0)
 
     def _work(self) -> bool:
-        """Sends what is due; True if something was delivered, as more may then be due."""
+        """Sends what is due, or else a chart; True if it did something, as more may then be due."""
         if self._is_to_be_quiet or not (self._due() or self._must_remind()):
-            return False
+            return self._add_chart()
         try:
             with self._store.hold(f"notifications to {self.receiver.target}") as self._lease:
                 # The process that held the lease before may have sent what was due.
@@ -265,7 +281,9 @@ class _Worker:
             try:
                 if not self._store.outbox.is_waiting(waiting.id):
                     return False
-                self._receipts[waiting.id] = self._post(waiting.notification)
+                self._receipts[waiting.id] = receipt = self._post(waiting.notification)
+                if isinstance(receiver, ChartAfter) and waiting.kind == "firing" and receipt is not None:
+                    self._opened[waiting.id] = waiting.notification, receipt
             except Undelivered as error:
                 self._quiet_until = time.monotonic() + (error.wait if error.wait <= LONGEST_WISH else 0.0)
                 self._put_off(waiting, str(error))
@@ -292,13 +310,41 @@ class _Worker:
             Undelivered: it was not accepted.
             LeaseLost: nothing was sent; another process serves this receiver.
         """
+        receiver, chart = self.receiver, b""
+        if isinstance(receiver, ChartInside) and notification.kind in TELLING:
+            with self._doing_without(notification):
+                chart = self._draw(notification)
         if self._lease is not None:
             self._store.leases.check(self._lease)
-        receipt = self.receiver.send(notification, self._clock(), self._told(notification))
+        now, told = self._clock(), self._told(notification)
+        if chart and isinstance(receiver, ChartInside):
+            receipt = receiver.send_with(notification, now, told, chart)
+        else:
+            receipt = receiver.send(notification, now, told)
         if notification.kind in TELLING:
             for end in self._store.outbox.ended(self.receiver.target, 0.0, math.inf, notification.incident):
                 self.receiver.send(end, self._clock(), self._told(end))
         return receipt
+
+    def _add_chart(self) -> bool:
+        """Whether a recorded message was without its chart; tries once to add it. Messages go first."""
+        id_ = min(self._opened.keys() - self._unmarked, default=None)
+        if id_ is None:
+            return False
+        notification, receipt = self._opened[id_]
+        with self._doing_without(notification):
+            if self._may_go_on and isinstance(self.receiver, ChartAfter) and (chart := self._draw(notification)):
+                self.receiver.add_chart(notification, receipt, chart)
+        del self._opened[id_]
+        return True
+
+    @contextmanager
+    def _doing_without(self, notification: Notification) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            said = f"{notification.kind} of incident {notification.incident} for {self.receiver.target}"
+            log.warning("%s: no chart: %s", said, str(error) or type(error).__name__)
 
     def _told(self, notification: Notification) -> PriorDelivery:
         if notification.kind == "updated" or notification.kind in NEVER_GIVEN_UP:

@@ -30,7 +30,7 @@ PURE = ("types", "fields", "section", "routing", "measures", "series", "conditio
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")
 SHARED = (*PURE, "config", "errors", "database_url", "clock", "tls")
-VALUES = ("snapshot", "telemetry", "history", "slice_comparison", "reporting")
+VALUES = ("snapshot", "telemetry", "history", "slice_comparison", "reporting", "fall")
 SHOWN = tuple(f"monitor.service.{name}" for name in VALUES)
 """What an adapter may know beside itself: pure rooms and plain values. `/metrics` and pages show snapshots and reports.
 """

@@ -16,7 +16,17 @@ from monitor.notify import Receiver as Channel
 from monitor.notify.alertmanager import Alertmanager, AlertmanagerConfig
 from monitor.notify.log import Log
 from monitor.notify.webhook import Webhook, WebhookConfig
-from monitor.service.sender import FIRST_RETRY, LEAST_ATTEMPTS, LONGEST_RETRY, ORPHANED, STUCK, Sender, pause
+from monitor.service.sender import (
+    FIRST_RETRY,
+    LEAST_ATTEMPTS,
+    LONGEST_RETRY,
+    ORPHANED,
+    STUCK,
+    Drawing,
+    Sender,
+    no_chart,
+    pause,
+)
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Store
 from monitor.store.outbox import FARTHEST
@@ -47,9 +57,9 @@ class Post:
     clock: Hand = field(default_factory=Hand)
     senders: list[Sender] = field(default_factory=list)
 
-    def sender(self, *receivers: Channel) -> Sender:
+    def sender(self, *receivers: Channel, draw: Drawing = no_chart) -> Sender:
         """One that runs."""
-        made = Sender(self.store, Telemetry(), self.clock)
+        made = Sender(self.store, Telemetry(), self.clock, draw=draw)
         made.use(receivers)
         made.start()
         self.senders.append(made)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
@@ -62,6 +63,7 @@ class SlackMessage:
     text: str
     edits: int = 0
     thread: list[str] = field(default_factory=list)
+    files: list[bytes] = field(default_factory=list)
 
 
 class SlackDouble:
@@ -71,18 +73,42 @@ class SlackDouble:
         self.trouble = trouble
         self.error = ""
         self.messages: dict[str, SlackMessage] = {}
+        self.uploads: dict[str, tuple[int, bytes]] = {}
         self.receiver = Receiver(self._behave)
 
     def _behave(self, got: Got) -> Reply:
         if (reply := self.trouble(got)) is not None:
             return reply
+        if "/upload/" in got.path:
+            return self._upload(got)
         return Reply(200, json.dumps(self._answer(got)).encode())
+
+    def _upload(self, got: Got) -> Reply:
+        id_ = got.path.rpartition("/")[2]
+        assert "Authorization" not in got.headers, "the address is secret enough"
+        assert self.uploads[id_] == (len(got.body), b"")
+        self.uploads[id_] = len(got.body), got.body
+        return Reply(200, f"OK - {len(got.body)}".encode())
+
+    def _file(self, got: Got) -> dict[str, Any]:
+        if got.path.endswith("getUploadURLExternal"):
+            assert got.headers["Content-Type"] == "application/x-www-form-urlencoded", "it reads no JSON"
+            asked = parse_qs(got.body.decode())
+            id_ = f"F{len(self.uploads)}"
+            self.uploads[id_] = int(asked["length"][0]), b""
+            return {"ok": True, "upload_url": f"{self.receiver.url}/upload/v1/{id_}", "file_id": id_}
+        body = got.document
+        assert body["channel_id"] == "C1", "no name of a channel"
+        self.messages[body["thread_ts"]].files += [self.uploads[one["id"]][1] for one in body["files"]]
+        return {"ok": True, "files": body["files"]}
 
     def _answer(self, got: Got) -> dict[str, Any]:
         if got.headers.get("Authorization") != f"Bearer {TOKEN}":
             return {"ok": False, "error": "invalid_auth"}
         if self.error:
             return {"ok": False, "error": self.error}
+        if "/files." in got.path:
+            return self._file(got)
         body = got.document
         if got.path.endswith("chat.update"):
             if body["channel"] != "C1" or body["ts"] not in self.messages:
