@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
-from monitor.cli.render import count, interval, number, percent, signed, table_of
+from monitor.cli.render import DASH, count, interval, number, percent, signed, table_of, tenths
 from monitor.cli.version_report import compared, shown
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import Evidence, evidence_of
@@ -279,9 +279,9 @@ _SLICES = {
     "now": lambda p: number(p["value"]),
     "share before": lambda p: percent(p["share_before"]),
     "share": lambda p: percent(p["share"]),
-    "within": lambda p: "–" if _is_new(p) else signed(p["within"]),
+    "within": lambda p: DASH if _is_new(p) else signed(p["within"]),
     "mix": lambda p: signed(p["mix"]),
-    "z": lambda p: "–" if _is_new(p) else f"{p['z']:+.1f}",
+    "z": lambda p: DASH if _is_new(p) else tenths(p["z"]),
 }
 
 
@@ -311,7 +311,7 @@ def _labels(document: Document) -> Iterator[str]:
         ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
         ("requests", count(before), count(c["requests"])),
     ]
-    known = [row for row in rows if not row[0].startswith("events") or row[1:] != ("–", "–")]
+    known = [row for row in rows if not row[0].startswith("events") or row[1:] != (DASH, DASH)]
     columns = {title: lambda row, i=i: row[i] for i, title in enumerate(("", "before", "now"))}
     yield from table_of(columns, known)
 
@@ -392,7 +392,7 @@ _QUERIES = {
     "before": lambda q: number(q["before"]),
     "value": lambda q: number(q["value"]),
     "adds": lambda q: signed(q["within"]),
-    "z": lambda q: "–" if q["z"] is None else f"{q['z']:+.1f}",
+    "z": lambda q: tenths(q["z"]),
 }
 
 
@@ -431,7 +431,7 @@ def _state(hour: Document) -> str:
     said = [] if verdict is None else [str(title_of(verdict))]
     if is_stored:
         said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
-    return ", ".join(said) or ("–" if is_stored else "not stored by itself")
+    return ", ".join(said) or (DASH if is_stored else "not stored by itself")
 
 
 _HOURS = {

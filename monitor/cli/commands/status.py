@@ -19,7 +19,7 @@ from monitor.cli.common import (
     rendered,
     stored,
 )
-from monitor.cli.render import Listed, lines, number, record
+from monitor.cli.render import Shown, lines, number, record
 from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
@@ -142,14 +142,14 @@ class MonitorStatus:
 @config_option
 @monitors_option
 @rendered("text", "json")
-def status(config_path: Path, names: tuple[str, ...]) -> Listed:
+def status(config_path: Path, names: tuple[str, ...]) -> Shown:
     from monitor.service.retention import doubt
 
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
         found, clock = [_status(monitor, store, now) for monitor in wanted], doubt(store, now)
-    return Listed(found, lambda: [*lines(found), *([f"clock: {clock}"] if clock else [])])
+    return Shown(found, lambda: [*lines(found), *([f"clock: {clock}"] if clock else [])])
 
 
 def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:

@@ -26,7 +26,7 @@ from monitor.cli.common import (
     prepared,
     rendered,
 )
-from monitor.cli.render import Listed, record
+from monitor.cli.render import Shown, record
 from monitor.errors import Stopped
 from monitor.messages.words import counted, utc
 
@@ -57,7 +57,7 @@ WORDS = {"agrees": "agree", "changed": "changed in the source since", "differs":
 @click.option("--from", "since", type=InstantParam(), required=True, help="First moment, e.g. 2026-01-31.")
 @click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @rendered("table", "json")
-def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Listed:
+def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Shown:
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
     until = int(time.time()) if until is None else until
@@ -66,7 +66,7 @@ def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | N
     with prepared(config) as app:
         found = [one for monitor in wanted for one in _audits(app, monitor, since, until)]
     differs = any(one.result == "differs" for one in found)
-    return Listed(found, lambda: _lines(found, [monitor.name for monitor in wanted]), int(differs))
+    return Shown(found, lambda: _lines(found, [monitor.name for monitor in wanted]), int(differs))
 
 
 def _lines(found: list[Verified], monitors: list[str]) -> Iterator[str]:

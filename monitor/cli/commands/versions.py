@@ -25,7 +25,7 @@ from monitor.cli.common import (
     source_of,
     stored,
 )
-from monitor.cli.render import Columns, Document, count, interval, number, percent, signed, table_of
+from monitor.cli.render import Columns, Shown, count, interval, number, percent, signed, table_of
 from monitor.cli.version_report import compared, shown
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
@@ -69,7 +69,7 @@ def versions(
     pair: tuple[str, str] | None,
     text: str | None,
     dimension: str | None,
-) -> Document:
+) -> Shown:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     _check(wanted)
@@ -94,7 +94,7 @@ def versions(
         "by": None if by is None else by.dimension,
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
-    return Document(document, lambda: _lines(document))
+    return Shown(document, lambda: _lines(document))
 
 
 def _check(monitor: Monitor) -> None:
