@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
-from monitor.measures.relevance import GradedRows, GradeLimits, Refusals, accept, attribute, combine, event_grades
+from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
 from monitor.types import Events, Judgments, Monitor
 
 Floats = NDArray[np.float64]
@@ -257,16 +257,14 @@ def weigh(
 def _attributed(
     recipe: Events, span: int, served: int, at: Ints, worth: Floats, unreadable: Bools, doubtful: Bools
 ) -> list[str]:
-    """Why each event does not count by its time or worth, each treated as if it had its own request."""
-    each, none = np.arange(len(at)), np.zeros(len(at))
-    refusals, rows = Refusals(len(at)), GradedRows(each, each, none, worth)
-    requests = np.full(len(at), served)
-    counted = attribute(rows, at, requests, recipe, span, refusals, unreadable, doubtful).request
+    """Why each event does not count by its time or worth."""
+    each, why = np.arange(len(at)), RowReasons(len(at))
+    rows = GradedRows(np.zeros_like(each), each, np.zeros(len(at)), worth, each)
+    counted = attribute(rows, at, np.array([served]), recipe, span, why, unreadable, doubtful)
     late = at >= served + recipe.attribution * MICROS
     reasons = np.where(at < served, "early", np.where(late, "late", "no_rule")).astype(object)
-    for reason, counts in refusals.counts.items():
-        reasons[counts > 0] = reason
-    reasons[counted] = ""
+    reasons = np.where(why.reasons == "", reasons, why.reasons)
+    reasons[counted.item] = ""
     return list(reasons)
 
 
@@ -320,36 +318,9 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
     codes: dict[Any, int] = {}
     item = np.array([codes.setdefault(rows[i].item, len(codes)) for i in at], np.int64)
     rank, grade = (np.array([x or 0.0 for x in c]) for c in ((rows[i].rank for i in at), (rows[i].grade for i in at)))
-    why = _why_refused(GradedRows(np.zeros(len(at), np.int64), item, rank, grade), limits)
-    return list(zip(at, why, strict=True))
-
-
-def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
-    size = len(rows.request)
-    # Alone, a row can only be refused for its content; within its item, for being a duplicate.
-    alone = Refusals(size)
-    accept(replace(rows, request=np.arange(size)), limits, alone)
-    reasons = np.full(size, "", object)
-    for reason, counts in alone.counts.items():
-        reasons[counts > 0] = reason
-    for reason, request in (("duplicate_item", rows.item), ("duplicate_position", rows.request)):
-        left = np.flatnonzero(reasons == "")
-        kept = accept(replace(rows, request=request).where(left), limits, Refusals(size))
-        lost = left[~_taken(rows.where(left), kept)]
-        reasons[lost] = reason
-        taken = set(zip(kept.item.tolist(), kept.position.tolist(), strict=True))
-        again = [(i, p) in taken for i, p in zip(rows.item[lost].tolist(), rows.position[lost].tolist(), strict=True)]
-        reasons[lost[np.array(again, bool)]] = "duplicate_row"
-    return list(reasons)
-
-
-def _taken(rows: GradedRows, kept: GradedRows) -> Bools:
-    """Which of `rows` are in `kept`, which has each item once; of equal rows the first."""
-    wanted, taken = set(zip(kept.item, kept.position, kept.grade, strict=True)), []
-    for row in zip(rows.item, rows.position, rows.grade, strict=True):
-        taken.append(row in wanted)
-        wanted.discard(row)
-    return np.array(taken, bool)
+    why = RowReasons(len(at))
+    accept(GradedRows(np.zeros(len(at), np.int64), item, rank, grade, np.arange(len(at))), limits, why)
+    return list(zip(at, why.reasons.tolist(), strict=True))
 
 
 def graded(

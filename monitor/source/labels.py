@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import repeat
 from typing import Any, NoReturn
@@ -337,7 +337,8 @@ def _judged_where(pool: JudgedItems, kept: Bools) -> JudgedItems:
 
 
 def _joined(one: GradedRows, other: GradedRows) -> GradedRows:
-    return GradedRows(*(np.concatenate([getattr(one, f.name), getattr(other, f.name)]) for f in fields(GradedRows)))
+    columns = ("request", "item", "position", "grade")
+    return GradedRows(*(np.concatenate([getattr(one, name), getattr(other, name)]) for name in columns))
 
 
 def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
