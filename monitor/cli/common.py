@@ -219,26 +219,6 @@ def interruptible(app: App) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class InstantParam(click.ParamType[int]):
-    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, in any zone (UTC by default); gives seconds since 1970.
-
-    Also accepts seconds since 1970, as in rankmon's JSON, from 1973 to 2286.
-    """
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds since 1970 UTC."""
-        from monitor.types import parse_instant
-
-        if isinstance(value, int) or (value.isdecimal() and len(value) in (9, 10)):
-            return int(value)
-        try:
-            return parse_instant(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 class DurationParam(click.ParamType[int]):
     """A duration such as 24h; gives seconds."""
 
@@ -246,14 +226,31 @@ class DurationParam(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds."""
-        from monitor.types import parse_duration
-
-        if isinstance(value, int):
-            return value
         try:
-            return parse_duration(value)
+            return value if isinstance(value, int) else self.seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+    def seconds(self, text: str) -> int:
+        """Seconds of a text. Raises ValueError."""
+        from monitor.types import parse_duration
+
+        return parse_duration(text)
+
+
+class InstantParam(DurationParam):
+    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, in any zone (UTC by default); gives seconds since 1970.
+
+    Also accepts seconds since 1970, as in rankmon's JSON, from 1973 to 2286.
+    """
+
+    name = "time"
+
+    def seconds(self, text: str) -> int:
+        """Seconds since 1970 UTC. Raises ValueError."""
+        from monitor.types import parse_instant
+
+        return int(text) if text.isdecimal() and len(text) in (9, 10) else parse_instant(text)
 
 
 def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
-from monitor.cli.render import DASH, count, interval, number, percent, signed, table_of, tenths
-from monitor.cli.version_report import compared, shown
+from monitor.cli.render import DASH, count, number, percent, signed, table_of, tenths
+from monitor.cli.version_report import OF_VERSIONS, compared, shown
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.thresholds import ConditionName
@@ -334,10 +334,7 @@ def _versions(document: Document) -> Iterator[str]:
 
 
 _VERSIONS = {
-    "version": lambda v: shown(v["version"]),
-    "requests": lambda v: count(v["requests"]),
-    "value": lambda v: number(v["value"]),
-    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+    **OF_VERSIONS,
     "requests before": lambda v: count(v["requests_before"]),
     "before": lambda v: number(v["before"]),
 }

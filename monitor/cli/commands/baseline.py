@@ -21,6 +21,7 @@ from monitor.cli.common import (
     rendered,
 )
 from monitor.cli.render import change, column, count, number, percent, record, rows
+from monitor.cli.version_report import NO_VERSION
 from monitor.errors import InputError
 from monitor.messages.words import utc
 
@@ -101,9 +102,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
     dimension = version_slice(monitor)
     if dimension is None:
-        raise InputError(
-            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
-        )
+        raise InputError(NO_VERSION.format(monitor.name))
     found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)
     if found is None:
         raise InputError(_unknown_version(monitor, dimension, version, store))

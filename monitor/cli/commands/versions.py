@@ -25,8 +25,8 @@ from monitor.cli.common import (
     source_of,
     stored,
 )
-from monitor.cli.render import Columns, Shown, count, interval, number, percent, signed, table_of
-from monitor.cli.version_report import compared, shown
+from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
+from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared, shown
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.errors import InputError
@@ -72,7 +72,8 @@ def versions(
 ) -> Shown:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
-    _check(wanted)
+    if wanted.rankings.model_version is None:
+        raise InputError(NO_VERSION.format(monitor))
     measure, by = _measure(wanted, text), _by(wanted, dimension)
     with stored(config) as store:
         span = _span(wanted, since, until, store)
@@ -95,13 +96,6 @@ def versions(
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
     return Shown(document, lambda: _lines(document))
-
-
-def _check(monitor: Monitor) -> None:
-    if monitor.rankings.model_version is None:
-        raise InputError(
-            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
-        )
 
 
 def _measure(monitor: Monitor, text: str | None) -> Measure:
@@ -279,10 +273,7 @@ def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 _STORED: Columns = {
-    "version": lambda v: shown(v["version"]),
-    "requests": lambda v: count(v["requests"]),
-    "value": lambda v: number(v["value"]),
-    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+    **OF_VERSIONS,
     "interval from": lambda v: v["interval"],
     "labelled": lambda v: percent(v["coverage"]),
     "nothing relevant": lambda v: percent(v["empty"]),
