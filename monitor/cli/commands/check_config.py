@@ -147,23 +147,14 @@ def _located(config: Config, index: int, text: str) -> str:
 def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
     """Reports a data sample and returns what is odd about it. Raises SourceError."""
     from monitor.source.checks.assess import assess
+    from monitor.source.plans import explained_now
 
     monitor = config.monitors[index]
     found = assess(monitor, database, time.time(), fresh.newest)
     click.echo(f"{monitor.name}: {found.looked_at}")
-    told = [(r.key, r.text) for r in found.remarks] + [
-        (("rankings",), text) for text in _gone_through(monitor, database)
-    ]
+    told: list[tuple[Key, str]] = [(r.key, r.text) for r in found.remarks]
+    told += [(("rankings",), text) for text in explained_now(monitor, database, time.time())[2]]
     return [f"{config.place('monitors', index, *key)}: {monitor.name}: {text}" for key, text in told]
-
-
-def _gone_through(monitor: Monitor, database: Database) -> list[str]:
-    from monitor.source.choice import explained
-    from monitor.source.plans import gone_through
-
-    until = int(time.time()) // monitor.bucket * monitor.bucket
-    choice, statements = explained(monitor, database, until - monitor.bucket, until)
-    return gone_through(monitor, database, statements, choice.way == "pushdown")
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:
