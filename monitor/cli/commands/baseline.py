@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.commands.power import series_name
-from monitor.cli.common import (
-    InstantParam,
-    by_option,
-    config_option,
-    group,
-    level_of,
-    monitor_in_store,
-    rendered,
-)
+from monitor.cli.common import group, level_of, monitor_in_store, rendered
+from monitor.cli.options import InstantParam, by_option, config_option
 from monitor.cli.render import change, column, count, number, percent, record, rows
 from monitor.cli.version_report import NO_VERSION
 from monitor.errors import InputError

@@ -18,7 +18,8 @@ import click
 from click.core import ParameterSource
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config, missing_store, unwritable_store
+from monitor.cli.common import command, load_config, missing_store, unwritable_store
+from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors
+from monitor.cli.common import command, load_config, pick_monitors
+from monitor.cli.options import config_option, monitors_option
 from monitor.errors import SourceError
 
 if TYPE_CHECKING:

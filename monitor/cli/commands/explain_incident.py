@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.arrays import Floats
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
-from monitor.cli.common import command, config_option, finished, load_config, rendered, source_of, stored
+from monitor.cli.common import command, finished, load_config, rendered, source_of, stored
 from monitor.cli.incident_report import FAILED, Told, lines
+from monitor.cli.options import config_option
 from monitor.cli.render import Shown
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import SLICE_KINDS
 from monitor.messages.words import utc
-from monitor.series.partials import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
+from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
 from monitor.types import OVERALL, Monitor
 
 if TYPE_CHECKING:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    by_option,
-    config_option,
-    group,
-    load_config,
-    pick_monitors,
-    rendered,
-    stored,
-)
+from monitor.cli.common import group, load_config, pick_monitors, rendered, stored
+from monitor.cli.options import DurationParam, by_option, config_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import matter_of

@@ -16,17 +16,9 @@ import click
 
 from monitor.causes.derivation import Derivation, Term, derive
 from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection, Row
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    measures_of,
-    pick_monitors,
-    rendered,
-    source_of,
-)
+from monitor.cli.common import command, load_config, measures_of, pick_monitors, rendered, source_of
 from monitor.cli.common import stored as open_store
+from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import DASH, Columns, Shown, table, table_of
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure

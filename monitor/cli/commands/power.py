@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors, rendered, stored
+from monitor.cli.common import command, load_config, pick_monitors, rendered, stored
+from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import column, count, number, percent, record, rows
 from monitor.errors import InputError
 

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    rendered,
-    stored,
-    writing,
-)
+from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
+from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import InstantParam, config_option, group, load_config, rendered
+from monitor.cli.common import group, load_config, rendered
+from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import DASH, column, record
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from monitor.cli.common import command, format_option
+from monitor.cli.common import command
+from monitor.cli.options import format_option
 from monitor.cli.render import Shown, column, record, render, rows
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import counted, plain

@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    InstantParam,
-    command,
-    config_option,
-    format_option,
-    load_config,
-    measures_of,
-    monitors_option,
-    pick_monitors,
-    stored,
-    writing,
-)
+from monitor.cli.common import command, load_config, measures_of, pick_monitors, stored, writing
+from monitor.cli.options import DurationParam, InstantParam, config_option, format_option, monitors_option
 from monitor.cli.render import count, interval, number, percent, table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import config_option, group, monitor_in_store, rendered
+from monitor.cli.common import group, monitor_in_store, rendered
+from monitor.cli.options import config_option
 from monitor.cli.render import count, percent, record, table
 
 if TYPE_CHECKING:

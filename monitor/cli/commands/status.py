@@ -8,17 +8,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monitor.cli.common import (
-    command,
-    config_option,
-    level_of,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    refused_in_words,
-    rendered,
-    stored,
-)
+from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
+from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, lines, number, record
 from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE

@@ -16,16 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    prepared,
-    rendered,
-)
+from monitor.cli.common import command, load_config, pick_monitors, prepared, rendered
+from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, record
 from monitor.errors import Stopped
 from monitor.messages.words import counted, utc

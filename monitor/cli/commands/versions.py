@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    finished,
-    load_config,
-    measures_of,
-    pick_monitors,
-    rendered,
-    source_of,
-    stored,
-)
+from monitor.cli.common import command, finished, load_config, measures_of, pick_monitors, rendered, source_of, stored
+from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
 from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared, shown
 from monitor.conditions.verdict_hours import judged, step_of
