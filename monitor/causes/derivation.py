@@ -8,14 +8,10 @@ from math import fsum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.causes.inspection import Inspection
 from monitor.measures.kernels import Scores, discounts, gains, is_relevant, score
 from monitor.measures.measure import Measure
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

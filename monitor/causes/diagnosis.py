@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Floats
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
 from monitor.conditions.verdict_hours import judged
@@ -21,8 +21,6 @@ from monitor.series import partials as b
 from monitor.series.intervals import DAY
 from monitor.series.windows import History, SliceKey, points
 from monitor.types import Judgments, Monitor, Slice
-
-Floats = NDArray[np.float64]
 
 Span = tuple[int, int]
 """[since, until) seconds."""

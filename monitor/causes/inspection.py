@@ -10,17 +10,13 @@ from math import inf, isfinite, isnan, nan
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
 from monitor.types import Events, Judgments, Monitor
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 MICROS = 1_000_000
 

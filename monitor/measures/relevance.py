@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.measure import Measure
 from monitor.types import Events
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 REASONS = {
     "null_request": "rows without a request id",

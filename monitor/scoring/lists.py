@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import pandas as pd
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools, Floats, Ints, JudgedItems
+from monitor.measures.kernels import JudgedItems
 from monitor.scoring.readers import QRELS, RUN, read_sheet
 from monitor.scoring.sheets import Names, Series, Sheet, first_true, shown
 

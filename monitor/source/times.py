@@ -14,15 +14,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.errors import SourceError
 from monitor.measures.relevance import CLOCK_CHANGE
 from monitor.series.readings import MICROS
 from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor, TimeColumn
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Moments = NDArray[np.datetime64]
 
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
