@@ -16,9 +16,8 @@ from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
+from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
-
-MICROS = 1_000_000
 
 EVENT_REASONS = {
     "early": "long before the request was served",

@@ -11,7 +11,6 @@ import numpy as np
 import sqlalchemy as sa
 
 from monitor.causes.inspection import (
-    MICROS,
     Inspection,
     Row,
     RowLabels,
@@ -28,9 +27,11 @@ from monitor.causes.inspection import (
 from monitor.errors import InputError, SourceError, TooMany
 from monitor.measures.relevance import GradeLimits
 from monitor.series.partials import bucket_of
+from monitor.series.readings import MICROS
+from monitor.source.dialects.base import Condition
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import MOST_ROWS, has_enum_types
-from monitor.source.queries import Condition, Queries, event_types, untyped
+from monitor.source.queries import Queries, event_types, untyped
 from monitor.source.recurring import servings
 from monitor.source.requests import is_same
 from monitor.source.times import to_micros

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.causes.derivation import Derivation, Term, derive
-from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection, Row
+from monitor.causes.inspection import EVENT_REASONS, Event, Inspection, Row
 from monitor.cli.common import command, load_config, measures_of, pick_monitors, rendered, source_of
 from monitor.cli.common import stored as open_store
 from monitor.cli.options import InstantParam, config_option
@@ -25,6 +25,7 @@ from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
+from monitor.series.readings import MICROS
 from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 
 if TYPE_CHECKING:
