@@ -138,7 +138,8 @@ class RankedRows:
 
 def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> RankedRows:
     """The rows in order; items are required if they are `joined` with judgments or break ties."""
-    request = as_text(sheet, _request_column(sheet, names))
+    column = sheet.find("request", names) or sheet.find("query", names) or sheet.require("request", names)
+    request = as_text(sheet, column)
     role, order = _order_column(sheet, names)
     if ties is not None and role == "position":
         why = f"the order is that of column {order!r}, which has no ties"
@@ -153,10 +154,6 @@ def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> Ra
         rank = as_positions(sheet, order, names.base)
         refuse_twice(sheet, request, Texts.of(pd.Series(rank)), order)
     return RankedRows(sheet, request, rank, item)
-
-
-def _request_column(sheet: Sheet, names: Names) -> str:
-    return sheet.find("request", names) or sheet.find("query", names) or sheet.require("request", names)
 
 
 def _order_column(sheet: Sheet, names: Names) -> tuple[str, str]:

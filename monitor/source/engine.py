@@ -115,11 +115,8 @@ class Database:
         elif hasattr(driver, "interrupt"):
             driver.interrupt()
         elif hasattr(driver, "thread_id"):
-            self._kill(int(driver.thread_id()))
-
-    def _kill(self, number: int) -> None:
-        with closing(self._aside()) as connection:
-            connection.cursor().execute(f"KILL QUERY {number}")
+            with closing(self._aside()) as connection:
+                connection.cursor().execute(f"KILL QUERY {int(driver.thread_id())}")
 
     def _aside(self) -> Any:
         """An unpooled driver connection with short timeouts."""

@@ -256,11 +256,11 @@ class _Search:
             raise InputError(f"{table.title}: no column holds the time of each row; {key} needs one")
         column = self._choose(key, [n for n in found if n in likely] or found, table=table.title)
         form, has_zone = _times(rows[column]) or ("native", True)
-        return TimeColumn(column, form, None if has_zone else self._zone(key, table, column))
-
-    def _zone(self, key: str, table: Table, column: str) -> str:
+        if has_zone:
+            return TimeColumn(column, form)
         _, newest = discovery.bounds(self.database, table, column)
-        return self._asked(f"{key}.timezone", (), "UTC", table=table.title, column=column, newest=newest)
+        zone = self._asked(f"{key}.timezone", (), "UTC", table=table.title, column=column, newest=newest)
+        return TimeColumn(column, form, zone)
 
     def _since(self) -> int | None:
         ends = discovery.bounds(self.database, self.lists.table, self.time.column)
