@@ -4,14 +4,14 @@ The decisions are those of the pull (`event_grades`, `attribute`, `combine`, `ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan, nan
+from math import inf, isfinite, isnan
 from typing import Any
 
 import numpy as np
 
-from monitor.arrays import Bools, Floats, Ints
+from monitor.arrays import Bools, Floats, Ints, as_number, floats
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
@@ -133,13 +133,12 @@ class Inspection:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Each row's grade, in order, and its sources; `rows` is set if they were extended.
+    """The rows with their grades, and where these come from.
 
     `no_sample`: why the labels make the request no sample; empty if they do not.
     """
 
-    grades: list[float | None]
-    rows: list[Row] | None = None
+    rows: list[Row]
     strays: tuple[Event, ...] = ()
     judgments: tuple[Judgment, ...] = ()
     no_sample: str = ""
@@ -148,9 +147,10 @@ class RowLabels:
 # ---- labels ----------------------------------------------------------------------------------------------------
 
 
-def by_column(grades: Iterable[Any]) -> RowLabels:
+def by_column(rows: Sequence[Row], grades: Sequence[Any]) -> RowLabels:
     """Labels from the rows' own grade column."""
-    return RowLabels([None if v is None else as_number(v, inf) for v in grades])
+    known = (None if v is None else as_number(v, inf) for v in grades)
+    return RowLabels([replace(row, grade=grade) for row, grade in zip(rows, known, strict=True)])
 
 
 def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> RowLabels:
@@ -168,9 +168,10 @@ def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, E
     found, seen = [], set[tuple[Any, Any]]()
     for row in rows:
         shown = tuple(mine.get(row.item, ())) if row is last[row.item] and row.item is not None else ()
-        found.append(replace(row, events=shown, is_copy=(row.item, row.position) in seen))
+        is_copy = (row.item, row.position) in seen
+        found.append(replace(row, grade=grades.get(row.item), events=shown, is_copy=is_copy))
         seen.add((row.item, row.position))
-    return RowLabels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
+    return RowLabels(found, tuple(mine.get(None, ())))
 
 
 def by_judgments(
@@ -189,22 +190,15 @@ def by_judgments(
             key = row_item, position, query
             grades[key] = _highest(grades.get(key), grade)
             shown.setdefault(item, {})[position] = None
-    labels = [grades.get((r.item, r.position, q)) for r, q in zip(rows, queries, strict=True)]
+    of_query = zip(rows, queries, strict=True)
+    labelled = [replace(r, grade=grades.get((r.item, r.position, q))) for r, q in of_query]
     if len({q for q in queries if q is not None}) > 1:
-        return RowLabels(labels, no_sample="its rows differ in their query")
+        return RowLabels(labelled, no_sample="its rows differ in their query")
     best = sorted(judged, key=lambda i: (-judged[i], str(i)))
     usable = limits.allow(np.array([judged[i] for i in best], np.float64)).tolist()
     judgments = (Judgment(i, judged[i], tuple(shown.get(i, ())), u) for i, u in zip(best, usable, strict=True))
     why_none = "its query is not judged" if any(q is not None for q in queries) else "it has no query"
-    return RowLabels(labels, None, (), tuple(judgments), "" if any(usable) else why_none)
-
-
-def as_number(value: Any, unreadable: float) -> float:
-    """The value as a float: None becomes nan, anything else that is no number becomes `unreadable`."""
-    try:
-        return nan if value is None else float(value)
-    except (TypeError, ValueError):
-        return unreadable
+    return RowLabels(labelled, (), tuple(judgments), "" if any(usable) else why_none)
 
 
 def _highest(known: float | None, value: Any) -> float:
@@ -230,7 +224,7 @@ def weigh(
         at, unreadable, doubtful: (n,) times as of `Instants` in monitor.source.times.
     """
     item, time, shown, kind, raw = columns
-    value = np.array([as_number(v, inf) for v in raw], np.float64)
+    value = floats(raw, inf)
     worth = event_grades(
         recipe, np.array(kind, object) if recipe.type else None, value if recipe.value else None, len(at)
     )

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import as_number
 from monitor.causes.inspection import (
     Inspection,
     Row,
     RowLabels,
-    as_number,
     by_column,
     by_events,
     by_judgments,
@@ -91,8 +91,7 @@ class _Look:
             source = self._rows()
         self.wanted = source.request
         labels = self._labels(source)
-        rows = [replace(r, grade=g) for r, g in zip(labels.rows or source.rows, labels.grades, strict=True)]
-        rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in rows])
+        rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in labels.rows])
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
         used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
         no_sample = source.no_sample if source.is_empty else labels.no_sample or source.no_sample
@@ -186,7 +185,7 @@ class _Look:
     def _labels(self, source: _Source) -> RowLabels:
         recipe, r = self.monitor.recipe, self.monitor.rankings
         if isinstance(recipe, Column):
-            return by_column(source.more[recipe.grade])
+            return by_column(source.rows, source.more[recipe.grade])
         if isinstance(recipe, Judgments):
             limits = GradeLimits.of((), recipe.bound)
             return by_judgments(source.rows, source.more[str(r.query)], self._judgment_columns(recipe), limits)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.arrays import Bools, Ints
+from monitor.arrays import Bools, Ints, floats
 from monitor.errors import SourceError
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
@@ -31,7 +31,7 @@ from monitor.series.readings import MICROS
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.requests import Requests, ids_in
-from monitor.source.times import Blocks, Instants, floats, to_micros
+from monitor.source.times import Blocks, Instants, to_micros
 from monitor.types import Events, Judgments, Monitor
 
 

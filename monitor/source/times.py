@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.arrays import Bools, Floats, Ints
+from monitor.arrays import Bools, Ints, floats
 from monitor.errors import SourceError
 from monitor.measures.relevance import CLOCK_CHANGE
 from monitor.series.readings import MICROS
@@ -170,21 +170,6 @@ def _from_native(column: TimeColumn, values: Sequence[Any]) -> Moments:
 
 def _is_like(value: object, epoch: datetime) -> bool:
     return isinstance(value, datetime) and (value.tzinfo is None) == (epoch.tzinfo is None)
-
-
-def floats(values: Sequence[Any], unreadable: float = np.nan) -> Floats:
-    """(n,) the values as floats: None becomes nan, anything else that is no number becomes `unreadable`."""
-    try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return np.array([_number(value, unreadable) for value in values], np.float64)
-
-
-def _number(value: Any, unreadable: float) -> float:
-    try:
-        return np.nan if value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return unreadable
 
 
 def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
