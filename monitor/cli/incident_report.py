@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
-from monitor.cli.render import DASH, count, number, percent, signed, table_of, tenths
+from monitor.cli.render import DASH, count, number, percent, signed, table, table_of, tenths
 from monitor.cli.version_report import OF_VERSIONS, compared, shown
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import Evidence, evidence_of
@@ -153,8 +153,7 @@ def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:
 
 
 def _by(finding: Evidence) -> str:
-    is_verdict = bool(finding.verdict)
-    return f"by verdict {title_of(finding.verdict)}" if is_verdict else f"by rule {finding.rule}"
+    return f"by verdict {title_of(finding.verdict)}" if finding.verdict else f"by rule {finding.rule}"
 
 
 def _missing(one: Told) -> Iterator[str]:
@@ -312,8 +311,7 @@ def _labels(document: Document) -> Iterator[str]:
         ("requests", count(before), count(c["requests"])),
     ]
     known = [row for row in rows if not row[0].startswith("events") or row[1:] != (DASH, DASH)]
-    columns = {title: lambda row, i=i: row[i] for i, title in enumerate(("", "before", "now"))}
-    yield from table_of(columns, known)
+    yield from table(("", "before", "now"), known)
 
 
 def _last_of(document: Document) -> str:

@@ -166,15 +166,13 @@ def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[s
 
 
 def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
-    if style == "json":
-        text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
-    elif style == "csv":
-        text = table.to_csv(index=False)
-    elif style == "svg":
-        text = picture(table)
-    else:
-        text = _readable(table, least)
-    return str(text).rstrip("\n") + "\n"
+    texts: dict[str, Callable[[], Any]] = {
+        "json": lambda: table.to_json(orient="records", date_format="iso", double_precision=15, indent=1),
+        "csv": lambda: table.to_csv(index=False),
+        "svg": lambda: picture(table),
+        "table": lambda: _readable(table, least),
+    }
+    return str(texts[style]()).rstrip("\n") + "\n"
 
 
 def picture(table: pd.DataFrame) -> str:
