@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.commands.power import series_name
+from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
 from monitor.cli.options import InstantParam, by_option, config_option
-from monitor.cli.render import change, column, count, number, percent, record, rows
+from monitor.cli.render import change, count, percent, record, table_of
 from monitor.cli.version_report import NO_VERSION
 from monitor.errors import InputError
 from monitor.messages.words import utc
@@ -166,21 +166,6 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
 
 
 @record
-class SeriesBaseline:
-    """A series' baseline; requests a day."""
-
-    slice: str
-    name: str = column("series", left=True, json=False)
-    requests: float | None = column("requests/day", count)
-    level: float | None = column("level", number)
-    moved: float | None = column("moved since", change)
-    tolerated: float | None = column("tolerated drop", percent)
-    smallest: float | None
-    lacks: str
-    why: str = column("", left=True, json=False)
-
-
-@record
 class BaselineReport:
     """What a monitor's verdicts compare with; instants in seconds since 1970."""
 
@@ -200,9 +185,8 @@ class BaselineReport:
     has_decayed: bool
     level_change: float | None
     labels_change: float | None
-    series: list[SeriesBaseline]
-    is_judged: bool = field(metadata={"json": False})
-    is_kept: bool = field(metadata={"json": False})
+    series: Sequence[Unit]
+    status: BaselineStatus = field(metadata={"json": False})
 
     def lines(self) -> Iterator[str]:
         from monitor.messages.words import decayed
@@ -220,7 +204,12 @@ class BaselineReport:
             yield f"  the level has been above it for a week: {take} new"
         if self.has_decayed:
             yield f"  for a week or more {decayed(self.level_change or 0.0, self.labels_change)}; {take} it is"
-        yield from rows(self.series, "  ")
+        columns = of_series(self.status) | {
+            "moved since": lambda u: change(u.moved),
+            "tolerated drop": lambda u: percent(u.tolerated),
+            "": lambda u: "" if u.tolerated is not None else u.lacks,
+        }
+        yield from (f"  {line}" for line in table_of(columns, self.series, left=(0, 5)))
 
     def _fitted(self) -> Iterator[str]:
         if self.fitted_since is None or self.fitted_until is None:
@@ -228,16 +217,18 @@ class BaselineReport:
             return
         span = f"{utc(self.fitted_since)} to {utc(self.fitted_until)}"
         yield f"  fitted on {span}: {self.days:.0f} days, {count(self.requests)} requests"
+        state = self.status.state
         if self.lacks:
-            larger = "drops must be larger" if self.is_kept else "drops must be larger until then"
-            yield f"  still lacks {self.lacks}; {larger if self.is_judged else 'no drop is judged until then'}"
+            is_judged = state is not None and state.settled and self.verdict != "not_enough_data"
+            is_kept = state is not None and state.reference is None
+            larger = "drops must be larger" if is_kept else "drops must be larger until then"
+            yield f"  still lacks {self.lacks}; {larger if is_judged else 'no drop is judged until then'}"
 
 
 def _report(found: BaselineStatus) -> BaselineReport:
     from monitor.conditions.verdict_hours import judged
 
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
-    kind = None if verdict is None else verdict.kind
     return BaselineReport(
         monitor=found.monitor,
         measure=str(judged(found.drift.measure)),
@@ -245,20 +236,13 @@ def _report(found: BaselineStatus) -> BaselineReport:
         looks_back_to=found.drift.baseline_from,
         resets=[{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
         judged_until=None if verdict is None else verdict.end,
-        verdict=kind,
+        verdict=None if verdict is None else verdict.kind,
         fitted_since=None if fitted is None else fitted.since,
         fitted_until=None if fitted is None else fitted.until,
         days=0.0 if verdict is None else verdict.reference_days,
         requests=None if fitted is None else fitted.requests,
         lacks="a first final bucket" if verdict is None else verdict.lacks,
         **level_of(verdict),
-        series=[_series(found, unit) for unit in found.units],
-        is_judged=found.state is not None and found.state.settled and kind != "not_enough_data",
-        is_kept=found.state is not None and found.state.reference is None,
+        series=found.units,
+        status=found,
     )
-
-
-def _series(found: BaselineStatus, unit: Unit) -> SeriesBaseline:
-    figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, unit.lacks)
-    why = "" if unit.tolerated is not None else unit.lacks
-    return SeriesBaseline(unit.slice, series_name(found, unit), *figures, why)
