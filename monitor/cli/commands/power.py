@@ -6,8 +6,7 @@ sooner, smaller ones later or never.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import count, number, percent, record, table_of
+from monitor.cli.render import Shown, count, number, percent, table_of
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,33 +22,14 @@ if TYPE_CHECKING:
     from monitor.evaluation.run import BaselineStatus
 
 
-@record
-class Power:
-    """The series of a monitor's verdicts."""
-
-    monitor: str
-    measure: str
-    dimension: str | None
-    within_hours: int
-    series: Sequence[Unit]
-    status: BaselineStatus = field(metadata={"json": False})
-
-    def lines(self) -> Iterator[str]:
-        yield f"{self.monitor}: {self.measure}, smallest drop that shows within {self.within_hours} h"
-        columns = of_series(self.status) | {
-            "tolerated drop": lambda u: percent(u.tolerated),
-            "smallest drop": lambda u: percent(u.smallest),
-            "in its unit": lambda u: number(None if None in (u.smallest, u.level) else u.smallest * u.level),
-            "": lambda u: u.lacks,
-        }
-        yield from (f"  {line}" for line in table_of(columns, self.series, left=(0, 6)))
+HOURS = 24
 
 
 @command
 @config_option
 @monitors_option
 @rendered("table", "json")
-def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
+def power(config_path: Path, names: tuple[str, ...]) -> list[Shown]:
     from monitor.evaluation.run import baseline_status
 
     config = load_config(config_path, with_sources=False)
@@ -64,10 +44,23 @@ def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
     raise InputError(told)
 
 
-def _power(found: BaselineStatus) -> Power:
+def _power(found: BaselineStatus) -> Shown:
     from monitor.conditions.verdict_hours import judged
 
-    return Power(found.monitor, str(judged(found.drift.measure)), found.drift.mix_by, 24, found.units, found)
+    measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
+    data = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
+    return Shown(data | {"series": found.units}, lambda: _lines(found, measure))
+
+
+def _lines(found: BaselineStatus, measure: str) -> Iterator[str]:
+    yield f"{found.monitor}: {measure}, smallest drop that shows within {HOURS} h"
+    columns = of_series(found) | {
+        "tolerated drop": lambda u: percent(u.tolerated),
+        "smallest drop": lambda u: percent(u.smallest),
+        "in its unit": lambda u: number(None if None in (u.smallest, u.level) else u.smallest * u.level),
+        "": lambda u: u.lacks,
+    }
+    yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 6)))
 
 
 def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
