@@ -19,6 +19,9 @@ from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, acce
 from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
 
+Times = tuple[Ints, Bools, Bools]
+"""`Instants` of monitor.source.times, shape (n,) each: microseconds, whether unreadable, whether doubtful."""
+
 EVENT_REASONS = {
     "early": "long before the request was served",
     "late": "long after the attribution time",
@@ -207,28 +210,22 @@ def _highest(known: float | None, value: Any) -> float:
 
 
 def weigh(
-    recipe: Events,
-    span: int,
-    served: int,
-    columns: Sequence[Sequence[Any]],
-    at: Ints,
-    unreadable: Bools,
-    doubtful: Bools,
+    recipe: Events, span: int, served: int, columns: Sequence[Sequence[Any]], times: Times
 ) -> list[tuple[Any, Event]]:
-    """(item of the row or None, event with its worth and its reason not to count) for each event.
+    """(item of the row or None, event with its worth and its reason not to count) for each of n events.
 
     Args:
         span: seconds before the serving and after the attribution within which an event counts as refused.
         served: microseconds.
         columns: item, time, item of the row (None if it was not shown), type, value.
-        at, unreadable, doubtful: (n,) times as of `Instants` in monitor.source.times.
     """
+    at, unreadable, _ = times
     item, time, shown, kind, raw = columns
     value = floats(raw, inf)
     worth = event_grades(
         recipe, np.array(kind, object) if recipe.type else None, value if recipe.value else None, len(at)
     )
-    reasons = _attributed(recipe, span, served, at, worth, unreadable, doubtful)
+    reasons = _attributed(recipe, span, served, times, worth)
     kinds = {r.type for r in recipe.rules}
     for i in range(len(at)):
         if recipe.type is not None and None not in kinds and kind[i] not in kinds:
@@ -237,16 +234,15 @@ def weigh(
             reasons[i] = "no_time"
         elif shown[i] is None:
             reasons[i] = "unmatched"
-    times = [None if b else int(a) for a, b in zip(at, unreadable, strict=True)]
+    instants = [None if b else int(a) for a, b in zip(at, unreadable, strict=True)]
     known = ([v if isfinite(v) else None for v in c.tolist()] for c in (value, worth))
-    events = (Event(*e) for e in zip(item, kind, times, *known, reasons, strict=True))
+    events = (Event(*e) for e in zip(item, kind, instants, *known, reasons, strict=True))
     return list(zip(shown, events, strict=True))
 
 
-def _attributed(
-    recipe: Events, span: int, served: int, at: Ints, worth: Floats, unreadable: Bools, doubtful: Bools
-) -> list[str]:
+def _attributed(recipe: Events, span: int, served: int, times: Times, worth: Floats) -> list[str]:
     """Why each event does not count by its time or worth."""
+    at, unreadable, doubtful = times
     each, why = np.arange(len(at)), RowReasons(len(at))
     rows = GradedRows(np.zeros_like(each), each, np.zeros(len(at)), worth, each)
     counted = attribute(rows, at, np.array([served]), recipe, span, why, unreadable, doubtful)

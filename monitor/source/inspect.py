@@ -191,7 +191,7 @@ class _Look:
             return by_judgments(source.rows, source.more[str(r.query)], self._judgment_columns(recipe), limits)
         columns = self._event_columns(recipe)
         times = to_micros(recipe.time, columns[1])
-        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, *times)
+        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, times)
         return by_events(recipe, source.rows, events)
 
     def _event_columns(self, recipe: Events) -> list[list[Any]]:
