@@ -229,8 +229,7 @@ class Pull:
         plain = Queries(self.monitor, reader.dialect, types)
         check_columns(plain)
         check_pairs(plain, reader)
-        for declared, _, code in plain.times:
-            plain.sql.check_time(declared.column, code)
+        _check_zones(plain)
         names = (self.monitor.rankings.item, *(s.column for s in self.monitor.slices))
         queries = replace(
             plain,
@@ -250,6 +249,11 @@ class Pull:
         except SourceError as error:
             if error.reason not in ("timeout", "query"):  # some relations cannot be sampled, or not readably
                 raise
+
+
+def _check_zones(queries: Queries) -> None:
+    for declared, _, code in queries.times:
+        queries.sql.check_time(declared.column, code)
 
 
 def _have_rowid(queries: Queries, reader: Reader) -> bool:
