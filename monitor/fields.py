@@ -112,9 +112,7 @@ def _name(text: str) -> str:
 def _duration(value: Any) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError("is a bare number; write the unit, e.g. 90s, 15m, 24h or 7d")
-    if value is None:
-        raise PydanticCustomError("empty", "is empty")
-    if not isinstance(value, str):
+    if not isinstance(_given(value), str):
         raise ValueError("is no duration; write e.g. 90s, 15m, 24h or 7d")
     seconds = parse_duration(value)
     if seconds > LONGEST:
@@ -151,11 +149,7 @@ def _highest_grade(value: float) -> float:
 
 def _grade_or_value(given: Any) -> Any:
     """A rule's grade: a number, or None for the event's own value."""
-    if isinstance(given, str) and given.strip() == "value":
-        return None
-    if given is None:
-        raise PydanticCustomError("empty", "is empty")
-    return given
+    return None if isinstance(given, str) and given.strip() == "value" else _given(given)
 
 
 def _label_name(name: str) -> str:
@@ -241,9 +235,7 @@ _TIME_OF_DAY = "([01][0-9]|2[0-3]):([0-5][0-9])|24:00"
 
 
 def _time_of_day(value: Any) -> int:
-    if value is None:
-        raise PydanticCustomError("empty", "is empty")
-    match = re.fullmatch(_TIME_OF_DAY, value) if isinstance(value, str) else None
+    match = re.fullmatch(_TIME_OF_DAY, value) if isinstance(_given(value), str) else None
     if match is None:
         raise ValueError("is no time of day; write e.g. 09:00, 17:30 or 24:00")
     return 1440 if match[1] is None else int(match[1]) * 60 + int(match[2])
@@ -271,9 +263,7 @@ class Amount:
 
 
 def _amount(value: Any) -> Amount:
-    value = no_truth_value(value)
-    if value is None:
-        raise PydanticCustomError("empty", "is empty")
+    value = _given(no_truth_value(value))
     if isinstance(value, int | float) and math.isfinite(value) and value >= 0:
         return Amount(float(value), False)
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(%?)", value.strip()) if isinstance(value, str) else None
@@ -291,9 +281,7 @@ def _fall(amount: Amount) -> Amount:
 
 
 def _instant(value: Any) -> int:
-    if value is None:
-        raise PydanticCustomError("empty", "is empty")
-    if not isinstance(value, str):
+    if not isinstance(_given(value), str):
         raise ValueError("is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z")
     return parse_instant(value)
 

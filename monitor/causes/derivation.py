@@ -8,14 +8,10 @@ from math import fsum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.causes.inspection import Inspection
 from monitor.measures.kernels import Scores, discounts, gains, is_relevant, score
 from monitor.measures.measure import Measure
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
         terms,
         len(all_terms) - len(terms),
         _numerator(measure, scores, terms),
-        _found_at_best(measure, seen, terms) if measure.spec.is_over_pool else float(scores.denominator[0]) or None,
+        _found_at_best(measure, seen) if measure.spec.is_over_pool else float(scores.denominator[0]) or None,
         _ideal(measure, seen) if "max" in measure.spec.ideals else (),
     )
 
@@ -108,7 +104,7 @@ def _pool(m: Measure, seen: Inspection) -> list[tuple[Any, Any, float]]:
     return [(seen.rows[i].item, seen.rows[i].position, g) for i, g in inside]
 
 
-def _found_at_best(m: Measure, seen: Inspection, terms: Sequence[Term]) -> float | None:
+def _found_at_best(m: Measure, seen: Inspection) -> float | None:
     """Number of relevant items by which average precision is divided."""
     grades = np.array([grade for *_, grade in _pool(m, seen)], float)
     return float(is_relevant(m, grades).sum()) or None

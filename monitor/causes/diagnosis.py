@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Floats
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
 from monitor.conditions.verdict_hours import judged
@@ -21,8 +21,6 @@ from monitor.series import partials as b
 from monitor.series.intervals import DAY
 from monitor.series.windows import History, SliceKey, points
 from monitor.types import Judgments, Monitor, Slice
-
-Floats = NDArray[np.float64]
 
 Span = tuple[int, int]
 """[since, until) seconds."""
@@ -234,7 +232,7 @@ def split_by(stored: StoredPartials, dimension: str) -> Split | None:
     mean, mean0 = _ratio(over, under), _ratio(over0, under0)
     mean, mean0 = np.where(under > 0, mean, mean0), np.where(under0 > 0, mean0, mean)
     shares = under0 / under0.sum(), under / under.sum()
-    error = np.array([_error(stored, key, past) for key in keys])
+    error = np.array([_error(stored, key) for key in keys])
     return split([value for _, value in keys], shares, (mean0, mean), error)
 
 
@@ -246,7 +244,7 @@ def _ratio(over: Floats, under: Floats) -> Floats:
     return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
 
 
-def _error(stored: StoredPartials, key: SliceKey, past: Sequence[History]) -> float:
+def _error(stored: StoredPartials, key: SliceKey) -> float:
     """Standard error of the change of a slice's mean, by sampling or from hour to hour; 0 if unknown."""
     measure = stored.subject.measure
     window = [(stored.window(), stored.subject.window[0])]

@@ -4,25 +4,23 @@ The decisions are those of the pull (`event_grades`, `attribute`, `combine`, `ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan, nan
+from math import inf, isfinite, isnan
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints, as_number, floats
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
-from monitor.measures.relevance import GradedRows, GradeLimits, Refusals, accept, attribute, combine, event_grades
+from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
+from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-MICROS = 1_000_000
+Times = tuple[Ints, Bools, Bools]
+"""`Instants` of monitor.source.times, shape (n,) each: microseconds, whether unreadable, whether doubtful."""
 
 EVENT_REASONS = {
     "early": "long before the request was served",
@@ -138,13 +136,12 @@ class Inspection:
 
 @dataclass(frozen=True)
 class RowLabels:
-    """Each row's grade, in order, and its sources; `rows` is set if they were extended.
+    """The rows with their grades, and where these come from.
 
     `no_sample`: why the labels make the request no sample; empty if they do not.
     """
 
-    grades: list[float | None]
-    rows: list[Row] | None = None
+    rows: list[Row]
     strays: tuple[Event, ...] = ()
     judgments: tuple[Judgment, ...] = ()
     no_sample: str = ""
@@ -153,9 +150,10 @@ class RowLabels:
 # ---- labels ----------------------------------------------------------------------------------------------------
 
 
-def by_column(grades: Iterable[Any]) -> RowLabels:
+def by_column(rows: Sequence[Row], grades: Sequence[Any]) -> RowLabels:
     """Labels from the rows' own grade column."""
-    return RowLabels([None if v is None else as_number(v, inf) for v in grades])
+    known = (None if v is None else as_number(v, inf) for v in grades)
+    return RowLabels([replace(row, grade=grade) for row, grade in zip(rows, known, strict=True)])
 
 
 def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, Event]]) -> RowLabels:
@@ -173,9 +171,10 @@ def by_events(recipe: Events, rows: Sequence[Row], events: Sequence[tuple[Any, E
     found, seen = [], set[tuple[Any, Any]]()
     for row in rows:
         shown = tuple(mine.get(row.item, ())) if row is last[row.item] and row.item is not None else ()
-        found.append(replace(row, events=shown, is_copy=(row.item, row.position) in seen))
+        is_copy = (row.item, row.position) in seen
+        found.append(replace(row, grade=grades.get(row.item), events=shown, is_copy=is_copy))
         seen.add((row.item, row.position))
-    return RowLabels([grades.get(row.item) for row in rows], found, tuple(mine.get(None, ())))
+    return RowLabels(found, tuple(mine.get(None, ())))
 
 
 def by_judgments(
@@ -194,22 +193,15 @@ def by_judgments(
             key = row_item, position, query
             grades[key] = _highest(grades.get(key), grade)
             shown.setdefault(item, {})[position] = None
-    labels = [grades.get((r.item, r.position, q)) for r, q in zip(rows, queries, strict=True)]
+    of_query = zip(rows, queries, strict=True)
+    labelled = [replace(r, grade=grades.get((r.item, r.position, q))) for r, q in of_query]
     if len({q for q in queries if q is not None}) > 1:
-        return RowLabels(labels, no_sample="its rows differ in their query")
+        return RowLabels(labelled, no_sample="its rows differ in their query")
     best = sorted(judged, key=lambda i: (-judged[i], str(i)))
     usable = limits.allow(np.array([judged[i] for i in best], np.float64)).tolist()
     judgments = (Judgment(i, judged[i], tuple(shown.get(i, ())), u) for i, u in zip(best, usable, strict=True))
     why_none = "its query is not judged" if any(q is not None for q in queries) else "it has no query"
-    return RowLabels(labels, None, (), tuple(judgments), "" if any(usable) else why_none)
-
-
-def as_number(value: Any, unreadable: float) -> float:
-    """The value as a float: None becomes nan, anything else that is no number becomes `unreadable`."""
-    try:
-        return nan if value is None else float(value)
-    except (TypeError, ValueError):
-        return unreadable
+    return RowLabels(labelled, (), tuple(judgments), "" if any(usable) else why_none)
 
 
 def _highest(known: float | None, value: Any) -> float:
@@ -218,28 +210,22 @@ def _highest(known: float | None, value: Any) -> float:
 
 
 def weigh(
-    recipe: Events,
-    span: int,
-    served: int,
-    columns: Sequence[Sequence[Any]],
-    at: Ints,
-    unreadable: Bools,
-    doubtful: Bools,
+    recipe: Events, span: int, served: int, columns: Sequence[Sequence[Any]], times: Times
 ) -> list[tuple[Any, Event]]:
-    """(item of the row or None, event with its worth and its reason not to count) for each event.
+    """(item of the row or None, event with its worth and its reason not to count) for each of n events.
 
     Args:
         span: seconds before the serving and after the attribution within which an event counts as refused.
         served: microseconds.
         columns: item, time, item of the row (None if it was not shown), type, value.
-        at, unreadable, doubtful: (n,) times as of `Instants` in monitor.source.times.
     """
+    at, unreadable, _ = times
     item, time, shown, kind, raw = columns
-    value = np.array([as_number(v, inf) for v in raw], np.float64)
+    value = floats(raw, inf)
     worth = event_grades(
         recipe, np.array(kind, object) if recipe.type else None, value if recipe.value else None, len(at)
     )
-    reasons = _attributed(recipe, span, served, at, worth, unreadable, doubtful)
+    reasons = _attributed(recipe, span, served, times, worth)
     kinds = {r.type for r in recipe.rules}
     for i in range(len(at)):
         if recipe.type is not None and None not in kinds and kind[i] not in kinds:
@@ -248,25 +234,22 @@ def weigh(
             reasons[i] = "no_time"
         elif shown[i] is None:
             reasons[i] = "unmatched"
-    times = [None if b else int(a) for a, b in zip(at, unreadable, strict=True)]
+    instants = [None if b else int(a) for a, b in zip(at, unreadable, strict=True)]
     known = ([v if isfinite(v) else None for v in c.tolist()] for c in (value, worth))
-    events = (Event(*e) for e in zip(item, kind, times, *known, reasons, strict=True))
+    events = (Event(*e) for e in zip(item, kind, instants, *known, reasons, strict=True))
     return list(zip(shown, events, strict=True))
 
 
-def _attributed(
-    recipe: Events, span: int, served: int, at: Ints, worth: Floats, unreadable: Bools, doubtful: Bools
-) -> list[str]:
-    """Why each event does not count by its time or worth, each treated as if it had its own request."""
-    each, none = np.arange(len(at)), np.zeros(len(at))
-    refusals, rows = Refusals(len(at)), GradedRows(each, each, none, worth)
-    requests = np.full(len(at), served)
-    counted = attribute(rows, at, requests, recipe, span, refusals, unreadable, doubtful).request
+def _attributed(recipe: Events, span: int, served: int, times: Times, worth: Floats) -> list[str]:
+    """Why each event does not count by its time or worth."""
+    at, unreadable, doubtful = times
+    each, why = np.arange(len(at)), RowReasons(len(at))
+    rows = GradedRows(np.zeros_like(each), each, np.zeros(len(at)), worth, each)
+    counted = attribute(rows, at, np.array([served]), recipe, span, why, unreadable, doubtful)
     late = at >= served + recipe.attribution * MICROS
     reasons = np.where(at < served, "early", np.where(late, "late", "no_rule")).astype(object)
-    for reason, counts in refusals.counts.items():
-        reasons[counts > 0] = reason
-    reasons[counted] = ""
+    reasons = np.where(why.reasons == "", reasons, why.reasons)
+    reasons[counted.item] = ""
     return list(reasons)
 
 
@@ -320,36 +303,9 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
     codes: dict[Any, int] = {}
     item = np.array([codes.setdefault(rows[i].item, len(codes)) for i in at], np.int64)
     rank, grade = (np.array([x or 0.0 for x in c]) for c in ((rows[i].rank for i in at), (rows[i].grade for i in at)))
-    why = _why_refused(GradedRows(np.zeros(len(at), np.int64), item, rank, grade), limits)
-    return list(zip(at, why, strict=True))
-
-
-def _why_refused(rows: GradedRows, limits: GradeLimits) -> list[str]:
-    size = len(rows.request)
-    # Alone, a row can only be refused for its content; within its item, for being a duplicate.
-    alone = Refusals(size)
-    accept(replace(rows, request=np.arange(size)), limits, alone)
-    reasons = np.full(size, "", object)
-    for reason, counts in alone.counts.items():
-        reasons[counts > 0] = reason
-    for reason, request in (("duplicate_item", rows.item), ("duplicate_position", rows.request)):
-        left = np.flatnonzero(reasons == "")
-        kept = accept(replace(rows, request=request).where(left), limits, Refusals(size))
-        lost = left[~_taken(rows.where(left), kept)]
-        reasons[lost] = reason
-        taken = set(zip(kept.item.tolist(), kept.position.tolist(), strict=True))
-        again = [(i, p) in taken for i, p in zip(rows.item[lost].tolist(), rows.position[lost].tolist(), strict=True)]
-        reasons[lost[np.array(again, bool)]] = "duplicate_row"
-    return list(reasons)
-
-
-def _taken(rows: GradedRows, kept: GradedRows) -> Bools:
-    """Which of `rows` are in `kept`, which has each item once; of equal rows the first."""
-    wanted, taken = set(zip(kept.item, kept.position, kept.grade, strict=True)), []
-    for row in zip(rows.item, rows.position, rows.grade, strict=True):
-        taken.append(row in wanted)
-        wanted.discard(row)
-    return np.array(taken, bool)
+    why = RowReasons(len(at))
+    accept(GradedRows(np.zeros(len(at), np.int64), item, rank, grade, np.arange(len(at))), limits, why)
+    return list(zip(at, why.reasons.tolist(), strict=True))
 
 
 def graded(

@@ -64,7 +64,7 @@ def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer 
     since = history.began(key)
     if since is None or since < until - YOUNG:
         return None
-    if not _served(history.between(since - WEEK, since - WEEK + DAY)):
+    if not history.between(since - WEEK, since - WEEK + DAY).slice(OVERALL)[:, b.REQUESTS].any():
         return None  # nobody knows whether it is new
     effect = apart(history, key, "" if key[0] == by else by, (since, until), since)
     if effect is None:
@@ -73,7 +73,3 @@ def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer 
     return Newcomer(
         *key, since, of_it / every, effect.value, effect.others, *effect.interval, effect.dimension, effect.is_before
     )
-
-
-def _served(history: History) -> bool:
-    return bool(history.slice(OVERALL)[:, b.REQUESTS].any())

@@ -11,17 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.kernels import Scores, score
 from monitor.measures.measure import Measure
 from monitor.series.partials import admit
 from monitor.series.readings import MICROS, Reading
 from monitor.types import MIXED, NONE, Slice
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 K = TypeVar("K")
 
 MOST_PIECES = 48

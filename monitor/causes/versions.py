@@ -14,12 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Floats, Ints
 from monitor.causes.sample import RequestSample, by_query_and_place
 from monitor.series.confidence import WeightedMean, half_width
 from monitor.series.intervals import student
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FEWEST_PAIRS = 5
 """Least number of common queries for comparing two versions by them."""

@@ -1,8 +1,7 @@
-"""Shared by commands: finding the configuration, parsing times, opening the parts."""
+"""Shared by commands: how one is declared, and opening what it works with."""
 
 from __future__ import annotations
 
-import getpass
 import shlex
 import signal
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from monitor.cli.options import format_option
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -65,11 +65,6 @@ def _name(module: str) -> str:
     return module.rpartition(".")[2].replace("_", "-")
 
 
-def format_option(*formats: str) -> Callable[[Any], Any]:
-    """The --format option, passed as `style`; the first format is the default for people."""
-    return click.option("--format", "style", type=click.Choice(formats), default=formats[0], show_default=True)
-
-
 def rendered(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Prints a command's result by `render` in the format of --format, and exits with its `exit_code`."""
 
@@ -92,18 +87,6 @@ def rendered(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 INTERRUPT_EVERY = 0.2
 """Seconds between attempts to cancel running reads."""
-
-config_option = click.option(
-    "-c",
-    "--config",
-    "config_path",
-    type=click.Path(path_type=Path),
-    default="rankmon.yaml",
-    envvar="RANKMON_CONFIG",
-    show_default=True,
-    show_envvar=True,
-    help="Configuration file.",
-)
 
 
 def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
@@ -219,43 +202,6 @@ def interruptible(app: App) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-class InstantParam(click.ParamType[int]):
-    """A moment: `2022-02-24`, `2022-02-24 05:00 UTC`, in any zone (UTC by default); gives seconds since 1970.
-
-    Also accepts seconds since 1970, as in rankmon's JSON, from 1973 to 2286.
-    """
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds since 1970 UTC."""
-        from monitor.types import parse_instant
-
-        if isinstance(value, int) or (value.isdecimal() and len(value) in (9, 10)):
-            return int(value)
-        try:
-            return parse_instant(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class DurationParam(click.ParamType[int]):
-    """A duration such as 24h; gives seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds."""
-        from monitor.types import parse_duration
-
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
     """The named monitors, or all if none is named. Raises InputError for an unknown one."""
     known = {m.name: m for m in config.monitors}
@@ -330,27 +276,3 @@ def level_of(verdict: Verdict | None) -> dict[str, Any]:
         "level_change": None if verdict is None else verdict.moved,
         "labels_change": None if verdict is None else verdict.labels_moved,
     }
-
-
-def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Monitors as arguments or with `--monitor`; passed as `names`, without duplicates."""
-
-    @click.argument("monitors", nargs=-1, metavar="[MONITOR]...")
-    @click.option("-m", "--monitor", "names", multiple=True, help="Only this monitor (default: all).")
-    @wraps(command)
-    def named(*args: Any, monitors: tuple[str, ...], names: tuple[str, ...], **kwargs: Any) -> Any:
-        return command(*args, names=tuple(dict.fromkeys((*monitors, *names))), **kwargs)
-
-    return named
-
-
-def by_option() -> Callable[[Any], Any]:
-    """The option for who acts, by default the machine's user."""
-    return click.option("--by", default=_user, show_default="you", help="Your name.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"  # a container's user may have no name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
-from monitor.cli.render import count, interval, number, percent, signed, table_of
-from monitor.cli.version_report import compared, shown
+from monitor.cli.render import DASH, count, number, percent, signed, table, table_of, tenths
+from monitor.cli.version_report import OF_VERSIONS, compared, shown
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.thresholds import ConditionName
@@ -153,8 +153,7 @@ def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:
 
 
 def _by(finding: Evidence) -> str:
-    is_verdict = bool(finding.verdict)
-    return f"by verdict {title_of(finding.verdict)}" if is_verdict else f"by rule {finding.rule}"
+    return f"by verdict {title_of(finding.verdict)}" if finding.verdict else f"by rule {finding.rule}"
 
 
 def _missing(one: Told) -> Iterator[str]:
@@ -279,9 +278,9 @@ _SLICES = {
     "now": lambda p: number(p["value"]),
     "share before": lambda p: percent(p["share_before"]),
     "share": lambda p: percent(p["share"]),
-    "within": lambda p: "–" if _is_new(p) else signed(p["within"]),
+    "within": lambda p: DASH if _is_new(p) else signed(p["within"]),
     "mix": lambda p: signed(p["mix"]),
-    "z": lambda p: "–" if _is_new(p) else f"{p['z']:+.1f}",
+    "z": lambda p: DASH if _is_new(p) else tenths(p["z"]),
 }
 
 
@@ -311,9 +310,8 @@ def _labels(document: Document) -> Iterator[str]:
         ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
         ("requests", count(before), count(c["requests"])),
     ]
-    known = [row for row in rows if not row[0].startswith("events") or row[1:] != ("–", "–")]
-    columns = {title: lambda row, i=i: row[i] for i, title in enumerate(("", "before", "now"))}
-    yield from table_of(columns, known)
+    known = [row for row in rows if not row[0].startswith("events") or row[1:] != (DASH, DASH)]
+    yield from table(("", "before", "now"), known)
 
 
 def _last_of(document: Document) -> str:
@@ -334,10 +332,7 @@ def _versions(document: Document) -> Iterator[str]:
 
 
 _VERSIONS = {
-    "version": lambda v: shown(v["version"]),
-    "requests": lambda v: count(v["requests"]),
-    "value": lambda v: number(v["value"]),
-    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+    **OF_VERSIONS,
     "requests before": lambda v: count(v["requests_before"]),
     "before": lambda v: number(v["before"]),
 }
@@ -392,7 +387,7 @@ _QUERIES = {
     "before": lambda q: number(q["before"]),
     "value": lambda q: number(q["value"]),
     "adds": lambda q: signed(q["within"]),
-    "z": lambda q: "–" if q["z"] is None else f"{q['z']:+.1f}",
+    "z": lambda q: tenths(q["z"]),
 }
 
 
@@ -431,7 +426,7 @@ def _state(hour: Document) -> str:
     said = [] if verdict is None else [str(title_of(verdict))]
     if is_stored:
         said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
-    return ", ".join(said) or ("–" if is_stored else "not stored by itself")
+    return ", ".join(said) or (DASH if is_stored else "not stored by itself")
 
 
 _HOURS = {

@@ -24,26 +24,14 @@ def record(made: type[T]) -> type[T]:
     return dataclass(frozen=True)(made)
 
 
-class Document(dict[str, Any]):
-    """JSON data with the lines that people read instead."""
+@dataclass(frozen=True)
+class Shown:
+    """Data for JSON, the lines that people read instead, and the command's exit code; `table`: (rows, kind) for CSV."""
 
-    def __init__(self, data: Mapping[str, Any], text: Callable[[], Iterable[str]]) -> None:
-        super().__init__(data)
-        self.text = text
-
-    def lines(self) -> Iterator[str]:
-        yield from self.text()
-
-
-class Listed(list[Any]):
-    """A list for JSON with the lines that people read instead; `exit_code` is the command's."""
-
-    def __init__(self, data: Iterable[Any], text: Callable[[], Iterable[str]], exit_code: int = 0) -> None:
-        super().__init__(data)
-        self.text, self.exit_code = text, exit_code
-
-    def lines(self) -> Iterator[str]:
-        yield from self.text()
+    data: Any
+    lines: Callable[[], Iterable[str]]
+    exit_code: int = 0
+    table: tuple[Sequence[Any], type] | None = None
 
 
 def render(found: Any, style: str) -> str:
@@ -52,11 +40,13 @@ def render(found: Any, style: str) -> str:
 
     if style == "json":
         return json.dumps(plain(found), indent=2)
-    return _csv(*getattr(found, "rows", (found, None))) if style == "csv" else "\n".join(lines(found))
+    return _csv(*(getattr(found, "table", None) or (found, None))) if style == "csv" else "\n".join(lines(found))
 
 
 def plain(value: Any) -> Any:
     """JSON data: fields by name, null for non-finite numbers."""
+    if isinstance(value, Shown):
+        return plain(value.data)
     if isinstance(value, float):
         return value if isfinite(value) else None
     if value is None or isinstance(value, int | str):
@@ -139,29 +129,17 @@ def table_of(columns: Columns, body: Iterable[Any], left: Sequence[int] = (0,)) 
     return table(list(columns), [[show(row) for show in columns.values()] for row in body], left)
 
 
-def percent(share: float | None) -> str:
-    """`3.1 %`; a dash if unknown."""
-    return DASH if share is None else f"{100 * share:.1f} %"
+def formatted(form: str, times: int = 1) -> Callable[[float | None], str]:
+    """Makes texts of numbers, so many times as large, by a format; a dash of one that is unknown."""
+    return lambda value: DASH if value is None else form.format(times * value)
 
 
-def change(share: float | None) -> str:
-    """`-3.1 %`; a dash if unknown."""
-    return DASH if share is None else f"{100 * share:+.1f} %"
-
-
-def number(value: float | None) -> str:
-    """`0.7312`; a dash if unknown."""
-    return DASH if value is None else f"{value:.4f}"
-
-
-def signed(value: float | None) -> str:
-    """`+0.0312`; a dash if unknown."""
-    return DASH if value is None else f"{value:+.4f}"
-
-
-def count(value: float | None) -> str:
-    """`12,345`; a dash if unknown."""
-    return DASH if value is None else f"{value:,.0f}"
+percent = formatted("{:.1f} %", 100)
+change = formatted("{:+.1f} %", 100)
+number = formatted("{:.4f}")
+signed = formatted("{:+.4f}")
+tenths = formatted("{:+.1f}")
+count = formatted("{:,.0f}")
 
 
 def interval(lower: float | None, upper: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
-from monitor.cli.render import number, percent, signed
+from monitor.cli.render import Columns, count, interval, number, percent, signed
 from monitor.messages.words import plain, utc
 from monitor.types import format_duration
 
@@ -14,12 +14,22 @@ Document = Mapping[str, Any]
 
 HOUR = 3600
 LONGEST = 60
+NO_VERSION = "monitor {} has no column of the model's version; name it under `rankings: model_version`"
 
 
 def shown(text: object, longest: int = LONGEST) -> str:
     """Text from a database, on one line."""
     found = plain(str(text), one_line=True)
     return found if len(found) <= longest else found[:longest] + "..."
+
+
+OF_VERSIONS: Columns = {
+    "version": lambda v: shown(v["version"]),
+    "requests": lambda v: count(v["requests"]),
+    "value": lambda v: number(v["value"]),
+    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+}
+"""The first columns of a table of versions."""
 
 
 def compared(found: Document | None, began: int | None = None) -> Iterator[str]:

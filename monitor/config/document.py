@@ -179,7 +179,7 @@ class _Reading:
         self._merge(node, where)
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if (key := self._key(key_node, where)) is not None:
+            if (key := self._key(key_node)) is not None:
                 self._report.lines[*where, key] = key_node.start_mark.line + 1
                 data[key] = self.value(value_node, (*where, key))
         return data
@@ -207,7 +207,7 @@ class _Reading:
             elif isinstance(key, yaml.ScalarNode):
                 seen[key.value] = line
 
-    def _key(self, node: yaml.Node, where: Where) -> str | None:
+    def _key(self, node: yaml.Node) -> str | None:
         if isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "str":
             return str(node.value)
         self._report.add_line(node.start_mark.line + 1, "a key must be text; put it in quotes")

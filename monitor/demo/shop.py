@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, Text
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Mask: TypeAlias = npt.NDArray[np.bool_]
+from monitor.arrays import Bools, Floats, Ints
+
 Row: TypeAlias = tuple[Any, ...]
 
 DEVICES = ("desktop", "mobile", "tablet")
@@ -165,7 +164,7 @@ class Interval(NamedTuple):
     since: float
     until: float
 
-    def holds(self, times: Ints) -> Mask:
+    def holds(self, times: Ints) -> Bools:
         """Which of the times lie in the interval."""
         return (times >= self.since) & (times < self.until)
 
@@ -224,7 +223,7 @@ class ShopEvents:
     place: Ints
     kind: Ints  # index into EVENT_TYPES
     occurred: Ints  # epoch seconds
-    unlogged: Mask  # the event's request id is in no ranking
+    unlogged: Bools  # the event's request id is in no ranking
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ class Hour:
     visits: Visits
     order: Ints
     events: ShopEvents
-    logged: Mask
+    logged: Bools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,12 +345,12 @@ def _rank(rng: np.random.Generator, visits: Visits, latent: Floats) -> Ints:
     return np.argsort(-score, axis=1)
 
 
-def _clicks(rng: np.random.Generator, latent: Floats) -> Mask:
+def _clicks(rng: np.random.Generator, latent: Floats) -> Bools:
     attraction = 1 / (1 + np.exp(-ATTRACTION_SLOPE * (latent - ATTRACTION_MIDPOINT)))
     return rng.random(latent.shape) < EXAMINATION * attraction
 
 
-def _events(rng: np.random.Generator, visits: Visits, clicked: Mask) -> ShopEvents:
+def _events(rng: np.random.Generator, visits: Visits, clicked: Bools) -> ShopEvents:
     visit, place = np.nonzero(clicked)
     click_delay = np.minimum(2 + rng.exponential(CLICK_MEAN_S, len(visit)), CLICK_MAX_S)
     bought = rng.random(len(visit)) < PURCHASE_RATE

@@ -12,10 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from monitor.arrays import Floats, Ints
 
 STEPS, ENOUGH = 50, 1e-9
 """Newton steps at most, and the change of the logarithms at which they end; the likelihood is concave."""

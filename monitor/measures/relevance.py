@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.measure import Measure
 from monitor.types import Events
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 REASONS = {
     "null_request": "rows without a request id",
@@ -49,6 +46,10 @@ class Refusals:
     size: int
     counts: dict[str, Ints] = field(default_factory=dict)
 
+    def refuse(self, reason: str, rows: GradedRows, refused: Bools | Ints) -> None:
+        """Count those of `rows` that are refused."""
+        self.add(reason, rows.request[refused])
+
     def add(self, reason: str, request: Ints) -> None:
         """Count one refused row per entry of `request`."""
         self.add_counts(reason, np.bincount(request, minlength=self.size))
@@ -58,6 +59,19 @@ class Refusals:
         if counts.any():
             before = self.counts.get(reason)
             self.counts[reason] = counts.astype(np.int64) if before is None else before + counts
+
+
+@dataclass
+class RowReasons(Refusals):
+    """The reason of each of `size` rows, by their `number`, instead of counts; empty for those not refused."""
+
+    def __post_init__(self) -> None:
+        self.reasons = np.full(self.size, "", object)
+
+    def refuse(self, reason: str, rows: GradedRows, refused: Bools | Ints) -> None:
+        """Note why some of `rows` are refused."""
+        assert rows.number is not None
+        self.reasons[rows.number[refused]] = reason
 
 
 @dataclass(frozen=True)
@@ -90,16 +104,21 @@ class GradeLimits:
 
 @dataclass(frozen=True)
 class GradedRows:
-    """Rows of rankings as columns, shape (n,) each: request number, item code, logged position from 1, grade."""
+    """Rows of rankings as columns, shape (n,) each: request number, item code, logged position from 1, grade.
+
+    `number`: of each row, for `RowReasons` alone.
+    """
 
     request: Ints
     item: Ints
     position: Floats
     grade: Floats
+    number: Ints | None = None
 
     def where(self, kept: Bools | Ints) -> GradedRows:
         """The rows that `kept` selects."""
-        return GradedRows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept])
+        number = None if self.number is None else self.number[kept]
+        return GradedRows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept], number)
 
     def with_grades_of(self, graded: GradedRows) -> GradedRows:
         """These rows with the grades that `graded` has for their request and item; nan without one.
@@ -167,7 +186,7 @@ def attribute(
         ("bad_grade", ~np.isfinite(rows.grade)),
         ("negative_grade", rows.grade < 0),
     ):
-        refusals.add(reason, rows.request[left & wrong])
+        refusals.refuse(reason, rows, left & wrong)
         left &= ~wrong
     return rows.where(left)
 
@@ -192,8 +211,8 @@ def placed(rows: GradedRows, refusals: Refusals) -> GradedRows:
     missing = np.isnan(rows.position)
     with np.errstate(invalid="ignore"):
         good = (rows.position >= 1) & (rows.position <= 2**53) & (rows.position % 1 == 0)
-    refusals.add("null_position", rows.request[missing])
-    refusals.add("bad_position", rows.request[~missing & ~good])
+    refusals.refuse("null_position", rows, missing)
+    refusals.refuse("bad_position", rows, ~missing & ~good)
     return rows.where(good)
 
 
@@ -202,7 +221,7 @@ def graded(rows: GradedRows, limits: GradeLimits, refusals: Refusals) -> GradedR
     rows = rows.where(~np.isnan(rows.grade))
     for reason, bad in limits.faults():
         wrong = bad(rows.grade)
-        refusals.add(reason, rows.request[wrong])
+        refusals.refuse(reason, rows, wrong)
         rows = rows.where(~wrong)
     return rows
 
@@ -226,8 +245,8 @@ def _one_of(rows: GradedRows, key: tuple[NDArray[np.generic], ...], reason: str,
     left, kept = order[~is_kept], order[is_kept]
     instead = kept[np.cumsum(is_kept)[~is_kept] - 1]
     same = (rows.item[left] == rows.item[instead]) & (rows.position[left] == rows.position[instead])
-    refusals.add("duplicate_row", rows.request[left[same]])
-    refusals.add(reason, rows.request[left[~same]])
+    refusals.refuse("duplicate_row", rows, left[same])
+    refusals.refuse(reason, rows, left[~same])
     return rows.where(kept)
 
 

@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import pandas as pd
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools, Floats, Ints, JudgedItems
+from monitor.measures.kernels import JudgedItems
 from monitor.scoring.readers import QRELS, RUN, read_sheet
 from monitor.scoring.sheets import Names, Series, Sheet, first_true, shown
 
@@ -137,7 +138,8 @@ class RankedRows:
 
 def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> RankedRows:
     """The rows in order; items are required if they are `joined` with judgments or break ties."""
-    request = as_text(sheet, _request_column(sheet, names))
+    column = sheet.find("request", names) or sheet.find("query", names) or sheet.require("request", names)
+    request = as_text(sheet, column)
     role, order = _order_column(sheet, names)
     if ties is not None and role == "position":
         why = f"the order is that of column {order!r}, which has no ties"
@@ -152,10 +154,6 @@ def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> Ra
         rank = as_positions(sheet, order, names.base)
         refuse_twice(sheet, request, Texts.of(pd.Series(rank)), order)
     return RankedRows(sheet, request, rank, item)
-
-
-def _request_column(sheet: Sheet, names: Names) -> str:
-    return sheet.find("request", names) or sheet.find("query", names) or sheet.require("request", names)
 
 
 def _order_column(sheet: Sheet, names: Names) -> tuple[str, str]:

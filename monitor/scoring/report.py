@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools, Floats, GradedRankings, Scores, gains, score
+from monitor.measures.kernels import GradedRankings, Scores, gains, score
 from monitor.measures.measure import Measure
 from monitor.scoring.lists import Lists
 from monitor.scoring.sheets import first_true

@@ -16,8 +16,8 @@ from typing import IO, Any, NoReturn, TypeAlias, cast
 import numpy as np
 import pandas as pd
 
+from monitor.arrays import Bools
 from monitor.errors import InputError
-from monitor.measures.kernels import Bools
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "request": ("request", "request_id"),

@@ -12,12 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Floats, Ints
 from monitor.series.intervals import student
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 PRIOR = 10.0
 """Prior requests: both versions' spread counts as this many for each, so a few identical requests have some spread."""

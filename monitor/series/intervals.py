@@ -21,13 +21,11 @@ import math
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from monitor.arrays import Floats, Ints
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Interval = tuple[float | None, float | None, str]
 
 DAY = 86_400

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools as Bools
+from monitor.arrays import Floats as Floats
+from monitor.arrays import Ints as Ints
 from monitor.measures.kernels import Scores, score
 from monitor.measures.measure import Aggregate, Empty, Measure
 from monitor.series.readings import MICROS, SUMMED_AS_ONE, Aggregates, Answer, Reading, added_fingerprints
 from monitor.types import EMPTY as EMPTY_VALUE
 from monitor.types import MIXED, NONE, OTHER, OVERALL, Slice
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 FIELDS = (
     "requests",

@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.kernels import GradedRankings, JudgedItems
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import Refusals
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 MICROS = 1_000_000
 

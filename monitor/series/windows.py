@@ -8,17 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import with_basis
 from monitor.series.partials import REQUESTS
 from monitor.types import OVERALL
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 SliceKey = tuple[str, str]
 Rows = slice

@@ -115,11 +115,8 @@ class Database:
         elif hasattr(driver, "interrupt"):
             driver.interrupt()
         elif hasattr(driver, "thread_id"):
-            self._kill(int(driver.thread_id()))
-
-    def _kill(self, number: int) -> None:
-        with closing(self._aside()) as connection:
-            connection.cursor().execute(f"KILL QUERY {number}")
+            with closing(self._aside()) as connection:
+                connection.cursor().execute(f"KILL QUERY {int(driver.thread_id())}")
 
     def _aside(self) -> Any:
         """An unpooled driver connection with short timeouts."""
@@ -320,21 +317,14 @@ class Reader:
         Raises:
             TooMany: there are more than `most` rows.
         """
-        self.began = time.monotonic()
         with self._watch.step():
-            result = self._sent(query).mappings()
+            result = self._execute(query, compiled_cache=None).mappings()  # such statements are long and sent once
             found = [dict(row) for row in result.fetchmany(most + 1)]
             result.close()
         self.rows += len(found)
         if len(found) > most:
             raise TooMany(f"more than {most} rows")
         return found
-
-    def _sent(self, query: Statement | Ready) -> sa.CursorResult[Any]:
-        if isinstance(query, Ready):
-            return self._connection.exec_driver_sql(query.text, query.parameters)
-        uncached = {"compiled_cache": None}  # these statements are long and sent once
-        return self._connection.execute(query, execution_options=uncached)
 
     def prepare_to_sum(self) -> None:
         """Sets the database up for statements that sum, for the rest of the transaction."""
@@ -398,8 +388,10 @@ class Reader:
         with self._watch.step():
             return fetch(FETCH)
 
-    def _execute(self, query: Statement | sa.TextClause, **options: Any) -> sa.CursorResult[Any]:
+    def _execute(self, query: Statement | sa.TextClause | Ready, **options: Any) -> sa.CursorResult[Any]:
         self.began = time.monotonic()
+        if isinstance(query, Ready):
+            return self._connection.exec_driver_sql(query.text, query.parameters)
         return self._connection.execute(query, execution_options=options)
 
     def _stream(self, query: Statement | sa.TextClause) -> tuple[sa.CursorResult[Any], Callable[[int], Sequence[Any]]]:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import as_number
 from monitor.causes.inspection import (
-    MICROS,
     Inspection,
     Row,
     RowLabels,
-    as_number,
     by_column,
     by_events,
     by_judgments,
@@ -28,9 +27,11 @@ from monitor.causes.inspection import (
 from monitor.errors import InputError, SourceError, TooMany
 from monitor.measures.relevance import GradeLimits
 from monitor.series.partials import bucket_of
+from monitor.series.readings import MICROS
+from monitor.source.dialects.base import Condition
 from monitor.source.engine import Database, Reader
 from monitor.source.pull import MOST_ROWS, has_enum_types
-from monitor.source.queries import Condition, Queries, event_types, untyped
+from monitor.source.queries import Queries, event_types, untyped
 from monitor.source.recurring import servings
 from monitor.source.requests import is_same
 from monitor.source.times import to_micros
@@ -90,8 +91,7 @@ class _Look:
             source = self._rows()
         self.wanted = source.request
         labels = self._labels(source)
-        rows = [replace(r, grade=g) for r, g in zip(labels.rows or source.rows, labels.grades, strict=True)]
-        rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in rows])
+        rows = refuse(self.monitor, [replace(r, reasons=source.reasons(r)) for r in labels.rows])
         rows = sorted(rows, key=lambda r: (isnan(r.rank), r.rank, str(r.item)))
         used = used_rows(self.monitor, rows, GradeLimits.of((), self.monitor.recipe.bound))
         no_sample = source.no_sample if source.is_empty else labels.no_sample or source.no_sample
@@ -185,13 +185,13 @@ class _Look:
     def _labels(self, source: _Source) -> RowLabels:
         recipe, r = self.monitor.recipe, self.monitor.rankings
         if isinstance(recipe, Column):
-            return by_column(source.more[recipe.grade])
+            return by_column(source.rows, source.more[recipe.grade])
         if isinstance(recipe, Judgments):
             limits = GradeLimits.of((), recipe.bound)
             return by_judgments(source.rows, source.more[str(r.query)], self._judgment_columns(recipe), limits)
         columns = self._event_columns(recipe)
         times = to_micros(recipe.time, columns[1])
-        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, *times)
+        events = weigh(recipe, self.monitor.max_request_span, source.served, columns, times)
         return by_events(recipe, source.rows, events)
 
     def _event_columns(self, recipe: Events) -> list[list[Any]]:

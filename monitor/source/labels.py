@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import repeat
 from typing import Any, NoReturn
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Ints, floats
 from monitor.errors import SourceError
 from monitor.measures.kernels import JudgedItems
 from monitor.measures.measure import Measure
@@ -30,7 +31,7 @@ from monitor.series.readings import MICROS
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.requests import Requests, ids_in
-from monitor.source.times import Blocks, Bools, Instants, Ints, floats, to_micros
+from monitor.source.times import Blocks, Instants, to_micros
 from monitor.types import Events, Judgments, Monitor
 
 
@@ -337,7 +338,8 @@ def _judged_where(pool: JudgedItems, kept: Bools) -> JudgedItems:
 
 
 def _joined(one: GradedRows, other: GradedRows) -> GradedRows:
-    return GradedRows(*(np.concatenate([getattr(one, f.name), getattr(other, f.name)]) for f in fields(GradedRows)))
+    columns = ("request", "item", "position", "grade")
+    return GradedRows(*(np.concatenate([getattr(one, name), getattr(other, name)]) for name in columns))
 
 
 def _of_one_event(rows: GradedRows, number: Ints) -> Ints:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from monitor.errors import SourceError
-from monitor.source.choice import in_full
+from monitor.source.choice import Choice, explained, in_full
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Queries
 from monitor.types import Monitor
@@ -46,6 +46,13 @@ class _Part(NamedTuple):
     table: Table
     size: int
     names: list[str]
+
+
+def explained_now(monitor: Monitor, database: Database, now: float) -> tuple[Choice, list[str], list[str]]:
+    """`explained` for the last whole bucket before `now`, and the messages of `gone_through`. Raises SourceError."""
+    until = int(now) // monitor.bucket * monitor.bucket
+    choice, statements = explained(monitor, database, until - monitor.bucket, until)
+    return choice, statements, gone_through(monitor, database, statements, choice.way == "pushdown")
 
 
 def gone_through(monitor: Monitor, database: Database, statements: Sequence[str], by_sums: bool) -> list[str]:

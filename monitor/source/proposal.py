@@ -6,10 +6,11 @@ Names decide only where values do not, so a log in any language will do. What st
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,9 @@ from monitor.source.discovery import Table, as_list, rows_with
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
 from monitor.types import TimeColumn
+
+Values: TypeAlias = "pd.Series[Any]"
+Pair: TypeAlias = tuple[Any, Any]
 
 MOST_SLICE_VALUES = 20
 """Distinct values of a slice at most: the default of `max_values`."""
@@ -44,6 +48,19 @@ PAST = 35 * 86_400
 LIKELY_LAGS = (3_600, 6 * 3_600, 86_400, 3 * 86_400, 7 * 86_400)
 """Attributions to choose from, seconds."""
 
+QUESTIONS = {
+    "rankings.table": "Which table holds the lists that were shown?",
+    "rankings.item": "Which column is the item?",
+    "relevance.events.table": "Several tables hold events on what was shown. Which one?",
+    "relevance.events.type": "Which column is the type of an event?",
+    "relevance.events.rules": "Which events say that an item was wanted? In the sample: {told}.",
+    "relevance.judgments.grade": "Which column is the grade?",
+    "relevance.column.grade": "Which column says whether the item was wanted?",
+    "time": "Which column of {table} is the time?",
+    "timezone": "{table}.{column} names no time zone; the newest value is {newest}. Which zone is it in?",
+}
+"""What is asked if the values leave it open, by the configuration's key or the last part of it."""
+
 NAMES = {
     "request": re.compile(r"request|impression|list|auction|serving|query_id|search_id", re.IGNORECASE),
     "item": re.compile(r"item|product|document|doc|title|sku|ad_|object", re.IGNORECASE),
@@ -56,6 +73,8 @@ NAMES = {
     "time": re.compile(r"serv|shown|occur|event|time|_at$|^ts$|date", re.IGNORECASE),
 }
 """What columns are often called in English; asked only between columns whose values fit alike."""
+
+ALL_TABLES = "all of them"
 
 
 @dataclass(frozen=True)
@@ -115,33 +134,34 @@ class _Lists:
     position: str
     share: float
 
-    @property
-    def rows(self) -> pd.DataFrame:
-        frame = self.table.sample
-        return frame[frame[self.request].notna() & frame[self.position].notna()]
-
-    @property
-    def base(self) -> int:
-        firsts = self.rows.groupby(self.request)[self.position].min()
-        return 0 if (firsts == 0).mean() > MOST_OF else 1
-
 
 @dataclass(frozen=True)
-class _EventTable:
-    """A table with events.
+class _Match:
+    """Columns of a table that refer to a key of the lists (request or query) and to items.
 
     Attributes:
-        share: of its rows with a request shown that are on an item shown in it.
-        covered: share of the items shown, in the requests it names, that it has.
+        rows: those whose key was shown.
+        asked: (key, item) of each row of the lists with one of these keys.
+        hits: (key, item) of each of `rows` that is in `asked`.
     """
 
     table: Table
-    request: str
+    key: str
     item: str
     shown_item: str
-    share: float
-    covered: float
     rows: pd.DataFrame = field(repr=False)
+    asked: Sequence[Pair] = field(repr=False)
+    hits: Sequence[Pair] = field(repr=False)
+
+    @property
+    def share(self) -> float:
+        """Share of `rows` that are on an item shown."""
+        return len(self.hits) / len(self.rows)
+
+    @property
+    def covered(self) -> float:
+        """Share of the items shown, in the lists it names, that it has."""
+        return len(set(self.hits)) / max(1, len(self.asked))
 
 
 class _Search:
@@ -153,33 +173,26 @@ class _Search:
         self.reasons: dict[str, str] = {}
 
     def proposal(self) -> Proposal:
-        self.lists = self._lists()
-        request = self.lists.request
-        self.shown = self.lists.rows
+        self.lists = lists = self._lists()
+        table, request, position = lists.table, lists.request, lists.position
+        self.shown = table.sample[table.sample[[request, position]].notna().all(axis=1)]
         self.groups = self.shown.groupby(request, sort=False)
-        sizes = self.groups.size()
-        self.reasons["rankings.request"] = f"{len(sizes)} lists in the sample, usually of {int(sizes.median())} items"
-        self.time = time = self._time("rankings.time", self.lists.table, self.shown, self._constant())
+        self.constant = self._constant()
+        depth = int(self.groups.size().median())
+        self.reasons["rankings.request"] = f"{len(self.groups)} lists in the sample, usually of {depth} items"
+        self.time = time = self._time("rankings.time", table, self.shown, self.constant)
         relevance, item = self._relevance()
-        query, version, slices = self._dimensions(time.column)
-        used = (request, item, self.lists.position, time.column, query, version, *slices)
-        rankings: dict[str, Any] = {
-            **_relation(self.lists.table, used),
-            "request": request,
-            "item": item,
-            "position": self._position(),
-            "time": _written(time),
-        }
-        rankings |= {"query": query} if query else {}
-        rankings |= {"model_version": version} if version else {}
-        return Proposal(rankings, relevance, slices, self.reasons, self._since(time), int(sizes.median()))
+        query, version, slices = self._dimensions()
+        names = {"request": request, "item": item, "position": self._position(), "time": _written(time)}
+        rankings = _relation(table, (request, item, position, time.column, query, version, *slices))
+        rankings |= names | _given(query=query, model_version=version)
+        return Proposal(rankings, relevance, slices, self.reasons, self._since(), depth)
 
     # ---- rankings ----------------------------------------------------------------------------------------------
 
     def _lists(self) -> _Lists:
         tables = [*self.tables, *self._unrolled()]
-        strictly = [best for table in tables if (best := self._lists_in(table)) is not None]
-        found = strictly or [best for table in tables if (best := self._lists_in(table, once=False)) is not None]
+        found = [*filter(None, map(_lists_in, tables))] or [*filter(None, (_lists_in(t, once=False) for t in tables))]
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -187,8 +200,7 @@ class _Search:
                 f"or one row per request with a list of items; looked at: {names}"
             )
         by = {lists.table.title: lists for lists in sorted(found, key=lambda one: -one.share)}
-        text = "Which table holds the lists that were shown?"
-        return by[self._choose("rankings.table", text, list(by))]
+        return by[self._choose("rankings.table", list(by))]
 
     def _unrolled(self) -> Iterator[Table]:
         """The tables with a list of items in a column, one row per item."""
@@ -199,36 +211,18 @@ class _Search:
                 if is_of_items and self.database.sql.lists:
                     yield discovery.unrolled(self.database, table, name)
 
-    def _lists_in(self, table: Table, once: bool = True) -> _Lists | None:
-        """The likeliest columns; unless `once`, a list may have a position twice, as where it is logged twice."""
-        frame, found = table.sample, []
-        for position in [name for name in table.names if _are_positions(frame[name])]:
-            for request in table.names:
-                is_id = request != position and _is_id(frame[request]) and not _times(frame[request])
-                if is_id and frame[request].duplicated().any():
-                    share = _share_in_order(frame, request, position, once)
-                    found.append(_Lists(table, request, position, share))
-        likely = [one for one in found if one.share > MOST_OF]
-        return max(likely, key=lambda one: (round(one.share, 2), *self._likeness(one)), default=None)
-
-    def _likeness(self, lists: _Lists) -> tuple[int, bool]:
-        """Of columns that group rows alike, an id is the one with most values; a time is none."""
-        values = lists.table.sample[lists.request]
-        return values.nunique(), bool(NAMES["request"].search(lists.request))
-
     def _position(self) -> Any:
-        base, column = self.lists.base, self.lists.position
-        self.reasons["rankings.position"] = (
-            f"{self.lists.share:.0%} of the rows are in lists without a gap from {base} on"
-        )
+        column = self.lists.position
+        base = 0 if (self.groups[column].min() == 0).mean() > MOST_OF else 1
+        share = f"{self.lists.share:.0%} of the rows"
+        self.reasons["rankings.position"] = f"{share} are in lists without a gap from {base} on"
         return {"column": column, "base": 0} if base == 0 else column
 
     def _items(self) -> list[str]:
         """Columns whose values differ within each list, the likeliest first."""
-        names = [n for n in self.shown.columns if n not in (self.lists.request, self.lists.position)]
-        ids = [n for n in names if _is_id(self.shown[n]) and not _times(self.shown[n])]
-        apart = [n for n in ids if self._tells_apart(n)]
-        return sorted(apart, key=lambda n: (not NAMES["item"].search(n), self.shown[n].nunique()))
+        found = columns("item", self.shown, (self.lists.request, self.lists.position))
+        is_named = NAMES["item"].search
+        return sorted(filter(self._tells_apart, found), key=lambda n: (not is_named(n), self.shown[n].nunique()))
 
     def _tells_apart(self, column: str) -> bool:
         """Whether most lists have at least as many values of the column as positions."""
@@ -242,12 +236,12 @@ class _Search:
         alike = [n for n in names if self.shown[n].map(_is_plain).all() and (self.groups[n].nunique() <= 1).all()]
         return [n for n in alike if self.shown[n].notna().any()]
 
-    def _dimensions(self, time: str) -> tuple[str | None, str | None, list[str]]:
+    def _dimensions(self) -> tuple[str | None, str | None, list[str]]:
         """(query, model version, slices): columns with one value in each list."""
         firsts = self.groups.first()
-        names = [n for n in self._constant() if n != time and not _times(firsts[n])]
+        names = [n for n in self.constant if n != self.time.column and not _times(firsts[n])]
         few = [n for n in names if 2 <= firsts[n].nunique() <= min(MOST_SLICE_VALUES, len(firsts) / 5)]
-        version = next((n for n in names if NAMES["version"].search(n) and n != self.lists.request), None)
+        version = next((n for n in names if NAMES["version"].search(n)), None)
         others = [n for n in names if n not in few and n != version and firsts[n].duplicated().any()]
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
         query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
@@ -256,24 +250,21 @@ class _Search:
 
     # ---- times -------------------------------------------------------------------------------------------------
 
-    def _time(self, key: str, table: Table, rows: pd.DataFrame, likely: Collection[str]) -> TimeColumn:
-        found = {name: shape for name in rows.columns if (shape := _times(rows[name]))}
+    def _time(self, key: str, table: Table, rows: pd.DataFrame, likely: Collection[str] = ()) -> TimeColumn:
+        found = columns("time", rows)
         if not found:
             raise InputError(f"{table.title}: no column holds the time of each row; {key} needs one")
-        best = [name for name in found if name in likely] or list(found)
-        best.sort(key=lambda name: not NAMES["time"].search(name))
-        column = self._choose(key, f"Which column of {table.title} is the time?", best)
-        form, has_zone = found[column]
-        return TimeColumn(column, form, None if has_zone else self._zone(key, table, column))
-
-    def _zone(self, key: str, table: Table, column: str) -> str:
+        column = self._choose(key, [n for n in found if n in likely] or found, table=table.title)
+        form, has_zone = _times(rows[column]) or ("native", True)
+        if has_zone:
+            return TimeColumn(column, form)
         _, newest = discovery.bounds(self.database, table, column)
-        text = f"{table.title}.{column} names no time zone; the newest value is {newest}. Which zone is it in?"
-        return self.ask(Question(f"{key}.timezone", text, (), "UTC"))
+        zone = self._asked(f"{key}.timezone", (), "UTC", table=table.title, column=column, newest=newest)
+        return TimeColumn(column, form, zone)
 
-    def _since(self, time: TimeColumn) -> int | None:
-        ends = discovery.bounds(self.database, self.lists.table, time.column)
-        if None in ends or (found := to_micros(time, ends)).unreadable.any():
+    def _since(self) -> int | None:
+        ends = discovery.bounds(self.database, self.lists.table, self.time.column)
+        if None in ends or (found := to_micros(self.time, ends)).unreadable.any():
             return None
         oldest, newest = (int(micros) // MICROS for micros in found.micros)
         return max(oldest, newest - PAST)
@@ -284,169 +275,147 @@ class _Search:
         """(relevance as in the configuration, column of the items)."""
         own = (self.lists.table.relation, self.lists.table.origin)
         others = [t for t in self.tables if t.relation not in own and (t.origin is None or t.origin not in own)]
-        found = [events for table in others if (events := self._events_in(table)) is not None]
+        items = self._items()
+        if not items:
+            raise InputError(f"{self.lists.table.title}: no column tells the items of a list apart")
+        found = [events for table in others if (events := self._events_in(table, items)) is not None]
         # One kind of event that most items have says that they were shown.
         tables_of_events = [events for events in found if events.covered <= MOST_OF or self._kinds(events)]
         if tables_of_events:
             return {"events": self._events(tables_of_events)}, tables_of_events[0].shown_item
-        items = self._items()
-        if not items:
-            raise InputError(f"{self.lists.table.title}: no column tells the items of a list apart")
-        judgments = (self._judgments_in(table, items) for table in others)
-        for recipe, item in filter(None, judgments):
-            return {"judgments": recipe}, item
-        return {"column": self._label()}, self._choose("rankings.item", "Which column is the item?", items)
+        for match in filter(None, (self._judgments_in(table, items) for table in others)):
+            return {"judgments": self._judgments(match)}, match.shown_item
+        return {"column": self._label()}, self._choose("rankings.item", items)
 
-    def _events_in(self, table: Table) -> _EventTable | None:
-        """How a table refers to requests and items; None if it does not."""
-        ids, found = self.shown[self.lists.request].drop_duplicates().tolist()[:IDS], []
-        for request in table.names:
-            if not _is_id(table.sample[request]) or not _is_like(table.sample[request], ids):
+    def _matches(self, table: Table, shown_key: str, pairs: Iterable[tuple[str, str]]) -> Iterator[_Match]:
+        """Columns that refer to the lists' `shown_key`, each with the `pairs` of columns of items, there and shown."""
+        shown, pairs = self.shown, list(pairs)
+        keys = shown[shown_key].dropna().drop_duplicates().tolist()[:IDS]
+        for key in table.names:
+            if not _is_id(table.sample[key]) or not _is_like(table.sample[key], keys):
                 continue
-            rows = rows_with(self.database, table, request, ids)
-            ids_there = [n for n in table.names if n != request and _is_id(table.sample[n])] if len(rows) else []
-            for item in ids_there:
-                for shown_item in self._items():
-                    pairs = set(zip(self.shown[self.lists.request], self.shown[shown_item], strict=True))
-                    hits = [pair for pair in zip(rows[request], rows[item], strict=True) if pair in pairs]
-                    asked = self.shown[self.lists.request].isin(rows[request]).sum()
-                    covered = len(set(hits)) / max(1, asked)
-                    found.append(_EventTable(table, request, item, shown_item, len(hits) / len(rows), covered, rows))
-        likely = [one for one in found if one.share > MOST_OF]
-        return max(likely, key=lambda one: (one.share, one.item == one.shown_item), default=None)
+            rows = rows_with(self.database, table, key, keys)
+            there = shown[shown[shown_key].isin(rows[key])]
+            for item, shown_item in pairs if len(rows) else ():
+                asked = list(zip(there[shown_key], there[shown_item], strict=True))
+                known = set(asked)
+                hits = [pair for pair in zip(rows[key], rows[item], strict=True) if pair in known]
+                if item != key:
+                    yield _Match(table, key, item, shown_item, rows, asked, hits)
 
-    def _events(self, found: list[_EventTable]) -> dict[str, Any]:
-        every, titles = "all of them", [one.table.title for one in found]
-        text = "Several tables hold events on what was shown. Which one?"
-        chosen = self._choose("relevance.events.table", text, [every, *titles] if found[1:] else titles)
-        if chosen == every:
-            return self._joined(found)
-        one = found[titles.index(chosen)]
-        time = self._time("relevance.events.time", one.table, one.rows, ())
-        kind = self._type(one)
-        rules = self._rules(one, kind)
+    def _events_in(self, table: Table, items: Sequence[str]) -> _Match | None:
+        """How a table refers to requests and items; None if it does not."""
+        ids = [n for n in table.names if _is_id(table.sample[n])]
+        likely = [m for m in self._matches(table, self.lists.request, product(ids, items)) if m.share > MOST_OF]
+        return max(likely, key=lambda m: (m.share, m.item == m.shown_item), default=None)
+
+    def _judgments_in(self, table: Table, items: Sequence[str]) -> _Match | None:
+        """The first columns of a table that grade items of a query; None if there are none."""
+        pairs = [(judged, item) for item, judged in product(items, table.names)]
+        found = (match for query in self.constant for match in self._matches(table, query, pairs))
+        are_judged = (m for m in found if len(m.hits) > MOST_OF * min(len(set(m.asked)), len(m.rows)))
+        return next((m for m in are_judged if columns("grade", m.rows, (m.key, m.item))), None)
+
+    def _judgments(self, found: _Match) -> dict[str, Any]:
+        grade = self._choose("relevance.judgments.grade", columns("grade", found.rows, (found.key, found.item)))
+        most = float(pd.to_numeric(found.table.sample[grade]).max())
+        names = {"query": found.key, "item": found.item, "grade": grade}
         return {
-            **_relation(one.table, (one.request, one.item, time.column, kind)),
-            "request": one.request,
-            "item": one.item,
-            **({"type": kind} if kind else {}),
-            "time": _written(time),
-            "rules": rules,
-            "attribution": self._attribution(one, time),
+            **_relation(found.table, names.values()),
+            **names,
+            "max_grade": int(most) if most == int(most) else most,
         }
-
-    def _joined(self, found: list[_EventTable]) -> dict[str, Any]:
-        """Events of several tables as one; the type of each is its table."""
-        times = [self._time(f"relevance.events.{one.table.title}.time", one.table, one.rows, ()) for one in found]
-        if len({(time.format, time.timezone) for time in times}) > 1:
-            raise InputError(
-                "the tables of events write times in different ways; choose one table, or join them in a view"
-            )
-        parts = [
-            f"SELECT {one.request} AS request_id, {one.item} AS item_id, '{one.table.title}' AS type, "
-            f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
-            for one, time in zip(found, times, strict=True)
-        ]
-        time = TimeColumn("happened_at", times[0].format, times[0].timezone)
-        attribution = max((self._attribution(*pair) for pair in zip(found, times, strict=True)), key=LIKELY_LAGS.index)
-        rules = [{"type": one.table.title, "grade": 1} for one in found]
-        return {
-            "select": " UNION ALL ".join(parts),
-            "request": "request_id",
-            "item": "item_id",
-            "type": "type",
-            "time": _written(time),
-            "rules": rules,
-            "attribution": attribution,
-        }
-
-    def _kinds(self, events: _EventTable) -> list[str]:
-        """Columns that may be the type of an event, the likeliest first."""
-        rows = events.table.sample
-        names = [n for n in rows.columns if n not in (events.request, events.item, *self._constant())]
-        kinds = [
-            n for n in names if _is_text(rows[n]) and rows[n].nunique() <= MOST_SLICE_VALUES and not _times(rows[n])
-        ]
-        return sorted(kinds, key=lambda n: not NAMES["type"].search(n))
-
-    def _type(self, events: _EventTable) -> str | None:
-        kinds = self._kinds(events)
-        return self._choose("relevance.events.type", "Which column is the type of an event?", kinds) if kinds else None
-
-    def _rules(self, events: _EventTable, kind: str | None) -> list[dict[str, Any]]:
-        if kind is None:
-            return [{"grade": 1}]
-        shown = len(self.shown[self.shown[self.lists.request].isin(events.rows[events.request])])
-        counts = events.rows[kind].value_counts()
-        # What nearly every item has says that it was shown, and not that it was wanted.
-        wanted = [name for name, n in counts.items() if n <= MOST_OF * shown] or list(counts.index)
-        told = ", ".join(f"{name} {n}" for name, n in counts.items())
-        self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
-        likely = " ".join(f"{name}=1" for name in wanted)
-        if len(wanted) > 1 and not all(NAMES["wanted"].search(str(name)) for name in wanted):
-            text = f"Which events say that an item was wanted? In the sample: {told}."
-            likely = self.ask(Question("relevance.events.rules", text, (), likely))
-        return [_rule(part) for part in likely.split()]
-
-    def _attribution(self, events: _EventTable, time: TimeColumn) -> int:
-        """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
-        served = self.groups[self.time.column].min().reindex(events.rows[events.request])
-        happened = to_micros(time, events.rows[time.column].tolist()).micros
-        lags = (happened - to_micros(self.time, served.tolist()).micros) / MICROS
-        late = float(np.quantile(lags, 0.99)) if len(lags) else 0.0
-        self.reasons["relevance.events.attribution"] = f"99 % of the sampled events come within {late:,.0f} s"
-        return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
-
-    def _judgments_in(self, table: Table, items: Sequence[str]) -> tuple[dict[str, Any], str] | None:
-        for query in self._constant():
-            values = self.shown[query].dropna().drop_duplicates().tolist()[:IDS]
-            for column in table.names:
-                if not _is_id(table.sample[column]) or not _is_like(table.sample[column], values):
-                    continue
-                rows = rows_with(self.database, table, column, values)
-                known = set(rows[column])
-                for item in items:
-                    asked = self.shown[self.shown[query].isin(known)]
-                    pairs = set(zip(asked[query], asked[item], strict=True))
-                    for judged in table.names if pairs and len(rows) else ():
-                        hits = sum(pair in pairs for pair in zip(rows[column], rows[judged], strict=True))
-                        grades = [g for g in _grades(rows) if g not in (column, judged)]
-                        if judged != column and grades and hits > MOST_OF * min(len(pairs), len(rows)):
-                            grade = self._choose("relevance.judgments.grade", "Which column is the grade?", grades)
-                            most = float(pd.to_numeric(table.sample[grade]).max())
-                            names = {"query": column, "item": judged, "grade": grade}
-                            found = {**_relation(table, names.values()), **names}
-                            return {**found, "max_grade": int(most) if most == int(most) else most}, item
-        return None
 
     def _label(self) -> dict[str, Any]:
-        names = [
-            n for n in _grades(self.shown) if n not in (self.lists.position, self.lists.request, *self._constant())
-        ]
+        names = columns("grade", self.shown, (self.lists.position, self.lists.request, *self.constant))
         if not names:
             raise InputError(
                 f"{self.lists.table.title} holds the lists, but nothing says which items were wanted: no table with "
                 "events that name a request and an item shown, none with judgments of a query and an item, and no "
                 "column with a grade; rankmon needs one of them"
             )
-        grade = self._choose("relevance.column.grade", "Which column says whether the item was wanted?", names)
+        grade = self._choose("relevance.column.grade", names)
         return {"grade": grade, "max_grade": int(pd.to_numeric(self.shown[grade].dropna().map(float)).max()) or 1}
 
-    # ---- in common ---------------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------
 
-    def _choose(self, key: str, text: str, options: Sequence[str]) -> str:
+    def _events(self, found: list[_Match]) -> dict[str, Any]:
+        titles = [one.table.title for one in found]
+        chosen = self._choose("relevance.events.table", [ALL_TABLES, *titles] if found[1:] else titles)
+        if chosen == ALL_TABLES:
+            return self._joined(found)
+        one = found[titles.index(chosen)]
+        time = self._time("relevance.events.time", one.table, one.rows)
+        kinds = self._kinds(one)
+        kind = self._choose("relevance.events.type", kinds) if kinds else None
+        rules = [{"grade": 1}] if kind is None else self._rules(one, kind)
+        recipe = _given(request=one.key, item=one.item, type=kind, time=_written(time), rules=rules)
+        relation = _relation(one.table, (one.key, one.item, time.column, kind))
+        return relation | recipe | {"attribution": self._attribution(one, time)}
+
+    def _joined(self, found: list[_Match]) -> dict[str, Any]:
+        """Events of several tables as one; the type of each is its table."""
+        times = [self._time(f"relevance.events.{one.table.title}.time", one.table, one.rows) for one in found]
+        if len({(time.format, time.timezone) for time in times}) > 1:
+            raise InputError(
+                "the tables of events write times in different ways; choose one table, or join them in a view"
+            )
+        parts = [
+            f"SELECT {one.key} AS request_id, {one.item} AS item_id, '{one.table.title}' AS type, "
+            f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
+            for one, time in zip(found, times, strict=True)
+        ]
+        time, attribution = replace(times[0], column="happened_at"), max(map(self._attribution, found, times))
+        rules = [{"type": one.table.title, "grade": 1} for one in found]
+        names = {"request": "request_id", "item": "item_id", "type": "type", "time": _written(time)}
+        return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
+
+    def _kinds(self, events: _Match) -> list[str]:
+        """Columns that may be the type of an event, the likeliest first."""
+        return columns("type", events.table.sample, (events.key, events.item, *self.constant))
+
+    def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
+        counts = events.rows[kind].value_counts()
+        # What nearly every item has says that it was shown, and not that it was wanted.
+        wanted = [name for name, n in counts.items() if n <= MOST_OF * len(events.asked)] or list(counts.index)
+        told = ", ".join(f"{name} {n}" for name, n in counts.items())
+        self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
+        likely = " ".join(f"{name}=1" for name in wanted)
+        if len(wanted) > 1 and not all(NAMES["wanted"].search(str(name)) for name in wanted):
+            likely = self._asked("relevance.events.rules", (), likely, told=told)
+        return [_rule(part) for part in likely.split()]
+
+    def _attribution(self, events: _Match, time: TimeColumn) -> int:
+        """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
+        served = self.groups[self.time.column].min().reindex(events.rows[events.key])
+        happened = to_micros(time, events.rows[time.column].tolist()).micros
+        lags = (happened - to_micros(self.time, served.tolist()).micros) / MICROS
+        late = float(np.quantile(lags, 0.99)) if len(lags) else 0.0
+        self.reasons["relevance.events.attribution"] = f"99 % of the sampled events come within {late:,.0f} s"
+        return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
+
+    # ---- questions ---------------------------------------------------------------------------------------------
+
+    def _choose(self, key: str, options: Sequence[str], **facts: object) -> str:
         """The only option, or the answer to a question."""
-        return options[0] if len(options) == 1 else self.ask(Question(key, text, options, options[0]))
+        return options[0] if len(options) == 1 else self._asked(key, options, options[0], **facts)
+
+    def _asked(self, key: str, options: Sequence[str], default: str, **facts: object) -> str:
+        text = QUESTIONS.get(key) or QUESTIONS[key.rpartition(".")[2]]
+        return self.ask(Question(key, text.format(**facts), options, default))
 
 
-def _relation(table: Table, used: Collection[str | None]) -> dict[str, Any]:
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _relation(table: Table, used: Iterable[str | None]) -> dict[str, Any]:
     relation = table.reading([name for name in used if name])
     return {"select": relation.select} if relation.select else {"table": ".".join(relation.table)}
 
 
 def _written(time: TimeColumn) -> Any:
-    more = {"format": time.format} if time.format != "native" else {}
-    more |= {"timezone": time.timezone} if time.timezone else {}
+    more = _given(format=None if time.format == "native" else time.format, timezone=time.timezone)
     return {"column": time.column, **more} if more else time.column
 
 
@@ -458,10 +427,23 @@ def _rule(text: str) -> dict[str, Any]:
         raise InputError(f"{text!r} is no rule; write TYPE=GRADE, as in click=1") from None
 
 
+def _lists_in(table: Table, once: bool = True) -> _Lists | None:
+    """The likeliest columns; unless `once`, a list may have a position twice, as where it is logged twice."""
+    frame = table.sample
+    found = [
+        _Lists(table, request, position, _share_in_order(frame, request, position, once))
+        for position in columns("position", frame)
+        for request in columns("request", frame, (position,))
+    ]
+    # Of columns that group rows alike, an id is the one with most values.
+    likely = [one for one in found if one.share > MOST_OF]
+    return max(likely, key=lambda one: (round(one.share, 2), frame[one.request].nunique()), default=None)
+
+
 # ---- what the values of a column can be ------------------------------------------------------------------------------
 
 
-def _known(values: pd.Series[Any]) -> list[Any]:
+def _known(values: Values) -> list[Any]:
     return [v for v in values if v is not None and v == v]
 
 
@@ -469,12 +451,12 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, list | dict | tuple) and not hasattr(value, "__array__")
 
 
-def _is_text(values: pd.Series[Any]) -> bool:
+def _is_text(values: Values) -> bool:
     known = _known(values)
     return bool(known) and all(isinstance(v, str) for v in known)
 
 
-def _is_id(values: pd.Series[Any]) -> bool:
+def _is_id(values: Values) -> bool:
     """Texts, whole numbers or UUIDs; not numbers with a fraction, truth values, times or lists."""
     known = _known(values)
     return bool(known) and all(_is_plain(v) and not isinstance(v, float | bool | datetime) for v in known)
@@ -484,12 +466,12 @@ def _are_ids(values: Sequence[Any]) -> bool:
     return all(isinstance(v, str | int) and not isinstance(v, bool) for v in values)
 
 
-def _is_like(values: pd.Series[Any], others: Sequence[Any]) -> bool:
+def _is_like(values: Values, others: Sequence[Any]) -> bool:
     """Whether the values are of the type of `others`."""
     return {type(v) for v in _known(values)} <= {type(v) for v in others}
 
 
-def _are_positions(values: pd.Series[Any]) -> bool:
+def _are_positions(values: Values) -> bool:
     known = _known(values)
     is_whole = all(not isinstance(v, bool | str) and _is_number(v) and v == int(v) for v in known)
     return bool(known) and is_whole and min(known) in (0, 1, 2) and 1 < max(known) <= MOST_POSITIONS
@@ -508,7 +490,7 @@ def _share_in_order(frame: pd.DataFrame, request: str, position: str, once: bool
     return float(size[is_in_order].sum() / max(1, len(rows)))
 
 
-def _times(values: pd.Series[Any]) -> tuple[str, bool] | None:
+def _times(values: Values) -> tuple[str, bool] | None:
     """(format as in the configuration, whether the values say their zone); None if they are no times."""
     known = _known(values)
     if not known:
@@ -531,17 +513,35 @@ def _is_written(value: str, pattern: str) -> bool:
     return True
 
 
-def _is_wording(values: pd.Series[Any]) -> bool:
+def _is_wording(values: Values) -> bool:
     """Texts with more letters than digits: what people type, rather than ids."""
     text = "".join(_known(values)) if _is_text(values) else ""
     return sum(c.isalpha() for c in text) > sum(c.isdigit() for c in text)
 
 
-def _grades(rows: pd.DataFrame) -> list[str]:
-    """Columns with few numbers from 0 on, or truth values."""
-    found = []
-    for name in rows.columns:
-        known = _known(rows[name])
-        if known and all(_is_number(v) for v in known) and len(set(known)) <= MOST_GRADES:
-            found += [name] if min(known) >= 0 and max(known) <= MOST_GRADES else []
-    return found
+def _are_grades(values: Values) -> bool:
+    """Few numbers from 0 on, or truth values."""
+    known = _known(values)
+    are_few = bool(known) and all(_is_number(v) for v in known) and len(set(known)) <= MOST_GRADES
+    return are_few and min(known) >= 0 and max(known) <= MOST_GRADES
+
+
+def _is_kind(values: Values) -> bool:
+    return _is_text(values) and values.nunique() <= MOST_SLICE_VALUES and not _times(values)
+
+
+FITS: Mapping[str, Callable[[Values], Any]] = {
+    "request": lambda values: _is_id(values) and not _times(values) and values.duplicated().any(),
+    "position": _are_positions,
+    "item": lambda values: _is_id(values) and not _times(values),
+    "time": _times,
+    "type": _is_kind,
+    "grade": _are_grades,
+}
+"""Whether a column's values are such as its role has."""
+
+
+def columns(role: str, rows: pd.DataFrame, but: Collection[str] = ()) -> list[str]:
+    """Columns whose values fit a role; first those that are often called so."""
+    found = [name for name in rows.columns if name not in but and FITS[role](rows[name])]
+    return sorted(found, key=lambda name: not (role in NAMES and NAMES[role].search(name)))

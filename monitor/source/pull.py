@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Ints
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
 from monitor.series.readings import MICROS, Reading, joined
@@ -20,7 +21,7 @@ from monitor.source.labels import Gradable, Labelling, Labels
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring, ReusedIds, apart
 from monitor.source.requests import Requests
-from monitor.source.times import Ints, check, to_micros
+from monitor.source.times import check, to_micros
 from monitor.types import Events, Monitor
 
 log = logging.getLogger(__name__)

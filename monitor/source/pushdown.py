@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import Floats
 from monitor.errors import SourceError, TooMany
 from monitor.measures.summable import obstacle
 from monitor.series.partials import TRAFFIC_FIELDS, runs
@@ -27,7 +28,7 @@ from monitor.source.pull import MOST_ROWS, Freshness, Pull
 from monitor.source.queries import Queries
 from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
-from monitor.source.times import Blocks, Floats, changes_clocks, check, to_micros
+from monitor.source.times import Blocks, changes_clocks, check, to_micros
 from monitor.types import MIXED, Events, Monitor
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.errors import SourceError
 from monitor.source.dialects import dialect_of
-from monitor.source.dialects.base import Dialect, whole
+from monitor.source.dialects.base import Condition, Dialect, whole
 from monitor.source.engine import ColumnTypes, Reader
 from monitor.source.times import CREDIBLE, slack
 from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
-
-Condition = ColumnElement[bool]
 
 SAMPLE = 100
 """Values sampled to see how a time column is written."""

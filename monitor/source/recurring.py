@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Bools, Ints
 from monitor.series.readings import MICROS
-from monitor.source.times import Bools, Ints
 from monitor.types import Events, Monitor, format_duration
 
 log = logging.getLogger(__name__)

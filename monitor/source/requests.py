@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Bools, Ints
 from monitor.errors import SourceError
 from monitor.measures.relevance import Refusals
 from monitor.series.readings import MICROS
 from monitor.source.engine import Reader, Undecodable
 from monitor.source.queries import Queries, refused_rows
 from monitor.source.recurring import Recurring
-from monitor.source.times import Bools, Ints, to_micros
+from monitor.source.times import to_micros
 from monitor.types import MIXED, Judgments, Monitor
 
 

@@ -14,15 +14,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Ints, floats
 from monitor.errors import SourceError
 from monitor.measures.relevance import CLOCK_CHANGE
 from monitor.series.readings import MICROS
 from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor, TimeColumn
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Moments = NDArray[np.datetime64]
 
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
@@ -172,21 +170,6 @@ def _from_native(column: TimeColumn, values: Sequence[Any]) -> Moments:
 
 def _is_like(value: object, epoch: datetime) -> bool:
     return isinstance(value, datetime) and (value.tzinfo is None) == (epoch.tzinfo is None)
-
-
-def floats(values: Sequence[Any], unreadable: float = np.nan) -> Floats:
-    """(n,) the values as floats: None becomes nan, anything else that is no number becomes `unreadable`."""
-    try:
-        return np.array(values, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return np.array([_number(value, unreadable) for value in values], np.float64)
-
-
-def _number(value: Any, unreadable: float) -> float:
-    try:
-        return np.nan if value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return unreadable
 
 
 def _from_epoch(values: Sequence[object], per_second: int) -> Instants:

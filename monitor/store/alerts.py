@@ -331,7 +331,9 @@ class Alerts(Connected):
             for table in (transitions, diagnoses):
                 connection.execute(table.delete().where(table.c.incident.in_(expired)))
             connection.execute(incidents.delete().where(incidents.c.id.in_(expired)))
-            connection.execute(transitions.delete().where(transitions.c.recorded_at < before, _of_no_incident()))
+            of = transitions.c.incident
+            of_none = sa.or_(of.is_(None), of.not_in(sa.select(incidents.c.id)))
+            connection.execute(transitions.delete().where(transitions.c.recorded_at < before, of_none))
             newest = sa.select(sa.func.max(retrains.c.asked_at)).group_by(retrains.c.monitor)
             old = (retrains.c.asked_at < before, retrains.c.asked_at.not_in(newest))
             connection.execute(retrains.delete().where(*old))
@@ -426,7 +428,3 @@ def _expired(before: float) -> sa.Select[tuple[str]]:
     return sa.select(incidents.c.id).where(
         is_over, incidents.c.id.not_in(newer.where(transitions.c.incident.is_not(None)))
     )
-
-
-def _of_no_incident() -> sa.ColumnElement[bool]:
-    return sa.or_(transitions.c.incident.is_(None), transitions.c.incident.not_in(sa.select(incidents.c.id)))

@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.errors import LeaseLost, StoreError
 from monitor.series.finality import final_age
 from monitor.series.intervals import REACH
 from monitor.series.partials import Partials, runs
-from monitor.series.windows import Bools, Floats, History, Ints, SliceKey
+from monitor.series.windows import History, SliceKey
 from monitor.store.lease import Lease
 from monitor.store.store import Store, Written
 from monitor.types import OVERALL, Definition, Monitor

@@ -25,7 +25,19 @@ IMPURE |= {"sys", "tempfile", "threading", "time", "urllib", "http"}
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "localtime"}
 """Of datetime, what reads the machine's clock or time zone; `fromtimestamp` unless it is given a zone."""
 
-PURE = ("types", "fields", "section", "routing", "measures", "series", "conditions", "drift", "causes", "messages")
+PURE = (
+    "arrays",
+    "types",
+    "fields",
+    "section",
+    "routing",
+    "measures",
+    "series",
+    "conditions",
+    "drift",
+    "causes",
+    "messages",
+)
 """The rooms that compute: no clock, no file, no database, no logging."""
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")

@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    prepared,
-    refused_in_words,
-)
+from monitor.cli.common import command, load_config, pick_monitors, prepared, refused_in_words
+from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
 from monitor.messages.words import utc
 from monitor.types import OVERALL, format_duration

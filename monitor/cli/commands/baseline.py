@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.commands.power import series_name
-from monitor.cli.common import (
-    InstantParam,
-    by_option,
-    config_option,
-    group,
-    level_of,
-    monitor_in_store,
-    rendered,
-)
-from monitor.cli.render import change, column, count, number, percent, record, rows
+from monitor.cli.commands.power import of_series
+from monitor.cli.common import group, level_of, monitor_in_store, rendered
+from monitor.cli.options import InstantParam, by_option, config_option
+from monitor.cli.render import Shown, change, count, percent, table_of
+from monitor.cli.version_report import NO_VERSION
 from monitor.errors import InputError
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:
-    from monitor.conditions.verdict_units import Unit
     from monitor.evaluation.run import BaselineStatus
     from monitor.store import Store
     from monitor.types import Monitor, Slice
@@ -38,7 +30,7 @@ baseline = group(__name__)
 @config_option
 @click.argument("monitor")
 @rendered("table", "json")
-def show(config_path: Path, monitor: str) -> BaselineReport:
+def show(config_path: Path, monitor: str) -> Shown:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
     from monitor.evaluation.run import baseline_status
 
@@ -101,9 +93,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
     dimension = version_slice(monitor)
     if dimension is None:
-        raise InputError(
-            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
-        )
+        raise InputError(NO_VERSION.format(monitor.name))
     found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)
     if found is None:
         raise InputError(_unknown_version(monitor, dimension, version, store))
@@ -173,100 +163,61 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
     )
 
 
-@record
-class SeriesBaseline:
-    """A series' baseline; requests a day."""
-
-    slice: str
-    name: str = column("series", left=True, json=False)
-    requests: float | None = column("requests/day", count)
-    level: float | None = column("level", number)
-    moved: float | None = column("moved since", change)
-    tolerated: float | None = column("tolerated drop", percent)
-    smallest: float | None
-    lacks: str
-    why: str = column("", left=True, json=False)
-
-
-@record
-class BaselineReport:
-    """What a monitor's verdicts compare with; instants in seconds since 1970."""
-
-    monitor: str
-    measure: str
-    dimension: str | None
-    looks_back_to: int | None
-    resets: list[dict[str, Any]]
-    judged_until: int | None
-    verdict: str | None
-    fitted_since: int | None
-    fitted_until: int | None
-    days: float
-    requests: float | None
-    lacks: str
-    is_better_on_offer: bool
-    has_decayed: bool
-    level_change: float | None
-    labels_change: float | None
-    series: list[SeriesBaseline]
-    is_judged: bool = field(metadata={"json": False})
-    is_kept: bool = field(metadata={"json": False})
-
-    def lines(self) -> Iterator[str]:
-        from monitor.messages.words import decayed
-
-        yield f"{self.monitor}: {self.measure}" + (f" by {self.dimension}" if self.dimension else "")
-        yield from self._fitted()
-        if self.looks_back_to is not None:
-            yield f"  nothing before {utc(self.looks_back_to)} counts (baseline_from)"
-        for begun in self.resets:
-            yield f"  started again at {utc(begun['at'])} by {begun['by']}" + (
-                f": {begun['note']}" if begun["note"] else ""
-            )
-        take = f"rankmon baseline begin {self.monitor} takes it as"
-        if self.is_better_on_offer:
-            yield f"  the level has been above it for a week: {take} new"
-        if self.has_decayed:
-            yield f"  for a week or more {decayed(self.level_change or 0.0, self.labels_change)}; {take} it is"
-        yield from rows(self.series, "  ")
-
-    def _fitted(self) -> Iterator[str]:
-        if self.fitted_since is None or self.fitted_until is None:
-            yield f"  no baseline yet: it lacks {self.lacks}"
-            return
-        span = f"{utc(self.fitted_since)} to {utc(self.fitted_until)}"
-        yield f"  fitted on {span}: {self.days:.0f} days, {count(self.requests)} requests"
-        if self.lacks:
-            larger = "drops must be larger" if self.is_kept else "drops must be larger until then"
-            yield f"  still lacks {self.lacks}; {larger if self.is_judged else 'no drop is judged until then'}"
-
-
-def _report(found: BaselineStatus) -> BaselineReport:
+def _report(found: BaselineStatus) -> Shown:
+    """What the verdicts compare with; instants in seconds since 1970."""
     from monitor.conditions.verdict_hours import judged
 
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
-    kind = None if verdict is None else verdict.kind
-    return BaselineReport(
-        monitor=found.monitor,
-        measure=str(judged(found.drift.measure)),
-        dimension=found.drift.mix_by,
-        looks_back_to=found.drift.baseline_from,
-        resets=[{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
-        judged_until=None if verdict is None else verdict.end,
-        verdict=kind,
-        fitted_since=None if fitted is None else fitted.since,
-        fitted_until=None if fitted is None else fitted.until,
-        days=0.0 if verdict is None else verdict.reference_days,
-        requests=None if fitted is None else fitted.requests,
-        lacks="a first final bucket" if verdict is None else verdict.lacks,
+    data = {
+        "monitor": found.monitor,
+        "measure": str(judged(found.drift.measure)),
+        "dimension": found.drift.mix_by,
+        "looks_back_to": found.drift.baseline_from,
+        "resets": [{"at": said.since, "by": said.author, "note": said.note} for said in found.resets],
+        "judged_until": None if verdict is None else verdict.end,
+        "verdict": None if verdict is None else verdict.kind,
+        "fitted_since": None if fitted is None else fitted.since,
+        "fitted_until": None if fitted is None else fitted.until,
+        "days": 0.0 if verdict is None else verdict.reference_days,
+        "requests": None if fitted is None else fitted.requests,
+        "lacks": "a first final bucket" if verdict is None else verdict.lacks,
         **level_of(verdict),
-        series=[_series(found, unit) for unit in found.units],
-        is_judged=found.state is not None and found.state.settled and kind != "not_enough_data",
-        is_kept=found.state is not None and found.state.reference is None,
-    )
+        "series": found.units,
+    }
+    return Shown(data, lambda: _lines(found, data))
 
 
-def _series(found: BaselineStatus, unit: Unit) -> SeriesBaseline:
-    figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, unit.lacks)
-    why = "" if unit.tolerated is not None else unit.lacks
-    return SeriesBaseline(unit.slice, series_name(found, unit), *figures, why)
+def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
+    from monitor.messages.words import decayed
+
+    dimension = found.drift.mix_by
+    yield f"{found.monitor}: {data['measure']}" + (f" by {dimension}" if dimension else "")
+    yield from _fitted(found, data["days"], data["lacks"])
+    if found.drift.baseline_from is not None:
+        yield f"  nothing before {utc(found.drift.baseline_from)} counts (baseline_from)"
+    for begun in found.resets:
+        yield f"  started again at {utc(begun.since)} by {begun.author}" + (f": {begun.note}" if begun.note else "")
+    take, verdict = f"rankmon baseline begin {found.monitor} takes it as", found.verdict
+    if verdict is not None and verdict.improved:
+        yield f"  the level has been above it for a week: {take} new"
+    if verdict is not None and verdict.decayed:
+        yield f"  for a week or more {decayed(verdict.moved or 0.0, verdict.labels_moved)}; {take} it is"
+    columns = of_series(found) | {
+        "moved since": lambda u: change(u.moved),
+        "tolerated drop": lambda u: percent(u.tolerated),
+        "": lambda u: "" if u.tolerated is not None else u.lacks,
+    }
+    yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 5)))
+
+
+def _fitted(found: BaselineStatus, days: float, lacks: str) -> Iterator[str]:
+    state = found.state
+    if state is None or state.baseline is None:
+        yield f"  no baseline yet: it lacks {lacks}"
+        return
+    span = f"{utc(state.baseline.since)} to {utc(state.baseline.until)}"
+    yield f"  fitted on {span}: {days:.0f} days, {count(state.baseline.requests)} requests"
+    if lacks:
+        larger = "drops must be larger" if state.reference is None else "drops must be larger until then"
+        is_judged = state.settled and (found.verdict is None or found.verdict.kind != "not_enough_data")
+        yield f"  still lacks {lacks}; {larger if is_judged else 'no drop is judged until then'}"

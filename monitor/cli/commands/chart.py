@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.commands.incidents import find
-from monitor.cli.common import command, config_option, monitor_in_store, writing
+from monitor.cli.common import command, monitor_in_store, writing
+from monitor.cli.options import config_option
 from monitor.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ import click
 from click.core import ParameterSource
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config, missing_store, unwritable_store
+from monitor.cli.common import command, load_config, missing_store, unwritable_store
+from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
@@ -63,17 +63,17 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     if not connect:
         click.echo("configuration is valid")
         return 0
-    answers = _connect(config)
-    for warning in answers.warnings:
+    problems, warnings = _connect(config)
+    for warning in warnings:
         click.echo(f"rankmon: warning: {warning}", err=True)
-    for problem in answers.problems:
+    for problem in problems:
         click.echo(f"rankmon: {problem}", err=True)
-    if answers.problems:
-        mistakes = sum(isinstance(problem, ConfigError) for problem in answers.problems)
-        others = ", and not everything answers" * (mistakes < len(answers.problems))
+    if problems:
+        mistakes = sum(isinstance(problem, ConfigError) for problem in problems)
+        others = ", and not everything answers" * (mistakes < len(problems))
         click.echo(f"{counted(mistakes, 'mistake')} in the mapping{others}, see above" if mistakes else NOT_ALL_ANSWERS)
-        return exit_code(answers.problems[0])
-    but = ", but see the warnings" if answers.warnings else ""
+        return exit_code(problems[0])
+    but = ", but see the warnings" if warnings else ""
     click.echo(f"configuration is valid and everything answers{but}")
     return 0
 
@@ -87,32 +87,27 @@ def _told(routing: Routing, rule: Rule) -> str:
     return f"tells {', '.join(dict.fromkeys(c for channels in found for c in channels))}{by_hour}"
 
 
-@dataclass
-class _Answers:
-    problems: list[RankmonError] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-
-def _connect(config: Config) -> _Answers:
+def _connect(config: Config) -> tuple[list[RankmonError], list[str]]:
+    """(problems, warnings)."""
     from monitor.source.engine import Database
 
     databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
-    found = _Answers()
+    problems, warnings = list[RankmonError](), list[str]()
     for index, monitor in enumerate(config.monitors):
         try:
             fresh = _ask(monitor, databases[monitor.source])
-            found.warnings += _assess(config, index, databases[monitor.source], fresh)
+            warnings += _assess(config, index, databases[monitor.source], fresh)
         except SourceError as error:
-            found.problems += _explained(config, index, databases[monitor.source], error)
+            problems += _explained(config, index, databases[monitor.source], error)
         except RankmonError as error:
-            found.problems.append(type(error)(_located(config, index, str(error))))
+            problems.append(type(error)(_located(config, index, str(error))))
     for database in databases.values():
         database.close()
     try:
-        click.echo(_ask_store(config, found.warnings))
+        click.echo(_ask_store(config, warnings))
     except RankmonError as error:
-        found.problems.append(type(error)(f"{config.place('store', 'url')}: {error}"))
-    return found
+        problems.append(type(error)(f"{config.place('store', 'url')}: {error}"))
+    return problems, warnings
 
 
 def _explained(config: Config, index: int, database: Database, error: SourceError) -> list[RankmonError]:
@@ -147,23 +142,14 @@ def _located(config: Config, index: int, text: str) -> str:
 def _assess(config: Config, index: int, database: Database, fresh: Freshness) -> list[str]:
     """Reports a data sample and returns what is odd about it. Raises SourceError."""
     from monitor.source.checks.assess import assess
+    from monitor.source.plans import explained_now
 
     monitor = config.monitors[index]
     found = assess(monitor, database, time.time(), fresh.newest)
     click.echo(f"{monitor.name}: {found.looked_at}")
-    told = [(r.key, r.text) for r in found.remarks] + [
-        (("rankings",), text) for text in _gone_through(monitor, database)
-    ]
+    told: list[tuple[Key, str]] = [(r.key, r.text) for r in found.remarks]
+    told += [(("rankings",), text) for text in explained_now(monitor, database, time.time())[2]]
     return [f"{config.place('monitors', index, *key)}: {monitor.name}: {text}" for key, text in told]
-
-
-def _gone_through(monitor: Monitor, database: Database) -> list[str]:
-    from monitor.source.choice import explained
-    from monitor.source.plans import gone_through
-
-    until = int(time.time()) // monitor.bucket * monitor.bucket
-    choice, statements = explained(monitor, database, until - monitor.bucket, until)
-    return gone_through(monitor, database, statements, choice.way == "pushdown")
 
 
 def _ask(monitor: Monitor, database: Database) -> Freshness:

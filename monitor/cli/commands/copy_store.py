@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, config_option, load_config, stored
+from monitor.cli.common import command, load_config, stored
+from monitor.cli.options import config_option
 from monitor.errors import InputError
 
 if TYPE_CHECKING:

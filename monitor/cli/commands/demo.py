@@ -58,7 +58,9 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     except ValueError as error:
         raise click.UsageError(f"--listen: {error}") from error
     if not once:
-        _see_that_it_is_free(listen)
+        from monitor.web.server import bound
+
+        bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
     if folder is not None:
         _make(folder)
         _demo(folder.absolute(), once, speed, listen, called(folder / "rankmon.yaml"))
@@ -71,12 +73,6 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
         "\nNothing of it stays. To look closer, as with explain-incident, keep it: --folder PATH with rankmon demo,"
     )
     click.echo('or make demo ARGS="--once --folder PATH".')
-
-
-def _see_that_it_is_free(listen: str) -> None:
-    from monitor.web.server import bound
-
-    bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
 
 
 def _make(folder: Path) -> None:
@@ -125,12 +121,8 @@ def _story(now: datetime) -> Story:
 
     spans = Story(start=now)
     told = _acts(spans)[-1].ends + timedelta(days=1) + LEAP - spans.history_end
-    return Story(start=_monday(now - told) - timedelta(days=spans.history_days))
-
-
-def _monday(moment: datetime) -> datetime:
-    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day - timedelta(days=day.weekday())
+    day = (now - told).replace(hour=0, minute=0, second=0, microsecond=0)
+    return Story(start=day - timedelta(days=day.weekday() + spans.history_days))  # on a Monday
 
 
 def _shop_database(folder: Path) -> Engine:
@@ -220,17 +212,14 @@ def _print_incidents(app: App, is_served: bool) -> None:
 def _show_page(page: dict[str, Any], is_served: bool) -> None:
     kind = "RETRAIN" if page["kind"] == "retrain" else f"PAGE ({page['severity']}, {page['kind']})"
     lines = [page["title"], "", *_lines(page["text"], is_served)]
-    framed = [f"  ┃ {part}" for written in lines for part in _wrapped(written)]
+    wrapped = ([text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""] for text in lines)
+    framed = [f"  ┃ {part}" for parts in wrapped for part in parts]
     click.echo("\n".join(["", f"  ┏━ {kind} ━━", *framed, "  ┗━━"]))
 
 
 def _lines(message: str, is_served: bool) -> list[str]:
     found = [part if is_served else re.sub(rf"{PAGE}\S+ *", "", part) for part in message.splitlines()]
     return [part for part, was in zip(found, message.splitlines(), strict=True) if part or not was]
-
-
-def _wrapped(text: str) -> list[str]:
-    return [text] if text.startswith(COPIED) else textwrap.wrap(text, 96) or [""]
 
 
 def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> None:
@@ -275,17 +264,14 @@ def _acts(story: Story) -> list[_Act]:
 
 
 def _print_mix(app: App, campaign: _Act) -> None:
-    from monitor.messages.words import utc
-
     (name,) = app.runners
     since, until = int(campaign.begins.timestamp()), int((campaign.ends + timedelta(days=1)).timestamp())
     found = [v for v in app.store.verdicts.between(name, since, until) if v.mix_shifted]
     if found:
         worst = min(found, key=lambda verdict: verdict.mix_effect)
-        told = (
-            f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %, while each device ranks as before"
-        )
-        click.echo(f"\nNo page for the campaign: from {utc(found[0].end)} on {told}.")
+        moved = f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %"
+        begins = words.utc(found[0].end)
+        click.echo(f"\nNo page for the campaign: from {begins} on {moved}, while each device ranks as before.")
 
 
 def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import InstantParam, command, config_option, load_config, pick_monitors, rendered, source_of
+from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
+from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
 

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    InstantParam,
-    by_option,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    stored,
-)
+from monitor.cli.common import command, load_config, pick_monitors, stored
+from monitor.cli.options import DurationParam, InstantParam, by_option, config_option, monitors_option
 from monitor.errors import InputError
 from monitor.messages.words import utc
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors
+from monitor.cli.common import command, load_config, pick_monitors
+from monitor.cli.options import config_option, monitors_option
 from monitor.errors import SourceError
 
 if TYPE_CHECKING:
@@ -44,17 +45,16 @@ def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
 
 
 def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
-    from monitor.source.choice import choose, explained
-    from monitor.source.plans import gone_through
+    from monitor.source.choice import choose
+    from monitor.source.plans import explained_now
 
     if not sql:
         choice = choose(monitor, database.dialect)
         click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
         return
-    until = int(time.time()) // monitor.bucket * monitor.bucket
-    choice, statements = explained(monitor, database, until - monitor.bucket, until)
+    choice, statements, scanned = explained_now(monitor, database, time.time())
     click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")
-    for text in gone_through(monitor, database, statements, choice.way == "pushdown"):
+    for text in scanned:
         click.echo(f"{monitor.name}: {text}")
     for statement in statements:
         click.echo(f"\n{statement};")

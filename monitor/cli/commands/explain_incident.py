@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monitor.arrays import Floats
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
-from monitor.cli.common import command, config_option, finished, load_config, rendered, source_of, stored
+from monitor.cli.common import command, finished, load_config, rendered, source_of, stored
 from monitor.cli.incident_report import FAILED, Told, lines
-from monitor.cli.render import Document
+from monitor.cli.options import config_option
+from monitor.cli.render import Shown
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import SLICE_KINDS
 from monitor.messages.words import utc
-from monitor.series.partials import TRAFFIC_FIELDS, Floats, events_per_request, unmatched_share, with_results
+from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
 from monitor.types import OVERALL, Monitor
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ BEFORE, AFTER = 4, 3
 @click.option("--full", is_flag=True, help="Everything: requests, queries, each condition by itself.")
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 @rendered("text", "json")
-def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Document:
+def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Shown:
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = find(store, incident)
@@ -56,7 +58,7 @@ def explain_incident(config_path: Path, incident: str, full: bool, now: bool) ->
     page = config.web.page_url()
     link = f"{page}monitors/{found.incident.monitor}" if page else ""
     document = {**plain(found), **vars(first), "others": others, "hours": hours, "transitions": steps}
-    return Document(document, lambda: lines(found, told, steps, hours, end, link, full))
+    return Shown(document, lambda: lines(found, told, steps, hours, end, link, full))
 
 
 @dataclass(frozen=True)

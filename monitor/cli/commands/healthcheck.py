@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, config_option
+from monitor.cli.common import command
+from monitor.cli.options import config_option
 
 TIMEOUT = 4.0
 

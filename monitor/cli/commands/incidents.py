@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    by_option,
-    config_option,
-    group,
-    load_config,
-    pick_monitors,
-    rendered,
-    stored,
-)
-from monitor.cli.render import Document, Listed
+from monitor.cli.common import group, load_config, pick_monitors, rendered, stored
+from monitor.cli.options import DurationParam, by_option, config_option
+from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import matter_of
 from monitor.conditions.rules import COVERAGE
@@ -48,7 +40,7 @@ incidents = group(__name__)
 @click.option("--open", "only_open", is_flag=True, help="Only open incidents.")
 @click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
 @rendered("text", "json")
-def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Listed:
+def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Shown:
     """Incidents, the newest first."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -59,14 +51,14 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
     told = [line(one, ends.get(one.incident.monitor)) for one in found] or ["no incidents"]
     told += [f"silenced: {s.monitor} until {utc(int(s.until))}{_by(s)}" for s in held]
-    return Listed(map(plain, found), lambda: told)
+    return Shown(map(plain, found), lambda: told)
 
 
 @incidents.command()
 @config_option
 @click.argument("incident")
 @rendered("text", "json")
-def show(config_path: Path, incident: str) -> Document:
+def show(config_path: Path, incident: str) -> Shown:
     """Show one incident with its reason, its slices and every transition."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -74,7 +66,7 @@ def show(config_path: Path, incident: str) -> Document:
         steps = steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
     history = [{**vars(s), "evidence": None if s.evidence is None else s.evidence.plain()} for s in steps]
-    return Document({**plain(found), "transitions": history}, lambda: _lines(found, config, steps, end))
+    return Shown({**plain(found), "transitions": history}, lambda: _lines(found, config, steps, end))
 
 
 def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], end: int | None) -> Iterator[str]:

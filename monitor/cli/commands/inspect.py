@@ -5,7 +5,7 @@ REQUEST is its id, as in the request column. Refused rows are shown with the rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import isfinite, isnan
@@ -15,24 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.causes.derivation import Derivation, Term, derive
-from monitor.causes.inspection import EVENT_REASONS, MICROS, Event, Inspection, Row
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    measures_of,
-    pick_monitors,
-    rendered,
-    source_of,
-)
+from monitor.causes.inspection import EVENT_REASONS, Event, Inspection, Row
+from monitor.cli.common import command, load_config, measures_of, pick_monitors, rendered, source_of
 from monitor.cli.common import stored as open_store
-from monitor.cli.render import Document, table
+from monitor.cli.options import InstantParam, config_option
+from monitor.cli.render import DASH, Columns, Shown, table, table_of
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
+from monitor.series.readings import MICROS
 from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
 
 if TYPE_CHECKING:
@@ -64,7 +57,7 @@ def inspect(
     measures: tuple[str, ...],
     at: int | None,
     show_query: bool,
-) -> Document:
+) -> Shown:
     from monitor.source.inspect import inspect as look
 
     config = load_config(config_path)
@@ -73,7 +66,7 @@ def inspect(
     with source_of(config, monitor) as database:
         seen = look(monitor, database, request, at)
     page = Page(seen, [_work_out(m, seen) for m in wanted], _stored(config, seen, wanted), show_query)
-    return Document(document(page), lambda: lines(page))
+    return Shown(document(page), lambda: lines(page))
 
 
 def _monitor(config: Config, name: str | None) -> Monitor:
@@ -175,25 +168,18 @@ def lines(page: Page) -> Iterator[str]:
         yield from _steps(derivation, not page.seen.no_sample)
 
 
-def _table(titles: Mapping[str, str], body: Iterable[Sequence[str]]) -> list[str]:
-    return table(list(titles), body, [i for i, way in enumerate(titles.values()) if way == "left"])
-
-
 def _head(page: Page) -> str:
     seen, monitor = page.seen, page.monitor
     end = seen.bucket + monitor.bucket
     slices = [f"{d}={_text(NONE if v is None else v)}" for d, v in page.slices.items()]
+    query = _text(seen.query) if page.show_query else "hidden; --show-query prints it"
     lines = {
         "request": f"{_text(seen.request)} of monitor {monitor.name}, source {monitor.source}",
         "served": f"{_moment(seen.served)} UTC",
         "bucket": f"{_moment(seen.bucket * MICROS)} to {_moment(end * MICROS)} UTC",
         "stored": _state(page.stored),
         "slices": ", ".join(slices),
-        "query": ""
-        if monitor.rankings.query is None
-        else _text(seen.query)
-        if page.show_query
-        else "hidden; --show-query prints it",
+        "query": "" if monitor.rankings.query is None else query,
         "labels": _recipe(monitor, seen.served),
         "counts": f"no, for no measure: {seen.no_sample}" if seen.no_sample else "yes",
     }
@@ -235,25 +221,30 @@ def _rule(rule: EventRule) -> str:
 def _rows(page: Page) -> list[str]:
     """Rows in order, each above its events; then events on nothing shown."""
     seen, monitor = page.seen, page.monitor
-    titles = {"position": "right", "rank": "right", "item": "left", "grade": "right", "refused": "left"}
-    if isinstance(monitor.recipe, Events):
-        titles |= {"event": "left", "time (UTC)": "left", "after serving": "right"}
-        titles |= {"value": "right", "worth": "right", "counts": "left"}
-    lines: list[dict[str, str]] = []
-    for row in seen.rows:
-        place = {"position": _text(row.position), "rank": _number(row.rank), "item": _text(row.item)}
-        place |= {"grade": _number(row.grade), "refused": ", ".join(row.reasons) or "same row again" * row.is_copy}
-        lines += _event_rows(place, row.events, seen.served)
+    lines = [line for row in seen.rows for line in _above(_row(row), row.events, seen.served)]
     for event in seen.strays:
-        lines += _event_rows({"position": "–", "item": _text(event.item)}, [event], seen.served)
+        lines += _above({"position": DASH, "item": _text(event.item)}, [event], seen.served)
+    titles = [*_OF_ROWS, *(_OF_EVENTS if isinstance(monitor.recipe, Events) else ())]
     # Empty columns are left out; so is a rank that equals the position.
     empty = {t for t in titles if not any(line.get(t) for line in lines) and t not in ("grade", "event")}
     empty |= {"rank"} if monitor.rankings.position.base == 1 else set()
-    shown = {t: way for t, way in titles.items() if t not in empty}
-    return _table(shown, [[line.get(t, "") for t in shown] for line in lines])
+    shown = [t for t in titles if t not in empty]
+    return table(
+        shown, [[line.get(t, "") for t in shown] for line in lines], [shown.index(t) for t in _TEXTS if t in shown]
+    )
 
 
-def _event_rows(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
+_OF_ROWS = ("position", "rank", "item", "grade", "refused")
+_OF_EVENTS = ("event", "time (UTC)", "after serving", "value", "worth", "counts")
+_TEXTS = ("item", "refused", "event", "time (UTC)", "counts")
+
+
+def _row(row: Row) -> dict[str, str]:
+    place = {"position": _text(row.position), "rank": _number(row.rank), "item": _text(row.item)}
+    return place | {"grade": _number(row.grade), "refused": ", ".join(row.reasons) or "same row again" * row.is_copy}
+
+
+def _above(place: dict[str, str], events: Sequence[Event], served: int) -> list[dict[str, str]]:
     lines = [_event(event, served) for event in events] or [{}]
     return [place | lines[0], *lines[1:]]
 
@@ -294,18 +285,16 @@ def _judgments(page: Page) -> Iterator[str]:
     if not isinstance(page.monitor.recipe, Judgments) or not judged:
         return
     yield f"judgments of the query: {len(judged)} items"
-    titles = {"item": "left", "grade": "right", "position": "right", "used": "left"}
-    lines = [
-        (
-            _text(j.item),
-            _number(j.grade),
-            ", ".join(map(_text, j.positions)) or "not shown",
-            "yes" if j.is_usable else "no",
-        )
-        for j in judged
-    ]
-    yield from _table(titles, lines[:MAX_JUDGMENTS])
-    yield "" if len(lines) <= MAX_JUDGMENTS else f"and {len(lines) - MAX_JUDGMENTS} more; --format json has all\n"
+    yield from table_of(_JUDGMENTS, judged[:MAX_JUDGMENTS], left=(0, 3))
+    yield "" if len(judged) <= MAX_JUDGMENTS else f"and {len(judged) - MAX_JUDGMENTS} more; --format json has all\n"
+
+
+_JUDGMENTS: Columns = {
+    "item": lambda j: _text(j.item),
+    "grade": lambda j: _number(j.grade),
+    "position": lambda j: ", ".join(map(_text, j.positions)) or "not shown",
+    "used": lambda j: "yes" if j.is_usable else "no",
+}
 
 
 # Titles of the gain, the weight (empty where it is 1 for all), their sum, and its divisor.
@@ -340,16 +329,17 @@ def _value(w: Derivation) -> str:
 
 def _terms(terms: Sequence[Term], measure: Measure) -> list[str]:
     gain, weight, *_ = measure.spec.words
-    titles = {"rank": "right", "item": "left", "position": "right", "grade": "right", gain: "right"}
-    product = f"{gain} × {weight}" if weight == "discount" else "adds"
-    titles |= {weight: "right", product: "right"} if weight else {}
-    lines = []
-    for t in terms:
-        place = ["any"] if measure.ideal == "max" and t.item is None else [_text(t.item)]
-        place += ["not shown" if t.position is None else _text(t.position)]
-        figures = [t.grade, t.gain, *([t.weight, t.product] if weight else [])]
-        lines.append([str(t.rank), *place, *map(_number, figures)])
-    return _table(titles, lines)
+    columns: dict[str, Callable[[Any], str]] = {
+        "rank": lambda t: str(t.rank),
+        "item": lambda t: "any" if measure.ideal == "max" and t.item is None else _text(t.item),
+        "position": lambda t: "not shown" if t.position is None else _text(t.position),
+        "grade": lambda t: _number(t.grade),
+        gain: lambda t: _number(t.gain),
+    }
+    if weight:
+        product = f"{gain} × {weight}" if weight == "discount" else "adds"
+        columns |= {weight: lambda t: _number(t.weight), product: lambda t: _number(t.product)}
+    return table_of(columns, terms, left=(1,))
 
 
 def _number(value: float | None) -> str:
@@ -373,4 +363,4 @@ def _delay(micros: int) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
-    return "–" if value is None else plain(str(value), one_line=True)
+    return DASH if value is None else plain(str(value), one_line=True)

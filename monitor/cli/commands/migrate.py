@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, config_option, load_config
+from monitor.cli.common import command, load_config
+from monitor.cli.options import config_option
 
 
 @command

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors, prepared
+from monitor.cli.common import command, load_config, pick_monitors, prepared
+from monitor.cli.options import config_option, monitors_option
 
 if TYPE_CHECKING:
     from monitor.service.app import App

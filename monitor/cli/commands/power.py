@@ -6,14 +6,15 @@ sooner, smaller ones later or never.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import command, config_option, load_config, monitors_option, pick_monitors, rendered, stored
-from monitor.cli.render import column, count, number, percent, record, rows
+from monitor.cli.common import command, load_config, pick_monitors, rendered, stored
+from monitor.cli.options import config_option, monitors_option
+from monitor.cli.render import Shown, count, number, percent, table_of
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,41 +22,14 @@ if TYPE_CHECKING:
     from monitor.evaluation.run import BaselineStatus
 
 
-@record
-class SeriesPower:
-    """The smallest detectable drop of a series; requests a day, drops relative to the level."""
-
-    slice: str
-    name: str = column("series", left=True, json=False)
-    requests: float | None = column("requests/day", count)
-    level: float | None = column("level", number)
-    moved: float | None
-    tolerated: float | None = column("tolerated drop", percent)
-    smallest: float | None = column("smallest drop", percent)
-    absolute: float | None = column("in its unit", number, json=False)
-    lacks: str = column("", left=True)
-
-
-@record
-class Power:
-    """The series of a monitor's verdicts."""
-
-    monitor: str
-    measure: str
-    dimension: str | None
-    within_hours: int
-    series: list[SeriesPower]
-
-    def lines(self) -> Iterator[str]:
-        yield f"{self.monitor}: {self.measure}, smallest drop that shows within {self.within_hours} h"
-        yield from rows(self.series, "  ")
+HOURS = 24
 
 
 @command
 @config_option
 @monitors_option
 @rendered("table", "json")
-def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
+def power(config_path: Path, names: tuple[str, ...]) -> list[Shown]:
     from monitor.evaluation.run import baseline_status
 
     config = load_config(config_path, with_sources=False)
@@ -70,17 +44,32 @@ def power(config_path: Path, names: tuple[str, ...]) -> list[Power]:
     raise InputError(told)
 
 
-def _power(found: BaselineStatus) -> Power:
+def _power(found: BaselineStatus) -> Shown:
     from monitor.conditions.verdict_hours import judged
 
-    series = [_series(found, unit) for unit in found.units]
-    return Power(found.monitor, str(judged(found.drift.measure)), found.drift.mix_by, 24, series)
+    measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
+    data = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
+    return Shown(data | {"series": found.units}, lambda: _lines(found, measure))
 
 
-def _series(found: BaselineStatus, unit: Unit) -> SeriesPower:
-    absolute = None if unit.smallest is None or unit.level is None else unit.smallest * unit.level
-    figures = (unit.requests, unit.level, unit.moved, unit.tolerated, unit.smallest, absolute, unit.lacks)
-    return SeriesPower(unit.slice, series_name(found, unit), *figures)
+def _lines(found: BaselineStatus, measure: str) -> Iterator[str]:
+    yield f"{found.monitor}: {measure}, smallest drop that shows within {HOURS} h"
+    columns = of_series(found) | {
+        "tolerated drop": lambda u: percent(u.tolerated),
+        "smallest drop": lambda u: percent(u.smallest),
+        "in its unit": lambda u: number(None if None in (u.smallest, u.level) else u.smallest * u.level),
+        "": lambda u: u.lacks,
+    }
+    yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 6)))
+
+
+def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
+    """The first columns of a table of series; requests a day, drops relative to the level."""
+    return {
+        "series": lambda unit: series_name(found, unit),
+        "requests/day": lambda unit: count(unit.requests),
+        "level": lambda unit: number(unit.level),
+    }
 
 
 def series_name(found: BaselineStatus, unit: Unit) -> str:

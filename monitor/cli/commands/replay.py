@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    rendered,
-    stored,
-    writing,
-)
-from monitor.cli.render import Listed, table
+from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
+from monitor.cli.options import InstantParam, config_option, monitors_option
+from monitor.cli.render import Shown, table
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
 from monitor.messages.explanation import title_of
@@ -64,7 +55,7 @@ def replay(
     until: int | None,
     store_path: Path | None,
     chart: Path | None,
-) -> Listed:
+) -> Shown:
     from monitor.evaluation import replay as past
     from monitor.service.retention import what_lacks
 
@@ -88,7 +79,7 @@ def replay(
                 errors.append(error)
     if chart is not None and found:
         _draw(found[0], chart)
-    return Listed(map(past.plain, found), lambda: _apart(found), exit_code(errors[0]) if errors else 0)
+    return Shown(map(past.plain, found), lambda: _apart(found), exit_code(errors[0]) if errors else 0)
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:

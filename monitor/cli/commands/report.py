@@ -6,17 +6,8 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    command,
-    config_option,
-    format_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    stored,
-    writing,
-)
+from monitor.cli.common import command, load_config, pick_monitors, stored, writing
+from monitor.cli.options import DurationParam, config_option, format_option, monitors_option
 
 FORMATS = ("md", "html", "json")
 

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import InstantParam, config_option, group, load_config, rendered
+from monitor.cli.common import group, load_config, rendered
+from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import DASH, column, record
 
 if TYPE_CHECKING:
     from monitor.config import Config
-    from monitor.routing import Route
+    from monitor.routing import Escalation, Route
 
 route = group(__name__)
-
-
-@dataclass(frozen=True)
-class Step:
-    """Whom an incident is escalated to, after how many seconds without an acknowledgement."""
-
-    after: int
-    channels: tuple[str, ...]
 
 
 def _again(repeats: Mapping[str, int]) -> str:
@@ -35,7 +27,7 @@ def _again(repeats: Mapping[str, int]) -> str:
     return ", ".join(f"{name} every {format_duration(every)}" for name, every in repeats.items()) or DASH
 
 
-def _also(steps: tuple[Step, ...]) -> str:
+def _also(steps: Sequence[Escalation]) -> str:
     from monitor.types import format_duration
 
     return "; ".join(f"{', '.join(s.channels)} after {format_duration(s.after)}" for s in steps) or DASH
@@ -49,7 +41,7 @@ class RoutedCase:
     matter: str = column("matter", left=True)
     channels: tuple[str, ...] = column("notifies", ", ".join, left=True)
     repeat: Mapping[str, int] = column("unacknowledged, again", _again, left=True)
-    escalate: tuple[Step, ...] = column("and also", _also, left=True)
+    escalate: Sequence[Escalation] = column("and also", _also, left=True)
     routes: list[str] = column("by", ", ".join, left=True)
 
 
@@ -68,9 +60,9 @@ def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
     routing = Routing(config.monitor(monitor), config.routes)
     for severity, matter in product(reversed(SEVERITIES), MATTERS):
         routes = routing.decide(severity, (matter,), now)
-        steps = sorted((Step(s.after, s.channels) for r in routes for s in r.escalate), key=lambda step: step.after)
+        steps = sorted((step for r in routes for step in r.escalate), key=lambda step: step.after)
         by = [_name(one, config) for one in routes]
-        found.append(RoutedCase(severity, matter, reached(routes), repeated(routes), tuple(steps), by))
+        found.append(RoutedCase(severity, matter, reached(routes), repeated(routes), steps, by))
     return found
 
 

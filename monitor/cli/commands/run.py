@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import InstantParam, command, config_option, load_config
+from monitor.cli.common import command, load_config
+from monitor.cli.options import InstantParam, config_option
 from monitor.errors import StoreError
 
 if TYPE_CHECKING:

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from monitor.cli.common import command, format_option
-from monitor.cli.render import Document, column, record, render, rows
+from monitor.cli.common import command
+from monitor.cli.options import format_option
+from monitor.cli.render import Shown, column, record, render, rows
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import counted, plain
 
@@ -116,7 +117,7 @@ def score(
         scoring.refuse_above(lists, max_grade, "--max-grade")
     if style == "csv" and report.unranked:
         click.echo(f"rankmon: {_unranked(report)}", err=True)
-    click.echo(render(_ScoreDocument(report, rankings, per_request), style))
+    click.echo(render(_shown(report, rankings, per_request), style))
 
 
 def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
@@ -152,14 +153,13 @@ class RequestRow:
     empty: bool = column("empty", lambda is_empty: "empty" * is_empty, left=True)
 
 
-class _ScoreDocument(Document):
-    def __init__(self, report: ScoreReport, path: Path, per_request: bool) -> None:
-        measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty) for r in report.results]
-        requests = list(_requests(report)) if per_request else []
-        data = {"rankings": str(path), "requests": len(report.requests), "unlabelled": report.unlabelled}
-        data |= {"unranked": report.unranked, "measures": measures} | ({"per_request": requests} if per_request else {})
-        super().__init__(data, lambda: [*rows(requests), *[""] * per_request, *rows(measures), *_left_out(report)])
-        self.rows = (requests, RequestRow) if per_request else (measures, MeasureRow)
+def _shown(report: ScoreReport, path: Path, per_request: bool) -> Shown:
+    measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty) for r in report.results]
+    requests = list(_requests(report)) if per_request else []
+    data = {"rankings": str(path), "requests": len(report.requests), "unlabelled": report.unlabelled}
+    data |= {"unranked": report.unranked, "measures": measures} | ({"per_request": requests} if per_request else {})
+    table = (requests, RequestRow) if per_request else (measures, MeasureRow)
+    return Shown(data, lambda: [*rows(requests), *[""] * per_request, *rows(measures), *_left_out(report)], table=table)
 
 
 def _requests(report: ScoreReport) -> Iterator[RequestRow]:

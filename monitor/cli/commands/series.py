@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    DurationParam,
-    InstantParam,
-    command,
-    config_option,
-    format_option,
-    load_config,
-    measures_of,
-    monitors_option,
-    pick_monitors,
-    stored,
-    writing,
-)
+from monitor.cli.common import command, load_config, measures_of, pick_monitors, stored, writing
+from monitor.cli.options import DurationParam, InstantParam, config_option, format_option, monitors_option
 from monitor.cli.render import count, interval, number, percent, table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
@@ -177,15 +166,13 @@ def write(table: pd.DataFrame, style: str, output: Path | None, least: Mapping[s
 
 
 def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
-    if style == "json":
-        text = table.to_json(orient="records", date_format="iso", double_precision=15, indent=1)
-    elif style == "csv":
-        text = table.to_csv(index=False)
-    elif style == "svg":
-        text = picture(table)
-    else:
-        text = _readable(table, least)
-    return str(text).rstrip("\n") + "\n"
+    texts: dict[str, Callable[[], Any]] = {
+        "json": lambda: table.to_json(orient="records", date_format="iso", double_precision=15, indent=1),
+        "csv": lambda: table.to_csv(index=False),
+        "svg": lambda: picture(table),
+        "table": lambda: _readable(table, least),
+    }
+    return str(texts[style]()).rstrip("\n") + "\n"
 
 
 def picture(table: pd.DataFrame) -> str:

@@ -5,15 +5,16 @@ The first `max_values` values of a column have one; all others share `other`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import config_option, group, monitor_in_store, rendered
-from monitor.cli.render import count, percent, record, table
+from monitor.cli.common import group, monitor_in_store, rendered
+from monitor.cli.options import config_option
+from monitor.cli.render import Columns, Shown, count, percent, table_of
 
 if TYPE_CHECKING:
     from monitor.service.slice_admission import DimensionUsage
@@ -26,7 +27,7 @@ slices = group(__name__)
 @config_option
 @click.argument("monitor")
 @rendered("table", "json")
-def show(config_path: Path, monitor: str) -> list[SlicePlaces]:
+def show(config_path: Path, monitor: str) -> list[Shown]:
     """Show each value that has a series, when it was last seen, and the share of `other`."""
     from monitor.service.slice_admission import dimensions, span_of
     from monitor.types import format_duration
@@ -62,38 +63,27 @@ def release(
             click.echo(line)
 
 
-@record
-class SlicePlaces:
+def _places(found: DimensionUsage, monitor: str, days: str) -> Shown:
     """A dimension's places and the values that have them; instants in seconds since 1970."""
-
-    dimension: str
-    places: int
-    taken: int
-    other_requests: int
-    requests: int
-    values: list[dict[str, Any]]
-    monitor: str = field(metadata={"json": False})
-    days: str = field(metadata={"json": False})
-
-    def lines(self) -> Iterator[str]:
-        others = f"; {self._share(self.other_requests)} of the requests of the last {self.days} are `other`"
-        taken = f"{self.taken} of {self.places} places are taken{others * bool(self.other_requests)}"
-        yield f"{self.monitor}: {self.dimension}: {taken}"
-        head = ("value", f"requests in {self.days}", "share", "last day", "")
-        yield from (f"  {line}" for line in table(head, map(self._row, self.values), (0, 3, 4)))
-
-    def _share(self, requests: int) -> str:
-        return percent(requests / self.requests if self.requests else None)
-
-    def _row(self, held: Mapping[str, Any]) -> tuple[str, ...]:
-        from monitor.messages.words import named, utc
-
-        seen = f"none for {self.days}" if held["last_day"] is None else utc(held["last_day"])[:10]
-        kept = f"it {held['kept_by']}" if held["kept_by"] else ""
-        name, requests = named(self.dimension, held["value"]), held["requests"]
-        return name, count(requests), self._share(requests), seen, kept
-
-
-def _places(found: DimensionUsage, monitor: str, days: str) -> SlicePlaces:
     values = [{**asdict(held), "kept_by": held.kept_by or None} for held in found.held]
-    return SlicePlaces(found.name, found.places, len(values), found.others, found.requests, values, monitor, days)
+    data = {"dimension": found.name, "places": found.places, "taken": len(values), "other_requests": found.others}
+    data |= {"requests": found.requests, "values": values}
+    return Shown(data, lambda: _lines(found, monitor, days))
+
+
+def _lines(found: DimensionUsage, monitor: str, days: str) -> Iterator[str]:
+    from monitor.messages.words import named, utc
+
+    def share(requests: int) -> str:
+        return percent(requests / found.requests if found.requests else None)
+
+    others = f"; {share(found.others)} of the requests of the last {days} are `other`" if found.others else ""
+    yield f"{monitor}: {found.name}: {len(found.held)} of {found.places} places are taken{others}"
+    columns: Columns = {
+        "value": lambda held: named(found.name, held.value),
+        f"requests in {days}": lambda held: count(held.requests),
+        "share": lambda held: share(held.requests),
+        "last day": lambda held: f"none for {days}" if held.last_day is None else utc(held.last_day)[:10],
+        "": lambda held: f"it {held.kept_by}" if held.kept_by else "",
+    }
+    yield from (f"  {line}" for line in table_of(columns, found.held, left=(0, 3, 4)))

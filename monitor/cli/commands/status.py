@@ -3,190 +3,155 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monitor.cli.common import (
-    command,
-    config_option,
-    level_of,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    refused_in_words,
-    rendered,
-    stored,
-)
-from monitor.cli.render import Listed, lines, number, record
+from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
+from monitor.cli.options import config_option, monitors_option
+from monitor.cli.render import Shown, lines, number
 from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
-    from monitor.causes.newcomers import Newcomer
-    from monitor.conditions.checkpoint import Announcement
-    from monitor.series.slices import FullDimension
     from monitor.service.snapshot import MonitorSnapshot, RuleReading
-    from monitor.store import Holding, Store
-    from monitor.store.outbox import TargetQueue
+    from monitor.store import Store
     from monitor.types import Monitor
+
+State = Mapping[str, Any]
+"""A monitor's state as plain data; instants in seconds since 1970."""
 
 DAY = 86_400
 MAX_SLICES = 3
 """Slices named in a line."""
 
 
-@record
-class MonitorStatus:
-    """A monitor's state; instants in seconds since 1970."""
-
-    monitor: str
-    last_success_at: float | None
-    last_attempt_at: float | None
-    last_error: str
-    newest_source_at: float | None
-    provisional_buckets: int
-    refused_rows: dict[str, int]
-    unmatched_events: int | None
-    windows: list[dict[str, Any]]
-    alerts: list[dict[str, Any]]
-    incident: str | None
-    data_incident: str | None
-    verdict: dict[str, Any] | None
-    newcomers: tuple[Newcomer, ...]
-    announced: tuple[Announcement, ...]
-    stored: Holding
-    not_judged_as: str | None
-    baselines_gone: list[str]
-    retraining: str | None
-    no_retraining_as: str | None
-    restated_in_a_day: int
-    full_slices: list[FullDimension]
-    silenced_until: float | None
-    waiting: list[TargetQueue]
-    now: float = field(metadata={"json": False})
-
-    def lines(self) -> Iterator[str]:
-        yield f"{self.monitor}: {self._progress()}"
-        parts = (self._runs(), self._stored(), self._judged(), self._told())
-        yield from (f"  {line}" for part in parts for line in part if line)
-
-    def _progress(self) -> str:
-        if self.last_attempt_at is None and self.last_success_at is None:
-            return f"{'backfilled, but ' if self.windows else ''}not run yet; rankmon run does it"
-        return f"last success {self._ago(self.last_success_at)}, newest request {self._ago(self.newest_source_at)}"
-
-    def _ago(self, instant: float | None) -> str:
-        if instant is not None and instant > self.now + CLOCK_TOLERANCE:
-            return f"at {utc(int(instant))}"
-        return ago(None if instant is None else self.now - instant)
-
-    def _runs(self) -> Iterator[str]:
-        newest = max(self.last_success_at or 0.0, self.last_attempt_at or 0.0)
-        if newest > self.now + CLOCK_TOLERANCE:
-            yield (
-                "the store's times lie ahead of this machine's clock by "
-                f"{lasting(int(newest - self.now))}: its last run was of {utc(int(newest))}, by this clock it is "
-                f"{utc(int(self.now))}; one of the two clocks is or was wrong"
-            )
-        yield self.last_error and f"last error: {self.last_error}"
-        for w in self.windows:
-            value = "no data" if w["value"] is None else number(w["value"])
-            band = "" if w["lower"] is None else f" [{w['lower']:.4f}, {w['upper']:.4f}]"
-            yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
-
-    def _stored(self) -> Iterator[str]:
-        refused = refused_in_words(self.refused_rows, self.unmatched_events)
-        yield refused and f"left out of the longest window: {refused}"
-        if again := self.restated_in_a_day:
-            yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
-        yield from (f"{full}; see rankmon slices show {self.monitor}" for full in self.full_slices)
-        if self.stored.oldest is not None:
-            coarse = f", {self.stored.coarse_rows:,} of them rolled up" if self.stored.coarse_rows else ""
-            yield f"stored: {self.stored.rows:,} rows of buckets{coarse}, the oldest of {utc(self.stored.oldest)}"
-
-    def _judged(self) -> Iterator[str]:
-        from monitor.messages.explanation import announced, begun_lately
-
-        yield "" if self.verdict is None else _verdict(self.verdict)
-        yield from (f"new: {begun_lately(one)}" for one in self.newcomers)
-        yield from (f"announced: {announced(one)}" for one in self.announced)
-        yield (self.not_judged_as and f"not judged yet: {self.not_judged_as}") or ""
-        skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for alert in self.alerts:
-            if not alert["dimension"] or alert["state"] != "ok":
-                yield _alert(alert)
-            elif alert["not_judged_because"]:
-                skipped.setdefault((alert["rule"], alert["not_judged_because"]), []).append(alert)
-        for (rule, why), alerts in skipped.items():
-            least = f", fewer than min_requests: {alerts[0]['min_requests']}" if why == "too few requests" else ""
-            slices = counted(len(alerts), "slice")
-            yield f"alert {rule}: {slices} not judged: {why}{least} ({_named(alerts)})"
-        yield from self.baselines_gone
-
-    def _told(self) -> Iterator[str]:
-        for name, what in ((self.incident, ""), (self.data_incident, " on the data")):
-            yield (name and f"open incident{what} {name}: rankmon incidents show {name}") or ""
-        if self.retraining:
-            yield f"retraining: {self.retraining}"
-        elif self.no_retraining_as:
-            yield f"no retraining is asked for now: {self.no_retraining_as}"
-        if self.silenced_until is not None:
-            yield f"silenced until {utc(int(self.silenced_until))}: new incidents page nobody"
-        for queue in self.waiting:
-            said = f": {queue.said}" if queue.said else ", not tried yet"
-            wait = f"{counted(queue.number, 'notification')} {'waits' if queue.number == 1 else 'wait'}"
-            yield f"{wait} for {queue.target} since {utc(int(queue.since))}{said}"
-
-
 @command
 @config_option
 @monitors_option
 @rendered("text", "json")
-def status(config_path: Path, names: tuple[str, ...]) -> Listed:
+def status(config_path: Path, names: tuple[str, ...]) -> Shown:
     from monitor.service.retention import doubt
 
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
         found, clock = [_status(monitor, store, now) for monitor in wanted], doubt(store, now)
-    return Listed(found, lambda: [*lines(found), *([f"clock: {clock}"] if clock else [])])
+    return Shown(found, lambda: [*lines(found), *([f"clock: {clock}"] if clock else [])])
 
 
-def _status(monitor: Monitor, store: Store, now: float) -> MonitorStatus:
+def _status(monitor: Monitor, store: Store, now: float) -> Shown:
     from monitor.service.retention import baselines_gone
     from monitor.service.snapshot import take_snapshot
 
     found = take_snapshot(monitor, store, now, every_slice=False)
-    return MonitorStatus(
-        monitor=monitor.name,
-        last_success_at=found.progress.last_success_at,
-        last_attempt_at=found.progress.last_attempt_at,
-        last_error=found.progress.last_error,
-        newest_source_at=found.progress.newest_source_at,
-        provisional_buckets=found.provisional_buckets,
-        refused_rows=dict(found.refused),
-        unmatched_events=found.unmatched,
-        windows=_windows(found),
-        alerts=[_reading(r) for r in found.readings],
-        incident=None if found.incident is None else found.incident.incident.id,
-        data_incident=None if found.data_incident is None else found.data_incident.incident.id,
-        verdict=verdict_of(found, store),
-        newcomers=found.newcomers,
-        announced=found.announced,
-        stored=store.retention.holding(monitor.name),
-        not_judged_as=found.not_judged_as or None,
-        baselines_gone=baselines_gone(monitor, store),
-        retraining=found.on_retraining or None,
-        no_retraining_as=found.no_retraining_as or None,
-        restated_in_a_day=store.restated(monitor.name, now - DAY),
-        full_slices=found.full,
-        silenced_until=found.silenced_until,
-        waiting=store.outbox.of_monitor(monitor.name),
-        now=now,
-    )
+    data = {
+        "monitor": monitor.name,
+        "last_success_at": found.progress.last_success_at,
+        "last_attempt_at": found.progress.last_attempt_at,
+        "last_error": found.progress.last_error,
+        "newest_source_at": found.progress.newest_source_at,
+        "provisional_buckets": found.provisional_buckets,
+        "refused_rows": dict(found.refused),
+        "unmatched_events": found.unmatched,
+        "windows": _windows(found),
+        "alerts": [_reading(r) for r in found.readings],
+        "incident": None if found.incident is None else found.incident.incident.id,
+        "data_incident": None if found.data_incident is None else found.data_incident.incident.id,
+        "verdict": verdict_of(found, store),
+        "newcomers": found.newcomers,
+        "announced": found.announced,
+        "stored": store.retention.holding(monitor.name),
+        "not_judged_as": found.not_judged_as or None,
+        "baselines_gone": baselines_gone(monitor, store),
+        "retraining": found.on_retraining or None,
+        "no_retraining_as": found.no_retraining_as or None,
+        "restated_in_a_day": store.restated(monitor.name, now - DAY),
+        "full_slices": found.full,
+        "silenced_until": found.silenced_until,
+        "waiting": store.outbox.of_monitor(monitor.name),
+    }
+    return Shown(data, lambda: _lines(data, now))
+
+
+def _lines(state: State, now: float) -> Iterator[str]:
+    yield f"{state['monitor']}: {_progress(state, now)}"
+    parts = (_runs(state, now), _stored(state), _judged(state), _told(state))
+    yield from (f"  {line}" for part in parts for line in part if line)
+
+
+def _progress(state: State, now: float) -> str:
+    if state["last_attempt_at"] is None and state["last_success_at"] is None:
+        return f"{'backfilled, but ' if state['windows'] else ''}not run yet; rankmon run does it"
+    return f"last success {_ago(state['last_success_at'], now)}, newest request {_ago(state['newest_source_at'], now)}"
+
+
+def _ago(instant: float | None, now: float) -> str:
+    if instant is not None and instant > now + CLOCK_TOLERANCE:
+        return f"at {utc(int(instant))}"
+    return ago(None if instant is None else now - instant)
+
+
+def _runs(state: State, now: float) -> Iterator[str]:
+    newest = max(state["last_success_at"] or 0.0, state["last_attempt_at"] or 0.0)
+    if newest > now + CLOCK_TOLERANCE:
+        yield (
+            "the store's times lie ahead of this machine's clock by "
+            f"{lasting(int(newest - now))}: its last run was of {utc(int(newest))}, by this clock it is "
+            f"{utc(int(now))}; one of the two clocks is or was wrong"
+        )
+    yield state["last_error"] and f"last error: {state['last_error']}"
+    for w in state["windows"]:
+        value = "no data" if w["value"] is None else number(w["value"])
+        band = "" if w["lower"] is None else f" [{w['lower']:.4f}, {w['upper']:.4f}]"
+        yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
+
+
+def _stored(state: State) -> Iterator[str]:
+    refused = refused_in_words(state["refused_rows"], state["unmatched_events"])
+    yield refused and f"left out of the longest window: {refused}"
+    if again := state["restated_in_a_day"]:
+        yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
+    yield from (f"{full}; see rankmon slices show {state['monitor']}" for full in state["full_slices"])
+    if state["stored"].oldest is not None:
+        coarse = f", {state['stored'].coarse_rows:,} of them rolled up" if state["stored"].coarse_rows else ""
+        yield f"stored: {state['stored'].rows:,} rows of buckets{coarse}, the oldest of {utc(state['stored'].oldest)}"
+
+
+def _judged(state: State) -> Iterator[str]:
+    from monitor.messages.explanation import announced, begun_lately
+
+    yield "" if state["verdict"] is None else _verdict(state["verdict"])
+    yield from (f"new: {begun_lately(one)}" for one in state["newcomers"])
+    yield from (f"announced: {announced(one)}" for one in state["announced"])
+    yield (state["not_judged_as"] and f"not judged yet: {state['not_judged_as']}") or ""
+    skipped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for alert in state["alerts"]:
+        if not alert["dimension"] or alert["state"] != "ok":
+            yield _alert(alert)
+        elif alert["not_judged_because"]:
+            skipped.setdefault((alert["rule"], alert["not_judged_because"]), []).append(alert)
+    for (rule, why), alerts in skipped.items():
+        least = f", fewer than min_requests: {alerts[0]['min_requests']}" if why == "too few requests" else ""
+        slices = counted(len(alerts), "slice")
+        yield f"alert {rule}: {slices} not judged: {why}{least} ({_named(alerts)})"
+    yield from state["baselines_gone"]
+
+
+def _told(state: State) -> Iterator[str]:
+    for name, what in ((state["incident"], ""), (state["data_incident"], " on the data")):
+        yield (name and f"open incident{what} {name}: rankmon incidents show {name}") or ""
+    if state["retraining"]:
+        yield f"retraining: {state['retraining']}"
+    elif state["no_retraining_as"]:
+        yield f"no retraining is asked for now: {state['no_retraining_as']}"
+    if state["silenced_until"] is not None:
+        yield f"silenced until {utc(int(state['silenced_until']))}: new incidents page nobody"
+    for queue in state["waiting"]:
+        said = f": {queue.said}" if queue.said else ", not tried yet"
+        wait = f"{counted(queue.number, 'notification')} {'waits' if queue.number == 1 else 'wait'}"
+        yield f"{wait} for {queue.target} since {utc(int(queue.since))}{said}"
 
 
 def _windows(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:

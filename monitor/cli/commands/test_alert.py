@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, config_option, load_config
+from monitor.cli.common import command, load_config
+from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS, Matter
 from monitor.conditions.rules import SEVERITIES, Severity, worst
 from monitor.errors import InputError, Undelivered

@@ -9,46 +9,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    load_config,
-    monitors_option,
-    pick_monitors,
-    prepared,
-    rendered,
-)
-from monitor.cli.render import Listed, record
+from monitor.cli.common import command, load_config, pick_monitors, prepared, rendered
+from monitor.cli.options import InstantParam, config_option, monitors_option
+from monitor.cli.render import Shown
 from monitor.errors import Stopped
 from monitor.messages.words import counted, utc
 
 if TYPE_CHECKING:
     from monitor.service.app import App
+    from monitor.service.audit import Audit, Result
     from monitor.types import Monitor
 
 
-@record
-class Verified:
-    """Outcome of reading a bucket again; `difference` names the ways of reading and their sums."""
-
-    monitor: str
-    bucket: str
-    result: str
-    ways: tuple[str, ...]
-    requests: int
-    difference: dict[str, Any] | None
-    text: str = field(metadata={"json": False})
-
-
-WORDS = {"agrees": "agree", "changed": "changed in the source since", "differs": "differ"}
+WORDS: dict[Result, str] = {"agrees": "agree", "changed": "changed in the source since", "differs": "differ"}
 
 
 @command
@@ -57,34 +36,40 @@ WORDS = {"agrees": "agree", "changed": "changed in the source since", "differs":
 @click.option("--from", "since", type=InstantParam(), required=True, help="First moment, e.g. 2026-01-31.")
 @click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @rendered("table", "json")
-def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Listed:
+def verify(config_path: Path, names: tuple[str, ...], since: int, until: int | None) -> Shown:
     config = load_config(config_path, log=True)
     wanted = pick_monitors(config, names)
     until = int(time.time()) if until is None else until
     if since >= until:
         raise click.UsageError("--from must be before --to")
     with prepared(config) as app:
-        found = [one for monitor in wanted for one in _audits(app, monitor, since, until)]
-    differs = any(one.result == "differs" for one in found)
-    return Listed(found, lambda: _lines(found, [monitor.name for monitor in wanted]), int(differs))
+        found = {monitor.name: list(_audits(app, monitor, since, until)) for monitor in wanted}
+    data = [_document(name, one) for name, audits in found.items() for one in audits]
+    return Shown(data, lambda: _lines(found), int(any(one["result"] == "differs" for one in data)))
 
 
-def _lines(found: list[Verified], monitors: list[str]) -> Iterator[str]:
-    yield from (f"{one.monitor}: {one.text}" for one in found if one.difference is not None)
-    for monitor in monitors:
-        results = Counter(one.result for one in found if one.monitor == monitor)
+def _document(monitor: str, one: Audit) -> dict[str, Any]:
+    """Outcome of reading a bucket again; `difference` names the ways of reading and their sums."""
+    apart = one.difference
+    figures = None if apart is None else {"what": apart.what, **dict(zip(apart.ways, apart.figures, strict=True))}
+    found = {"monitor": monitor, "bucket": utc(one.start), "result": one.result, "ways": one.ways}
+    return found | {"requests": one.requests, "difference": figures}
+
+
+def _lines(found: Mapping[str, Sequence[Audit]]) -> Iterator[str]:
+    for monitor, audits in found.items():
+        yield from (f"{monitor}: {one}" for one in audits if one.difference is not None)
+    for monitor, audits in found.items():
+        results = Counter(one.result for one in audits)
         told = ", ".join(f"{results[result]} {word}" for result, word in WORDS.items())
         yield f"{monitor}: {counted(results.total(), 'final bucket')} read again: {told}"
 
 
-def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Verified]:
+def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Audit]:
     from monitor.service.audit import audit, finals
 
     ways = app.readers_of(monitor)
     for number, start in enumerate(finals(monitor, app.store, since, until)):
         if app.stopping.is_set():
             raise Stopped(f"{monitor.name}: stopped after {number} buckets")
-        one = audit(monitor, start, app.store, ways, app.stopping.is_set)
-        apart = one.difference
-        figures = None if apart is None else {"what": apart.what, **dict(zip(apart.ways, apart.figures, strict=True))}
-        yield Verified(monitor.name, utc(one.start), one.result, one.ways, one.requests, figures, str(one))
+        yield audit(monitor, start, app.store, ways, app.stopping.is_set)

@@ -13,20 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import (
-    InstantParam,
-    command,
-    config_option,
-    finished,
-    load_config,
-    measures_of,
-    pick_monitors,
-    rendered,
-    source_of,
-    stored,
-)
-from monitor.cli.render import Columns, Document, count, interval, number, percent, signed, table_of
-from monitor.cli.version_report import compared, shown
+from monitor.cli.common import command, finished, load_config, measures_of, pick_monitors, rendered, source_of, stored
+from monitor.cli.options import InstantParam, config_option
+from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
+from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared, shown
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.errors import InputError
@@ -69,10 +59,11 @@ def versions(
     pair: tuple[str, str] | None,
     text: str | None,
     dimension: str | None,
-) -> Document:
+) -> Shown:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
-    _check(wanted)
+    if wanted.rankings.model_version is None:
+        raise InputError(NO_VERSION.format(monitor))
     measure, by = _measure(wanted, text), _by(wanted, dimension)
     with stored(config) as store:
         span = _span(wanted, since, until, store)
@@ -94,14 +85,7 @@ def versions(
         "by": None if by is None else by.dimension,
         "slices": [] if found is None or by is None else _slices(wanted, sample, two),
     }
-    return Document(document, lambda: _lines(document))
-
-
-def _check(monitor: Monitor) -> None:
-    if monitor.rankings.model_version is None:
-        raise InputError(
-            f"monitor {monitor.name} has no column of the model's version; name it under `rankings: model_version`"
-        )
+    return Shown(document, lambda: _lines(document))
 
 
 def _measure(monitor: Monitor, text: str | None) -> Measure:
@@ -279,10 +263,7 @@ def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 _STORED: Columns = {
-    "version": lambda v: shown(v["version"]),
-    "requests": lambda v: count(v["requests"]),
-    "value": lambda v: number(v["value"]),
-    "95 % interval": lambda v: interval(v["lower"], v["upper"]),
+    **OF_VERSIONS,
     "interval from": lambda v: v["interval"],
     "labelled": lambda v: percent(v["coverage"]),
     "nothing relevant": lambda v: percent(v["empty"]),

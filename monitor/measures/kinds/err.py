@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from monitor.arrays import Floats, Ints
 from monitor.measures.kernels import (
-    Floats,
     GradedRankings,
-    Ints,
     Scores,
     check_range,
     count_listed,

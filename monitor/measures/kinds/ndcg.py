@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from monitor.arrays import Floats, Ints
 from monitor.measures.kernels import (
-    Floats,
     GradedRankings,
-    Ints,
     Scores,
     as_ratio,
     dcg,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from monitor.errors import SourceError, TooMany
 from monitor.source.checks.labels import check_ids, check_labels, check_matches, check_types
@@ -17,24 +15,9 @@ from monitor.source.pull import Pull
 from monitor.source.times import CREDIBLE
 from monitor.types import Monitor
 
-
-class Check(NamedTuple):
-    """A question about a sample, and the function that answers it."""
-
-    question: str
-    find: Callable[[Sample], Iterator[Remark]]
-
-
 CHECKS = (
-    Check("Does each request have its rows once, at positions that begin where they should?", check_lists),
-    Check("Is much of it refused?", check_refusals),
-    Check("Do requests have labels?", check_labels),
-    Check("Is each slice the same in all rows of a request, and shared by many requests?", check_slices),
-    Check("Do requests have the slices that rules judge?", check_rules),
-    Check("Are there events of the types that rules name?", check_types),
-    Check("Are events on what was shown?", check_matches),
-    Check("Does each request have an id of its own?", check_ids),
-    Check("Are times in the right zone, and is the attribution long enough?", check_times),
+    *(check_lists, check_refusals, check_labels, check_slices, check_rules),
+    *(check_types, check_matches, check_ids, check_times),
 )
 
 
@@ -60,7 +43,7 @@ def assess(monitor: Monitor, database: Database, now: float, newest: float | Non
         if newest is None and (newest := newest_in(pull, CREDIBLE[0], now)) is None:
             return MappingReport("no requests to look at")
         sample = Sample.before(pull, int(newest) + 1, now)
-        remarks = tuple(remark for check in CHECKS for remark in check.find(sample))
+        remarks = tuple(remark for check in CHECKS for remark in check(sample))
         return MappingReport(sample.words, remarks)
     except TooMany:
         return MappingReport("too many rows in a minute to look at")

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from monitor.errors import SourceError
+from monitor.arrays import Floats, Ints
 from monitor.messages.words import lasting
 from monitor.series.readings import MICROS
 from monitor.source.checks.rankings import FEWEST_GRADES, OF_GRADES
 from monitor.source.checks.remarks import FEWEST, NOTABLE, Remark, percent, shown
-from monitor.source.checks.sample import DAY, MOST_TYPES, OPTIONAL, Sample, and_more
+from monitor.source.checks.sample import DAY, MOST_TYPES, Sample, and_more
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.recurring import OFTEN, OWN_ID, harm, servings
 from monitor.source.requests import ids_in
-from monitor.source.times import Blocks, Floats, Ints, to_micros
+from monitor.source.times import Blocks, to_micros
 from monitor.types import Events, Judgments, format_duration
 
 MOST_TRACED = 1_000
@@ -72,7 +72,8 @@ def check_matches(sample: Sample) -> Iterator[Remark]:
     if happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * happened:
         return
     text = f"{lost:,} of {happened:,} events ({percent(lost, happened)}) match no impression within the attribution"
-    traces = _traces(sample, recipe)
+    span = sample.reading.since, sample.reading.until
+    traces = sample.at_leisure(lambda reader, queries: _traced(queries, reader, recipe, *span))
     remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
     if lost <= happened / 2 or (traces is not None and traces.is_of_time):
         remedy = _why_unmatched(traces)
@@ -92,25 +93,16 @@ class _Traces:
         return 2 * self.lags.size > self.strangers + self.unlisted + self.lags.size
 
 
-def _traces(sample: Sample, recipe: Events) -> _Traces | None:
-    """None if it takes too long."""
+def _traced(queries: Queries, reader: Reader, recipe: Events, since: int, until: int) -> _Traces:
     found: list[list[Any]] = [[], [], []]
-    try:
-        with sample.asking() as (reader, queries):
-            for since, until, reach in Blocks.of(sample.monitor, recipe).cut(
-                sample.reading.since, sample.reading.until
-            ):
-                if (most := MOST_TRACED - len(found[0])) > 0:
-                    traced = reader.columns(queries.traces(recipe, since, until, reach, most))
-                    found = [one + other for one, other in zip(found, traced or [[], [], []], strict=True)]
-    except SourceError as error:
-        if error.reason not in OPTIONAL:
-            raise
-        return None
+    for part in Blocks.of(queries.monitor, recipe).cut(since, until):
+        if (most := MOST_TRACED - len(found[0])) > 0:
+            traced = reader.columns(queries.traces(recipe, *part, most))
+            found = [one + other for one, other in zip(found, traced or [[], [], []], strict=True)]
     happened, of_request, of_item = found
     known = [i for i, at in enumerate(of_item) if at is not None]
     at = to_micros(recipe.time, [happened[i] for i in known]).micros
-    served = to_micros(sample.monitor.rankings.time, [of_item[i] for i in known]).micros
+    served = to_micros(queries.monitor.rankings.time, [of_item[i] for i in known]).micros
     strangers = sum(at is None for at in of_request)
     return _Traces(strangers, len(happened) - strangers - len(known), np.sort((at - served) / MICROS))
 
@@ -148,18 +140,14 @@ def check_ids(sample: Sample) -> Iterator[Remark]:
     if not isinstance(recipe, Events):
         return
     reach = min(recipe.attribution, DAY)
-    try:
-        with sample.asking() as (reader, queries):
-            every, repeated, again = _served_again(queries, reader, sample.reading.since, sample.reading.until, reach)
-    except SourceError as error:
-        if error.reason not in OPTIONAL:
-            raise
-        return
+    span = sample.reading.since, sample.reading.until
+    found = sample.at_leisure(lambda reader, queries: _served_again(queries, reader, *span, reach))
+    every, repeated, again = found or (0, 0, 0)
     if again < FEWEST or repeated <= OFTEN * every:
         return
-    column, span = monitor.rankings.request, format_duration(monitor.max_request_span)
+    column, longest = monitor.rankings.request, format_duration(monitor.max_request_span)
     text = f"{repeated:,} of {every:,} ids in {column!r} ({percent(repeated, every)}) come again"
-    text += f" later than max_request_span, {span}, and within {format_duration(reach)}, as a session's would"
+    text += f" later than max_request_span, {longest}, and within {format_duration(reach)}, as a session's would"
     yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
 
 

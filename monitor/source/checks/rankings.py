@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import Floats
 from monitor.measures.relevance import REASONS
 from monitor.series.partials import RESERVED, named
 from monitor.series.readings import MICROS, Reading
@@ -27,7 +28,7 @@ from monitor.source.checks.remarks import (
 from monitor.source.checks.sample import Sample
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries
-from monitor.source.times import PER_SECOND, Floats, to_micros
+from monitor.source.times import PER_SECOND, to_micros
 from monitor.types import MIXED, Events, Judgments, Monitor
 
 MOST_POSITIONS = 5_000

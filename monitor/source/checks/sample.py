@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import Floats
 from monitor.errors import SourceError, TooMany
 from monitor.series.readings import MICROS, Reading
 from monitor.source.checks.remarks import FEWEST, percent, shown
 from monitor.source.engine import Reader
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.source.times import Floats, to_micros
+from monitor.source.times import to_micros
 from monitor.types import Events, Monitor, Recipe, format_duration
 
+T = TypeVar("T")
 DAY, HOUR = 86_400, 3_600
 SPANS = (60, 600, HOUR, DAY)
 """Seconds of requests to try: the first span that holds ENOUGH, else the last."""
@@ -102,6 +104,16 @@ class Sample:
         """A transaction on the source. Do not use this sample's other properties inside it."""
         return self.pull.reading()
 
+    def at_leisure(self, ask: Callable[[Reader, Queries], T]) -> T | None:
+        """What `ask` finds, as `asking`; None if it takes too long or too much memory, as it reads more than a read."""
+        try:
+            with self.asking() as (reader, queries):
+                return ask(reader, queries)
+        except SourceError as error:
+            if error.reason not in OPTIONAL:
+                raise
+            return None
+
     @cached_property
     def events(self) -> EventSample | None:
         """The events; None if labels come from elsewhere."""
@@ -121,13 +133,8 @@ class Sample:
         recipe = self.recipe
         if not isinstance(recipe, Events):
             return np.empty(0)
-        try:
-            with self.asking() as (reader, queries):
-                return _lags(queries, reader, recipe, self.reading)
-        except SourceError as error:
-            if error.reason not in OPTIONAL:
-                raise
-            return np.empty(0)
+        found = self.at_leisure(lambda reader, queries: _lags(queries, reader, recipe, self.reading))
+        return np.empty(0) if found is None else found
 
     @property
     def low_shares(self) -> list[str]:

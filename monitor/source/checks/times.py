@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import sqlalchemy as sa
 
+from monitor.arrays import Floats
 from monitor.messages.words import lasting
 from monitor.source.checks.remarks import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
 from monitor.source.checks.sample import FARTHEST, HOUR, Sample, newest_in
 from monitor.source.engine import Reader
 from monitor.source.queries import MOST_COUNTED
-from monitor.source.times import Floats, slack, to_micros
+from monitor.source.times import slack, to_micros
 from monitor.types import Events, TimeColumn, format_duration
 
 CLOCK_ERROR = 300
