@@ -12,6 +12,7 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import bounds, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
+from monitor.drift.verdicts import DATA_KINDS
 from monitor.errors import InputError
 from monitor.evaluation.hours import StoredHours, drift_of
 from monitor.messages.words import named
@@ -152,7 +153,7 @@ def _bad(monitor: Monitor, store: Store, ends: range) -> Iterator[tuple[int, int
     if monitor.drift is not None:
         width, told = step_of(monitor.bucket), store.verdicts.drawn(monitor.name, ends[0], ends[-1])
         history = VerdictHistory(width, width).onward(told, ends[0])
-        yield from ((period.since, period.until) for period in history.troubles)
+        yield from ((one.since, one.until) for one in history.troubles if one.kind in DATA_KINDS)
 
 
 def _of_rule(monitor: Monitor, store: Store, ends: range, rule: Rule, key: SliceKey) -> Iterator[FallPoint]:
