@@ -52,6 +52,7 @@ FURTHER = {
     "test_clock_live.py",
     "test_dialects_run.py",
     "test_pushdown_engines.py",
+    "test_replicas.py",
     "test_source_silence.py",
 }
 """Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few

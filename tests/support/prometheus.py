@@ -126,7 +126,7 @@ class Alertmanager(Server):
 
 
 class Prometheus(Server):
-    """Prometheus that scrapes `targets` (job -> address) each second and judges the shipped rules as often."""
+    """Prometheus that scrapes `targets` (job -> addresses, by commas) each second and judges the shipped rules."""
 
     def __init__(self, folder: Path, targets: dict[str, str], alertmanager: str) -> None:
         port = free_port()
@@ -135,7 +135,10 @@ class Prometheus(Server):
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.yml"],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-            "scrape_configs": [{"job_name": j, "static_configs": [{"targets": [a]}]} for j, a in targets.items()],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": addresses.split(",")}]}
+                for job, addresses in targets.items()
+            ],
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
         options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/prometheus"]
