@@ -32,7 +32,7 @@ class Proxy:
 
     def end_silent(self) -> None:
         """End the connections that are silent, as a kernel does after its time for what nobody acknowledges."""
-        for each in self._lost:
+        for each in list(self._lost):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
