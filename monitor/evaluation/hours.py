@@ -139,9 +139,11 @@ def announced_of(monitor: Monitor, store: Store, until: int) -> list[Announcemen
     if monitor.drift is None:
         return []
     of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]
+    found = [in_steps(monitor, one) for one in (*of_calendar, *store.verdicts.announced(monitor.name))]
+    return known_by(sorted(found, key=attrgetter("since", "until")), until - until % step_of(monitor.bucket))
+
+
+def in_steps(monitor: Monitor, one: Announcement) -> Announcement:
+    """An announcement of the whole steps that it touches."""
     step = step_of(monitor.bucket)
-    found = [
-        replace(one, since=one.since - one.since % step, until=-(-one.until // step) * step)
-        for one in (*of_calendar, *store.verdicts.announced(monitor.name))
-    ]
-    return known_by(sorted(found, key=attrgetter("since", "until")), until - until % step)
+    return replace(one, since=one.since - one.since % step, until=-(-one.until // step) * step)

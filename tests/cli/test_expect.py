@@ -60,9 +60,11 @@ def test_a_campaign_is_announced_listed_shown_and_taken_back(bench: Bench, capsy
 def test_a_deployment_says_how_long_it_lasts_and_that_it_brings_a_new_level(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert expect(bench, "--from", FROM, "--for", "2h", "--new-level", "--by", "ci") == 0
-    said = f"{FROM} to 2026-11-27 02:00 UTC by ci (not judged, not learnt; then a new level is learnt)"
+    assert expect(bench, "--from", "2026-11-27 00:10 UTC", "--for", "2h", "--new-level", "--by", "ci") == 0
+    said = f"{FROM} to 2026-11-27 03:00 UTC by ci (not judged, not learnt; then a new level is learnt)"
     assert capsys.readouterr().out == f"search:\n  {said}\n"
+    assert expect(bench, "--forget", FROM) == 0, "as it is shown"
+    assert bench.store.verdicts.announced("search") == []
 
 
 def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def expect(
     by: str,
 ) -> None:
     from monitor.conditions.checkpoint import Announcement
-    from monitor.evaluation.hours import drift_of
+    from monitor.evaluation.hours import drift_of, in_steps
 
     if until is not None and lasting is not None:
         raise InputError("give --until or --for, not both")
@@ -65,7 +65,8 @@ def expect(
     with stored(config) as store:
         for monitor in monitors:
             if end is not None:
-                store.verdicts.announce(monitor.name, Announcement(begin, end, by, note, is_new_level), now)
+                said = in_steps(monitor, Announcement(begin, end, by, note, is_new_level))
+                store.verdicts.announce(monitor.name, said, now)
             elif forget is not None and not store.verdicts.take_back_announcement(monitor.name, forget):
                 raise InputError(_unknown(monitor, store, forget))
             click.echo("\n".join(_lines(monitor, store)))
