@@ -10,12 +10,15 @@ from hypothesis import settings
 from monitor.store import Store
 from tests.support.bench import Bench, opened
 from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
 
 collect_ignore = ["benchmarks/evidently_peer.py"]
 """Runs in an environment of its own."""
+
+keep_temporary_files_in_memory()
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("unhurried", parent=settings.default, deadline=None)
