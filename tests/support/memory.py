@@ -10,7 +10,7 @@ ROOM = 4 * 2**30
 
 
 def keep_temporary_files_in_memory() -> None:
-    """For this process and those that it starts; not where TMPDIR says otherwise, or memory is short or runs nothing."""
+    """Of this process and those that it starts; not where TMPDIR is set, or memory is short or mounted noexec."""
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
         return
     if os.statvfs(MEMORY).f_flag & os.ST_NOEXEC or min(shutil.disk_usage(MEMORY).free, _available()) < ROOM:
