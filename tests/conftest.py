@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for: databases, stores, a bench, and the data folder beside the checkout."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
         if on_postgres or on_mariadb or item.path.name in FURTHER or getattr(item, "originalname", "") in LONG:
             item.add_marker(pytest.mark.engines)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, so that the garbage collector need not go through it over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
