@@ -11,6 +11,8 @@ pip     = $(PIP) $(1) 2>/dev/null || $(PIP) $(1) --system-certs
 ARGS   ?=
 # Tests wait a good deal, for daemons and servers of their own.
 WORKERS ?= 3
+# Many images set it. Then each worker and each command under test would compile all that it imports, again and again.
+unexport PYTHONDONTWRITEBYTECODE
 
 SPARK     := .venv-spark
 EVIDENTLY := .venv-evidently

@@ -1,5 +1,6 @@
 """Fixtures that every test may ask for: databases, stores, a bench, and the data folder beside the checkout."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,15 @@ from hypothesis import settings
 from monitor.store import Store
 from tests.support.bench import Bench, opened
 from tests.support.mariadb import MariaServer, find_server, mariadb_server
+from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
 
 collect_ignore = ["benchmarks/evidently_peer.py"]
 """Runs in an environment of its own."""
+
+keep_temporary_files_in_memory()
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("unhurried", parent=settings.default, deadline=None)
@@ -82,6 +86,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
         if on_postgres or on_mariadb or item.path.name in FURTHER or getattr(item, "originalname", "") in LONG:
             item.add_marker(pytest.mark.engines)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, so that the garbage collector need not go through it over and over."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from monitor.config.values import (
 from monitor.config.web_file import load_web_file
 from monitor.errors import ConfigError
 from monitor.fields import Name
-from monitor.notify import ChannelConfig
+from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import Route
 from monitor.section import keys_of, no_file, unreadable
 from monitor.series.retention import least_age
@@ -109,7 +110,6 @@ class _Parts:
     def __init__(self, report: Report, data: dict[str, Any]) -> None:
         self.report = report
         self._files = _Files(report.file.parent)
-        self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._data = data
         keys = keys_of(File)
         for name in data.keys() - keys.keys():
@@ -122,14 +122,14 @@ class _Parts:
         key = keys_of(File)[name]
         if name not in self._data and key.is_required:
             return None
-        return self.check(name, key.kind, self._data.get(name, {}), (name,))
+        return self.check(key.kind, self._data.get(name, {}), (name,))
 
     def held(self, name: str) -> Any:
         """What a part holds as it stands in the file; nothing, if it is no list or mapping as it should be."""
         if name not in self._data:
             return ()
         given = self._data[name]
-        self.check(f"all of {name}", _HOLDERS[name], given, (name,))
+        self.check(_HOLDERS[name], given, (name,))
         return given if isinstance(given, list if name in ("monitors", "routes") else dict) else ()
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -138,16 +138,18 @@ class _Parts:
 
     def defaults(self) -> dict[str, Any]:
         """What monitors have in common, as it stands in the file."""
-        given = self._data.get("defaults", {})
-        self.check("defaults", Settings, given, ("defaults",))
+        if "defaults" not in self._data:
+            return {}
+        given = self._data["defaults"]
+        self.check(Settings, given, ("defaults",))
         return given if isinstance(given, dict) else {}
 
-    def check(self, name: str, kind: Any, given: Any, where: Where, scope: Scope | None = None) -> Any:
+    def check(self, kind: Any, given: Any, where: Where, scope: Scope | None = None) -> Any:
         """What is made of a part of the file; None if it is wrong.
 
         A key that does not exist, or a measure that cannot be, is reported and left out.
         """
-        adapter = self._adapters.get(name) or self._adapters.setdefault(name, TypeAdapter(kind))
+        adapter = _adapter(kind, tuple(channel_kinds().values()))
         for _ in range(2):
             try:
                 return adapter.validate_python(given, context=self._files)
@@ -170,6 +172,12 @@ class _Parts:
             self.report.add_of_file(place, error["ctx"]["name"], text)
         else:
             self.report.add(place, text)
+
+
+@cache
+def _adapter(kind: Any, channels: tuple[type[ChannelConfig], ...]) -> TypeAdapter[Any]:
+    """Made once, which takes longer than to load a file; `channels` because a package may add one."""
+    return TypeAdapter(kind)
 
 
 def _is_measure(where: Where) -> bool:
@@ -208,7 +216,7 @@ def _named(given: Any, name: str) -> Any:
 def _sources(parts: _Parts) -> Iterator[SourceConfig]:
     sources = parts.held("sources")
     for name in sources:
-        found = parts.check("source", SourceConfig, _named(sources[name], name), ("sources", name))
+        found = parts.check(SourceConfig, _named(sources[name], name), ("sources", name))
         if found is not None:
             yield found
 
@@ -222,14 +230,14 @@ def _channels(parts: _Parts) -> Iterator[ChannelConfig]:
             continue
         if isinstance(given, dict):
             given = {kind: _named(one, name) for kind, one in given.items()}
-        if (found := parts.check("channel", Channel, given, where)) is not None:
+        if (found := parts.check(Channel, given, where)) is not None:
             yield found
 
 
 def _routes(parts: _Parts) -> Iterator[Route]:
     known = (checks.LOG, *parts.names("channels"))
     for index, given in enumerate(parts.held("routes")):
-        if (found := parts.check("route", Route, given, ("routes", index))) is not None:
+        if (found := parts.check(Route, given, ("routes", index))) is not None:
             checks.check_route(found, ("routes", index), known, parts.report)
             yield found
 
@@ -245,7 +253,7 @@ def _monitors(parts: _Parts, dialects: Mapping[str, str]) -> Iterator[Monitor]:
     checks.check_names(scopes, parts.report)
     for scope, own in zip(scopes, monitors, strict=True):
         whole = _with_defaults(own, defaults) if isinstance(own, dict) else own
-        written = parts.check("monitor", WrittenMonitor, whole, scope.where, scope)
+        written = parts.check(WrittenMonitor, whole, scope.where, scope)
         if written is None:
             continue
         monitor = _monitor(scope, written)

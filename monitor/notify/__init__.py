@@ -10,6 +10,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_checkable
@@ -105,8 +106,14 @@ class ChannelConfig(Section):
 
 def channel_kinds() -> Mapping[str, type[ChannelConfig]]:
     """The kinds of channels there are, by the key of each."""
+    _import_kinds()
+    return dict(sorted(_KINDS.items()))
+
+
+@cache
+def _import_kinds() -> None:
+    """Once a process: to look for entry points is to read a file of every package that is installed."""
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
     for entry in entry_points(group=GROUP):
         entry.load()
-    return dict(sorted(_KINDS.items()))

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -551,12 +552,24 @@ def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting
 # ---- series --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test that asks for the filled store leaves a copy for the others."""
+    return tmp_path_factory.mktemp("stored") / "store.db"
+
+
 @pytest.fixture
-def stored(setting: Setting, rankmon: Rankmon, stopped_clock: None) -> Store:
-    """The store of two measures over two windows, filled."""
+def stored(setting: Setting, rankmon: Rankmon, stopped_clock: None, kept: Path) -> Store:
+    """The store of two measures over two windows, filled; each test's own."""
     monitor = of_shop("shop", 'ndcg@10, "mrr(empty=zero)@5"').rstrip() + "\n    windows: [6h, 24h]\n"
     setting.write(monitor)
-    assert rankmon("once").code == 0
+    path = Path(setting.store.removeprefix("sqlite:///"))
+    if kept.exists():
+        shutil.copy(kept, path)
+    else:
+        assert rankmon("once").code == 0
+        assert not path.with_name("store.db-wal").exists()
+        shutil.copy(path, kept)
     return Store(load(setting.path, {}).store.url, 5)
 
 

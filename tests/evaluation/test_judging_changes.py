@@ -217,7 +217,9 @@ def test_what_was_told_before_a_clock_ran_ahead_stays_open(bench: Bench) -> None
 def test_a_clock_that_is_set_back_by_a_day_ends_nothing_and_pages_nobody_twice(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench.live(*[0.8] * 30, 0.4, 0.4)
+    bench.put(*[0.8] * 30)
+    bench.judge()
+    bench.live(0.4, 0.4)
     bench.hour -= 24
     bench.judge()
     assert (kinds(bench), states(bench)) == (["firing"], ["firing"])

@@ -14,7 +14,6 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.metrics import dcg_score, ndcg_score
 
 from monitor.measures import kernels
 from monitor.measures.kernels import JudgedItems, Scores, score
@@ -329,6 +328,8 @@ def falling(count: int) -> list[float]:
 @given(GRADED, st.none() | CUTOFF)
 def test_linear_ndcg_and_dcg_are_those_of_scikit_learn(grades: list[int], k: int | None) -> None:
     cut = "" if k is None else f"@{k}"
+    from sklearn.metrics import dcg_score, ndcg_score  # takes a second, which each worker would pay
+
     for name, peer in (("ndcg", ndcg_score), ("dcg", dcg_score)):
         expected = peer([grades], [falling(len(grades))], k=k)
         assert value(name + cut, listed(grades)) == pytest.approx(expected, rel=1e-9, abs=1e-9)

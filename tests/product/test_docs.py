@@ -57,8 +57,9 @@ def test_the_references_are_whole() -> None:
     schema = json_schema()
     keys = {k for part in (schema, *schema["$defs"].values()) for k in part.get("properties", {})}
     assert len(keys) > 40
-    assert {k for k in keys if f"| `{k}`" not in references.PAGES["configuration"]()} == set()
-    assert [c for c in COMMANDS if f"## rankmon {c}\n" not in references.PAGES["commands"]()] == []
+    configuration, commands = references.PAGES["configuration"](), references.PAGES["commands"]()
+    assert {k for k in keys if f"| `{k}`" not in configuration} == set()
+    assert [c for c in COMMANDS if f"## rankmon {c}\n" not in commands] == []
     assert references.PAGES["metrics"]().count("| `rankmon_") > 40
 
 

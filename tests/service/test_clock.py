@@ -35,7 +35,9 @@ def told(bench: Bench) -> tuple[list[str], list[str], int | None]:
 
 @pytest.mark.parametrize("clock", [YEAR_2000, BASE - 365 * DAY, BASE - 40 * DAY, BASE + 20 * HOUR])
 def test_a_clock_that_is_far_behind_withdraws_nothing_and_judging_goes_on_at_once(bench: Bench, clock: int) -> None:
-    bench.live(*[0.8] * 30, 0.4, 0.4)
+    bench.put(*[0.8] * 30)
+    bench.judge()
+    bench.live(0.4, 0.4)
     before, right = told(bench), bench.hour
     assert before[:2] == (["firing"], ["firing"])
     bench.hour = (clock - BASE) // HOUR
@@ -59,7 +61,8 @@ def test_a_clock_hours_behind_judges_what_it_has_not_judged_though_later_request
 
 @pytest.mark.parametrize("clock", [YEAR_2000, BASE - 365 * DAY, BASE - 40 * DAY])
 def test_by_a_clock_that_is_far_behind_nothing_is_read(bench: Bench, clock: int, no_source: Pull) -> None:
-    bench.live(*[0.8] * 30)
+    bench.put(*[0.8] * 30)
+    bench.judge()
     with bench.store.hold("search") as lease, pytest.raises(ClockError, match="this machine's clock is wrong"):
         next(run_cycle(bench.monitor, clock, no_source, bench.store, lease, BatchSize()))
 
@@ -70,7 +73,8 @@ def no_source() -> Pull:
 
 
 def test_a_few_requests_that_a_clock_far_ahead_had_dated_are_no_evidence(bench: Bench) -> None:
-    bench.live(*[0.8] * 30)
+    bench.put(*[0.8] * 30)
+    bench.judge()
     bench.put(0.8, at=30 + 365 * 24)
     assert bench.store.retention.behind(BASE + 30 * HOUR, "search") is None
     assert bench.store.retention.behind(BASE + 20 * HOUR, "search") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -96,14 +97,31 @@ def of_time(monitor: Monitor) -> Monitor:
     return replace(monitor, rankings=replace(rankings, time=replace(rankings.time, format="epoch_s")))
 
 
-@pytest.fixture
-def bench(tmp_path: Path, database_url: str) -> Iterator[Bench]:
-    """With junk in two of the three places since the first day, and real values that wait."""
-    store = new_store(database_url, 20)
-    made = Bench(tmp_path, store, of_time(MONITOR))
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the log of `bench`, and with its store in SQLite; to be copied."""
+    folder = tmp_path_factory.mktemp("begun")
+    store = new_store(f"sqlite:///{folder}/store.db", 20)
+    made = Bench(folder, store, of_time(MONITOR))
     made.serve(0, 1, "mobile", *JUNK, each=2)
     made.serve(1, 40, "mobile", *REAL)
     made.at(30)
+    made.engine.dispose()
+    store.close()
+    return folder
+
+
+@pytest.fixture
+def bench(tmp_path: Path, database_url: str, begun: Path) -> Iterator[Bench]:
+    """With junk in two of the three places since the first day, and real values that wait."""
+    url = sa.make_url(database_url)
+    shutil.copy(begun / "log.db", tmp_path / "log.db")
+    if url.drivername == "sqlite":
+        shutil.copy(begun / "store.db", str(url.database))
+    store = new_store(url, 20)
+    made = Bench(tmp_path, store, of_time(MONITOR))
+    if url.drivername != "sqlite":
+        made.at(30)
     yield made
     store.close()
 

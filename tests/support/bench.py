@@ -51,6 +51,7 @@ class Bench:
     def _put(self, lease: Lease, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
         tally = Partials(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
+        kernels = [str(measure.kernel) for measure in self.monitor.measures]
         for row, start in enumerate(past.starts.tolist()):
             if refused := int(past.refused[row]):
                 tally.refused[(start, *OVERALL), "bad_position"] = refused
@@ -66,8 +67,8 @@ class Bench:
                 sums = np.zeros(len(b.FIELDS))
                 sums[[b.REQUESTS, b.EMPTY]] = measured, measured - labelled
                 sums[[b.TOTAL, b.SQUARES]] = past.total[row, at].sum(), past.squares[row, at].sum()
-                for measure in self.monitor.measures:
-                    tally.measures.setdefault(str(measure.kernel), {})[start, *key] = sums
+                for kernel in kernels:
+                    tally.measures.setdefault(kernel, {})[start, *key] = sums
         starts = range(tally.since, tally.until, HOUR)
         targets = dict.fromkeys(self.monitor.definitions, starts)
         self.store.write(lease, self.monitor, tally, targets, read_at, starts if is_final else [], force=True)
