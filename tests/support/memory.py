@@ -1,7 +1,9 @@
 """Temporary files in memory: most tests commit to a database of their own, and to wait for a disk proves nothing."""
 
 import os
+import re
 import shutil
+import tempfile
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
@@ -15,9 +17,10 @@ def keep_temporary_files_in_memory() -> None:
         return
     if os.statvfs(MEMORY).f_flag & os.ST_NOEXEC or min(shutil.disk_usage(MEMORY).free, _available()) < ROOM:
         return
-    os.environ["TMPDIR"] = str(MEMORY)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # which Python has looked up by now
 
 
 def _available() -> int:
-    """Bytes of memory that are not in use; a limit of the container's is in the size of /dev/shm as a rule."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that are free or hold only what is on a disk too."""
+    found = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
