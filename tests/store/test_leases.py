@@ -186,11 +186,11 @@ def test_of_several_that_come_first_at_the_same_time_one_gets_it(store: Store, d
 
 
 def test_holding_renews_for_as_long_as_the_work_takes(database_url: str) -> None:
-    store = new_store(database_url, 0.9)
-    second = Store(make_url(database_url), lease_seconds=0.9)
+    store = new_store(database_url, 2)
+    second = Store(make_url(database_url), lease_seconds=2)
     with store.hold(MONITOR.name) as lease:
-        for _ in range(7):
-            time.sleep(0.3)
+        for _ in range(9):
+            time.sleep(0.5)
             assert second.leases.acquire(MONITOR.name) is None
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
     assert taken(second).token == 2
@@ -379,10 +379,10 @@ def test_an_identity_that_cannot_be_read_is_not_dead(text: str) -> None:
 
 
 def test_a_lease_outlives_a_server_that_was_down_for_a_moment(postgres: PostgresServer, postgres_url: str) -> None:
-    store = new_store(postgres_url, 0.9)
+    store = new_store(postgres_url, 2)
     with store.hold(MONITOR.name) as lease:
         postgres.stop()
-        time.sleep(0.7)  # it tries to renew meanwhile
+        time.sleep(1)  # it tries to renew meanwhile
         postgres.start()
         time.sleep(0.5)
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}, HOUR: {}}))

@@ -85,15 +85,17 @@ def pull(monitor: Monitor, url: str) -> Pull:
 def new_store(url: str | URL, lease_seconds: float = 5) -> Store:
     """A store with its tables; in a new file of SQLite they are copied, for the scripts would take a fifth of a second.
 
-    That the scripts lead there is what tests/store/test_migrations.py is about.
+    That the scripts lead there is what tests/store/test_migrations.py is about. However short the lease is, they have
+    the usual time.
     """
     url = make_url(url)
     if url.drivername == "sqlite" and url.database and not (path := Path(url.database)).exists():
         shutil.copyfile(_with_tables(), path)
         return Store(url, lease_seconds)
-    store = Store(url, lease_seconds)
-    store.schema.migrate()
-    return store
+    made = Store(url)
+    made.schema.migrate()
+    made.close()
+    return Store(url, lease_seconds)
 
 
 @cache
