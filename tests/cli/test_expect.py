@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from monitor import cli
 from monitor.conditions.checkpoint import Announcement
@@ -94,4 +95,21 @@ def test_what_cannot_be_is_refused_and_announces_nothing(
 ) -> None:
     assert expect(bench, *arguments) == 2
     assert said in capsys.readouterr().err
+    assert bench.store.verdicts.announced("search") == []
+
+
+def test_a_monitor_without_verdicts_has_nothing_to_be_announced_to(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = bench.folder / "rankmon.yaml"
+    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    (monitor,) = given["monitors"]
+    del monitor["drift"]
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    assert expect(bench, "--for", "2h") == 2
+    assert "search has no `drift:`, so it has no baseline; add `drift: {}` to it" in capsys.readouterr().err
+    other = monitor | {"name": "other", "drift": {}}
+    path.write_text(yaml.safe_dump(given | {"monitors": [monitor, other]}), encoding="utf-8")
+    assert expect(bench, "--for", "2h", "--by", "ci") == 0
+    assert capsys.readouterr().out.startswith("other:\n")
     assert bench.store.verdicts.announced("search") == []

@@ -7,7 +7,7 @@ what is announced.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,22 +59,25 @@ def expect(
     if end is not None and end <= begin:
         raise InputError(f"it would end at {utc(end)}, before it begins at {utc(begin)}")
     if not names:
-        monitors = [monitor for monitor in monitors if monitor.drift is not None]
+        monitors = [monitor for monitor in monitors if monitor.drift is not None] or monitors
     for monitor in monitors:
         drift_of(monitor)  # without verdicts there is nothing to announce it to
     with stored(config) as store:
+        if forget is not None:
+            _take_back(monitors, store, forget)
         for monitor in monitors:
             if end is not None:
                 said = in_steps(monitor, Announcement(begin, end, by, note, is_new_level))
                 store.verdicts.announce(monitor.name, said, now)
-            elif forget is not None and not store.verdicts.take_back_announcement(monitor.name, forget):
-                raise InputError(_unknown(monitor, store, forget))
             click.echo("\n".join(_lines(monitor, store)))
 
 
-def _unknown(monitor: Monitor, store: Store, at: int) -> str:
-    known = ", ".join(utc(one.since) for one in store.verdicts.announced(monitor.name)) or "none"
-    return f"nothing was announced for {monitor.name} from {utc(at)} on; known beginnings: {known}"
+def _take_back(monitors: Sequence[Monitor], store: Store, at: int) -> None:
+    gone = [store.verdicts.take_back_announcement(monitor.name, at) for monitor in monitors]
+    if not any(gone):
+        known = sorted({one.since for monitor in monitors for one in store.verdicts.announced(monitor.name)})
+        named, begin = ", ".join(monitor.name for monitor in monitors), ", ".join(map(utc, known)) or "none"
+        raise InputError(f"nothing was announced for {named} from {utc(at)} on; known beginnings: {begin}")
 
 
 def _lines(monitor: Monitor, store: Store) -> Iterator[str]:
