@@ -20,7 +20,7 @@ from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
-from monitor.drift.steps import alarms_of, follow, least_decay
+from monitor.drift.steps import follow, lasting, least_decay
 from monitor.drift.verdicts import AlarmChange, Verdict
 
 
@@ -241,8 +241,8 @@ def _change(
 
 
 def _announced(settings: DriftSettings, state: DriftState | None, block: Hours) -> list[Verdict]:
-    open_ = () if state is None or state.baseline is None else alarms_of(settings, state, state.baseline)
-    return [replace(verdict, kind="announced", alarms=open_) for verdict in _unjudged(settings, block)]
+    kept = {} if state is None or state.baseline is None else lasting(settings, state, state.baseline)
+    return [replace(verdict, kind="announced", **kept) for verdict in _unjudged(settings, block)]
 
 
 def _unjudged(settings: DriftSettings, block: Hours) -> list[Verdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -344,9 +345,19 @@ class _StepJudge:
         return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
-def alarms_of(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> tuple[Alarm, ...]:
-    """The open alarms of a state."""
-    return _alarms(settings, ("", *state.slices), state.standing, found)
+def lasting(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> dict[str, Any]:
+    """Fields of a `Verdict` that are known without its step: of the open alarms, the baseline and the level."""
+    alarms_open = _alarms(settings, ("", *state.slices), state.standing, found)
+    return {
+        "alarms": alarms_open,
+        "mix_shifted": state.mix.is_shifted,
+        "mix_effect": state.mix.effect,
+        "reference_days": found.days,
+        "improved": state.improved >= c.LASTING_DAYS,
+        "decayed": state.decayed >= c.LASTING_DAYS and not alarms_open,
+        "moved": state.moved if state.settled else None,
+        "labels_moved": state.labels_moved if state.settled else None,
+    }
 
 
 def _alarms(settings: DriftSettings, names: Sequence[str], now: AlarmStates, found: DriftBaseline) -> tuple[Alarm, ...]:

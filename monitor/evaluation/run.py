@@ -144,15 +144,17 @@ def _evaluated(
     look: tuple[float, Arrived | None],
 ) -> IncidentUpdate:
     """Fold to `until` from the newest checkpoint or, if the past changed, from the oldest."""
-    resets = resets_of(monitor, store)
+    resets, announced = resets_of(monitor, store), announced_of(monitor, store, until)
     arrivals = _arrivals(monitor, state, until, *look)
     if not state.restated:
-        checkpoint, known_from = _newest(monitor, state, store, until), [(0, reset) for reset in resets]
+        checkpoint, known_from = _newest(monitor, state, store), [(0, reset) for reset in resets]
+        if monitor.drift is not None:
+            checkpoint = VerdictConditions(monitor, monitor.drift, resets, announced).under_this_identity(checkpoint)
     else:
         seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
         checkpoint = Checkpoint(None, seen)
         known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
-    sets = partial(conditions_of, monitor, arrivals, announced_of(monitor, store, until))
+    sets = partial(conditions_of, monitor, arrivals, announced)
     after, events = evaluate(checkpoint, past, sets, known_from, until)
     if not state.restated:
         return derived(monitor, state, after, events)
@@ -175,14 +177,13 @@ def _arrivals(
     return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.restated)]
 
 
-def _newest(monitor: Monitor, state: AlertState, store: Store, until: int) -> Checkpoint:
+def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
     """The last run's checkpoint; what fires in an incident but has no condition gets one without identity, to end."""
     verdicts = None if monitor.drift is None else store.verdicts.newest_checkpoint(monitor.name)
     firing = Checkpoint(state.until, state.conditions).firing()
     fires = [item for stored in state.open.values() for item in (stored.incident.firing or {}).items()]
     lost = {n: StoredCondition("", Condition("firing", f.since)) for n, f in fires if n not in firing}
-    found = Checkpoint(state.until, {**state.conditions, **lost}, None if verdicts is None else VerdictUpdate(verdicts))
-    return found if monitor.drift is None else verdict_conditions(monitor, store, until).under_this_identity(found)
+    return Checkpoint(state.until, {**state.conditions, **lost}, None if verdicts is None else VerdictUpdate(verdicts))
 
 
 def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> dict[Matter, Incident]:

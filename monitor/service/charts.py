@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from monitor.errors import InputError
 from monitor.messages.notification import Notification
-from monitor.messages.words import lasting
 from monitor.page.fall import draw_fall
 from monitor.page.png import as_png, can_draw
 from monitor.service.fall import fall_of
 from monitor.store import Store
 from monitor.types import Monitor
 
-WITHIN, REST = 5.0, 600.0
-"""Seconds until a notification goes without its chart, and for which none is drawn after one that took so long."""
+WITHIN = 5.0
+"""Seconds until a notification goes without its chart; none is drawn beside one that takes longer."""
 
 
 class Charts:
@@ -26,11 +24,11 @@ class Charts:
     def __init__(self, store: Store, monitors: Callable[[], Sequence[Monitor]]) -> None:
         self._store = store
         self._monitors = monitors
-        self._rests_until = 0.0
+        self._late: threading.Thread | None = None
 
     def draw(self, notification: Notification) -> bytes:
         """The PNG; empty without the extra, and for what is no fall in quality. Raises whatever hinders it."""
-        if notification.matter != "quality" or not can_draw() or time.monotonic() < self._rests_until:
+        if notification.matter != "quality" or not can_draw() or (self._late is not None and self._late.is_alive()):
             return b""
         found: Future[bytes] = Future()
 
@@ -40,12 +38,13 @@ class Charts:
             except Exception as error:
                 found.set_exception(error)
 
-        threading.Thread(target=run, name=f"chart of {notification.incident}", daemon=True).start()
+        drawing = threading.Thread(target=run, name=f"chart of {notification.incident}", daemon=True)
+        drawing.start()
         try:
             return found.result(WITHIN)
         except TimeoutError:
-            self._rests_until = time.monotonic() + REST
-            raise TimeoutError(f"not drawn within {WITHIN:.0f} s; no charts for {lasting(int(REST))}") from None
+            self._late = drawing
+            raise TimeoutError(f"not drawn within {WITHIN:.0f} s; no further chart until it is") from None
 
     def _draw(self, notification: Notification) -> bytes:
         monitor = next((m for m in self._monitors() if m.name == notification.monitor), None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,22 +12,14 @@ from monitor.conditions.checkpoint import Announcement
 from monitor.fields import parse_instant
 from monitor.page import render
 from monitor.service.snapshot import take_snapshot
-from tests.cli.test_baseline_cli import Bench
+from tests.cli.test_baseline_cli import Bench, bench
 from tests.support.drift import day
-from tests.support.monitors import new_store
 from tests.support.pages import PageSource
-from tests.support.simulated import configured
+
+__all__ = ["bench"]
 
 FROM, UNTIL = "2026-11-27 00:00 UTC", "2026-12-01 00:00 UTC"
 LINE = f"{FROM} to {UNTIL} by ada: Black Friday (not judged, not learnt)"
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    config = configured(tmp_path)
-    store = new_store(config.store.url)
-    yield Bench(tmp_path, store, config.monitors[0])
-    store.close()
 
 
 def expect(bench: Bench, *arguments: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from monitor.drift.judge import judge
@@ -89,3 +90,17 @@ def test_a_new_level_that_begins_at_its_end_is_learnt() -> None:
     found = verdicts(lower, replace(ANNOUNCED, resets=(WEEK[1],)))
     assert not any(v.is_degraded for v in found)
     assert {v.kind for v in on(found, 43)} == {"healthy"}
+
+
+@pytest.mark.parametrize("has_alarm", [False, True])
+def test_what_is_known_of_the_baseline_the_level_and_alarms_is_said_meanwhile(has_alarm: bool) -> None:
+    ranking = Ranking.of(186, seed=1)
+    decay = 1 - 0.12 * np.clip(((ranking.starts - day(0)) / DAY - 30) / 300, 0, 1)
+    slowly = replace(ranking, mean=ranking.mean * decay[:, None])
+    worse = slowly.since(179, mean=0.8) if has_alarm else slowly
+    found = verdicts(worse.draw(), DriftSettings(announced=((day(180), day(181)),)))
+    (before,), during = on(found, 179.97, 180), on(found, 180, 181)
+    assert (before.reference_days, before.decayed, bool(before.alarms)) == (28, not has_alarm, has_alarm)
+    names = ("alarms", "reference_days", "improved", "decayed", "moved", "labels_moved", "mix_shifted")
+    for verdict in during:
+        assert [getattr(verdict, name) for name in names] == [getattr(before, name) for name in names]
