@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -192,7 +193,8 @@ class _Search:
 
     def _lists(self) -> _Lists:
         tables = [*self.tables, *self._unrolled()]
-        found = [*filter(None, map(_lists_in, tables))] or [*filter(None, (_lists_in(t, once=False) for t in tables))]
+        looks = (map(look, tables) for look in (_lists_in, self._lists_by_id, partial(_lists_in, once=False)))
+        found = next((some for look in looks if (some := [*filter(None, look)])), [])
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -201,6 +203,19 @@ class _Search:
             )
         by = {lists.table.title: lists for lists in sorted(found, key=lambda one: -one.share)}
         return by[self._choose("rankings.table", list(by))]
+
+    def _lists_by_id(self, table: Table) -> _Lists | None:
+        """The likeliest columns by whole lists: rows may be stored in any order, so that a sample has parts of many."""
+        ids = [name for name in table.names if _is_id(table.sample[name])]
+        found = [_lists_in(replace(table, sample=self._whole(table, name))) for name in ids]
+        return max(filter(None, found), key=lambda lists: lists.share, default=None)
+
+    def _whole(self, table: Table, column: str) -> pd.DataFrame:
+        """All rows of some ids in a column, of so many that no row is left out."""
+        keys = table.sample[column].dropna().drop_duplicates().tolist()[:IDS]
+        while len(rows := rows_with(self.database, table, column, keys)) == discovery.ROWS and len(keys) > 1:
+            keys = keys[: len(keys) // 2]
+        return rows
 
     def _unrolled(self) -> Iterator[Table]:
         """The tables with a list of items in a column, one row per item."""

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
+from monitor.source import discovery
 from tests.support import hackernews
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -124,6 +125,17 @@ def test_a_log_of_lists_and_events_needs_no_answer(log: Log) -> None:
     events_key = made["relevance"]["events"]
     assert events_key["rules"] == [{"type": "click", "grade": 1}, {"type": "purchase", "grade": 1}]
     assert (events_key["attribution"], events_key["time"]["column"]) == ("1h", "occurred_at")
+
+
+def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=sorted(shown, key=lambda row: row["position"]), search_events=events)
+    monkeypatch.setattr(discovery, "ROWS", REQUESTS - 1)
+    made = log.init("--yes")
+    assert (log.code, log.err) == (0, "")
+    assert [made["rankings"][key] for key in ("request", "position")] == ["request_id", "position"]
 
 
 def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
