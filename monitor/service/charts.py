@@ -15,7 +15,7 @@ from monitor.store import Store
 from monitor.types import Monitor
 
 WITHIN = 5.0
-"""Seconds until a notification goes without its chart; none is drawn beside one that takes longer."""
+"""Seconds until a notification goes without its chart; no other is drawn while one takes longer."""
 
 
 class Charts:
