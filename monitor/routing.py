@@ -67,7 +67,7 @@ class Route(Section):
     channels: Annotated[tuple[Name, ...], key("Channels to notify.", min_length=1, examples=["[oncall]"])]
     severity: Annotated[tuple[Severity, ...], key("Severities that match. Default: all.", min_length=1)] = SEVERITIES
     matter: Annotated[
-        tuple[Matter, ...], key("Matches incidents about quality, data, or both. Default: both.", min_length=1)
+        tuple[Matter, ...], key("Matches incidents about quality, data, or layout. Default: all.", min_length=1)
     ] = MATTERS
     labels: Annotated[
         tuple[tuple[str, str], ...],
@@ -112,6 +112,7 @@ class Routing:
         found = {(rule.severity, MATTERS[rule.is_about_data]) for rule in self.monitor.alerts}
         if (drift := self.monitor.drift) is not None:
             found |= {(drift.severity, "quality"), (drift.data_severity, "data")}
+            found |= {(drift.data_severity, "layout")} if self.monitor.corrected else set()
         return sorted(found)
 
     def decide(self, severity: Severity, matters: Collection[Matter], now: float) -> tuple[Route, ...]:

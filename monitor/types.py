@@ -570,6 +570,13 @@ class Monitor(Section):
             return _digest([rules, None])
         return _digest([rules, self.drift_identity(self.drift, [], [(a.since, a.until) for a in self.drift.calendar])])
 
+    @cached_property
+    def corrected(self) -> Measure | None:
+        """The first measure corrected by examination, if verdicts are wanted and clicks by query can be had."""
+        if self.drift is None or self.rankings.query is None or isinstance(self.recipe, Judgments):
+            return None
+        return next((m for m in self.measures if m.examination), None)
+
     @property
     def definitions(self) -> tuple[Definition, ...]:
         """What one read of this monitor computes: the traffic first, then each kernel once."""

@@ -233,6 +233,15 @@ announcements = _table(
     _each(sa.Double, "set_at"),
 )
 
+examinations = _table(
+    "examinations",
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "at"),
+    _each(sa.Double, "lower? upper?"),
+    _each(sa.Boolean, "is_sound"),
+    _each(sa.Text, "document"),
+)
+
 diagnoses = _table(
     "diagnoses",
     _key(sa.String(10), "incident"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import Evidence, kinds, severity_of
+from monitor.conditions.examined import ExaminationCheck
 from monitor.types import Drift, Monitor
 
 
@@ -23,12 +24,13 @@ class Misread:
 class Arrived:
     """The source's newest request and event, seconds; None if none, or not checked.
 
-    `audited`: result of a self-audit; None without one.
+    `audited`, `examined`: results of a self-audit, and of a check of where people look; None without one.
     """
 
     request: float | None
     label: float | None = None
     audited: Misread | None = None
+    examined: ExaminationCheck | None = None
 
 
 NOTHING_YET = Arrived(None)

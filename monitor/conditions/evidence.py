@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 
 from monitor.conditions.rules import COVERAGE, Severity, is_beyond
 from monitor.conditions.thresholds import ConditionName
-from monitor.types import Drift
+from monitor.types import Drift, Monitor
 
-Matter = Literal["quality", "data"]
-MATTERS: tuple[Matter, ...] = ("quality", "data")
+Matter = Literal["quality", "data", "layout"]
+MATTERS: tuple[Matter, ...] = get_args(Matter)
 
 AS_MUCH = 0.75
 """Share of a fall, in logarithms, from which fewer labels or results may explain all of it. Worse lists cost labels
@@ -90,6 +90,8 @@ class Evidence:
     advice: ClassVar[str] = ""
     fired: ClassVar[str] = "verdict {{ it.title }}"
     recovered: ClassVar[str] = "{{ it.title }}: normal again"
+    sound: ClassVar[str] = "The data are sound again."
+    """First line once it is resolved, if it is not about the quality."""
 
     rule: str
     severity: Severity
@@ -110,6 +112,11 @@ class Evidence:
     well_needed: int = 0
     lacks: str = ""
     rises: bool = False
+
+    @classmethod
+    def concerns(cls, monitor: Monitor) -> bool:
+        """Whether a monitor with `drift` can come to it."""
+        return True
 
     @property
     def verdict(self) -> str:

@@ -282,8 +282,10 @@ class FaultTracker:
         short_until = until_later if settled and not refused and self._has_short_lists(row) else was.short_until
         # Clicks on items that are no longer logged are missing too: suspect labels that begin now are the same fault.
         is_hidden = end <= short_until and not was.suspect_since
-        suspect = not is_hidden and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
-        until = until_later if suspect else was.suspect_until
+        are_sound = self._settings.are_labels_sound(end)
+        lacks = not are_sound and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
+        suspect = not is_hidden and lacks
+        until = 0 if are_sound else until_later if suspect else was.suspect_until
         since = 0
         if end <= until:
             since = was.suspect_since or min(was.lost_since[was.lost_since > 0].tolist(), default=end)

@@ -48,6 +48,7 @@ class DriftSettings:
         resets: rising seconds at which a new level begins (a new version, an acknowledged change).
         reference, least_reference: seconds of a whole reference, and of the shortest that gives verdicts.
         announced: spans (since, until) in seconds that are neither judged nor learnt from.
+        sound: ends of steps, seconds in [since, until), whose labels are known to be there however few.
         counts_unlabelled: whether an unlabelled request counts 0; else it is in no measure.
     """
 
@@ -58,6 +59,7 @@ class DriftSettings:
     reference: int = c.REFERENCE_DAYS * DAY
     least_reference: int = c.LEAST_REFERENCE_DAYS * DAY
     announced: tuple[tuple[int, int], ...] = ()
+    sound: tuple[tuple[int, int], ...] = ()
     counts_unlabelled: bool = True
 
     def __post_init__(self) -> None:
@@ -98,6 +100,10 @@ class DriftSettings:
     def is_announced(self, start: int) -> bool:
         """Whether the step that begins at `start` (seconds) lies in an announced span."""
         return any(since <= start < until for since, until in self.announced)
+
+    def are_labels_sound(self, end: int) -> bool:
+        """Whether the labels of the step that ends at `end` (seconds) are known to be there."""
+        return any(since <= end < until for since, until in self.sound)
 
     def pin(self, start: int) -> int:
         """The last pin or reset up to `start` (seconds); 0 if none."""

@@ -150,6 +150,8 @@ class _StepJudge:
         return self._faults.hold(row, since + self._settings.step)
 
     def _explanation(self, row: int, unit: int) -> checks.Explanation:
+        if self._settings.are_labels_sound(self.block.ends[row]):
+            return "model"
         window = self._kept_window(self._since(row, int(self._standing.since[unit])))
         return explanation(self._found, window, unit, self.block.checked.dispersion)
 

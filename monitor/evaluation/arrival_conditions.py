@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown, arrival_kinds, arrival_names
-from monitor.conditions.evidence import Evidence, severity_of
+from monitor.conditions.evidence import Evidence, Matter, severity_of
 from monitor.conditions.incident import Incident
 from monitor.conditions.thresholds import Change, Condition, ConditionName
 from monitor.drift.levels import CROWD
@@ -22,7 +22,7 @@ class ArrivalConditions:
     Attributes:
         arrived: the newest the source has; None if it was not checked.
         end: of the last window to evaluate, seconds.
-        incident, findings: the open incident on data, with its newest evidence.
+        opened: the open incidents, with their newest evidence.
         is_restated: the past is evaluated again, so what stands must become an event again.
     """
 
@@ -31,8 +31,7 @@ class ArrivalConditions:
     now: float
     arrived: Arrived | None
     end: int
-    incident: Incident | None
-    findings: Sequence[Evidence]
+    opened: Mapping[Matter, tuple[Incident, Sequence[Evidence]]]
     is_restated: bool
 
     identity = "arrivals"
@@ -61,9 +60,9 @@ class ArrivalConditions:
         after, events = dict[ConditionName, Condition](), EventBatch()
         for kind in arrival_kinds():
             name: ConditionName = (kind.kind, "", "")
-            was = self._standing(begin.conditions.get(name))
+            was = self._standing(kind, begin.conditions.get(name))
             if was is not None and self.is_restated:
-                self._place_again(name, was, events)
+                self._place_again(kind, was, events)
             try:
                 evidence = kind.detect(self._arrivals(past, begin), self.drift)
             except Unknown:
@@ -75,9 +74,10 @@ class ArrivalConditions:
                 self._end(kind, was, _lacking(past, begin), events)
         return after, events
 
-    def _standing(self, was: Condition | None) -> Condition | None:
+    def _standing(self, kind: type[ArrivalEvidence], was: Condition | None) -> Condition | None:
         """A firing condition; after a restatement, one from a clock that ran ahead is undone with its incident."""
-        is_ahead = self.is_restated and self.incident is not None and self.incident.opened_at > self.now
+        incident, _ = self.opened.get(kind.audience, (None, ()))
+        is_ahead = self.is_restated and incident is not None and incident.opened_at > self.now
         return None if was is None or was.state != "firing" or is_ahead else was
 
     def _change(self, name: ConditionName, since: int, at: int, fires: bool = True) -> Change:
@@ -86,10 +86,9 @@ class ArrivalConditions:
             return Change(name, severity, False, "ok", "firing", since, at)
         return Change(name, severity, False, "firing", "ok", since, at)
 
-    def _place_again(self, name: ConditionName, was: Condition, events: EventBatch) -> None:
+    def _place_again(self, kind: type[ArrivalEvidence], was: Condition, events: EventBatch) -> None:
         """Replays that it fires, as recorded with the open incident: no bucket shows it."""
-        assert self.incident is not None
-        at = self.incident.opened_at
+        name, at = (kind.kind, "", ""), self.opened[kind.audience][0].opened_at
         change = self._change(name, at if was.since is None else was.since, at)
         events.changes.append(change)
         if (known := self._known(name)) is not None:
@@ -116,7 +115,8 @@ class ArrivalConditions:
         events.evidence[change] = replace(known, lacks=lacks)
 
     def _known(self, name: ConditionName) -> Evidence | None:
-        return next((one for one in self.findings if one.rule == name[0]), None)
+        found = (one for _, findings in self.opened.values() for one in findings)
+        return next((one for one in found if one.rule == name[0]), None)
 
     def _arrivals(self, past: FinalHours, begin: Beginning) -> Arrivals:
         """Input of the kinds. Raises Unknown if the source was not checked."""

@@ -10,6 +10,7 @@ from itertools import chain
 from monitor.causes.diagnosis import dimensions, version_slice
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate, known_by
 from monitor.conditions.evidence import kind_of
+from monitor.conditions.examined import CONTRADICTED, as_examined, contradicts, sound_spans
 from monitor.conditions.kinds.degraded import Degraded, evidence_at
 from monitor.conditions.kinds.rows_refused import RowsRefused
 from monitor.conditions.kinds.threshold import Unjudged, find
@@ -227,6 +228,11 @@ class VerdictConditions:
             following = next((v.end for v in update.verdicts if v.end > lived_until), until)
             told = begin.events(list(seen), following)
             events.changes = list(told.values())
+            events.reasons = {
+                told[change]: CONTRADICTED
+                for change, one in seen.items()
+                if change in told and change.became == "withdrawn" and contradicts(past.examined, one.verdict.end)
+            }
             events.lived = [v for v in update.verdicts if v.end > lived_until]
             self._describe(past, {told[change]: seen[change] for change in told}, after, events)
         return after, events
@@ -239,10 +245,10 @@ class VerdictConditions:
         known, found = begin.verdicts.checkpoint, list[Verdict]()
         if (until := until - until % self.step) <= known.until:
             return dict(begin.conditions), {}, replace(begin.verdicts, verdicts=())
-        state = known.state
+        state, settings = known.state, replace(self.settings, sound=sound_spans(past.examined))
         for some in past.steps(known.until, until):
-            verdicts, state = judge(self.settings, state, some)
-            found += verdicts
+            verdicts, state = judge(settings, state, some)
+            found += [as_examined(one, past.examined) for one in verdicts]
         after, changes = follow_verdicts(self.drift, self.step, found, begin.conditions, self._ahead)
         checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)
         update = VerdictUpdate(checkpoint, found, begin.verdicts.restated, begin.verdicts.kept)

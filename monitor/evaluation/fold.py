@@ -18,6 +18,7 @@ from typing import Protocol
 
 from monitor.conditions.checkpoint import BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence
+from monitor.conditions.examined import Examined
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View
@@ -94,6 +95,10 @@ class FinalHours(Protocol):
     @property
     def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
         """(oldest checkpoint of the verdicts, end of what was rolled up in seconds or 0)."""
+
+    @property
+    def examined(self) -> Sequence[Examined]:
+        """What the checks of where people look found, oldest first."""
 
     def windows(self, since: int, until: int) -> Iterator[range]:
         """Ends of the windows in (since, until], in batches."""

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, known_by
+from monitor.conditions.examined import Examined
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import View
 from monitor.conditions.verdict_hours import hours, step_of
@@ -50,6 +51,11 @@ class StoredHours:
         return self._store.verdicts.oldest_checkpoint(monitor.name), max(
             [0, *(span[1] for span in found if span is not None)]
         )
+
+    @cached_property
+    def examined(self) -> Sequence[Examined]:
+        monitor = self._monitor
+        return [] if monitor.corrected is None else self._store.verdicts.examined(monitor.name)
 
     def windows(self, since: int, until: int) -> Iterator[range]:
         ends = range(since + self._monitor.bucket, until + 1, self._monitor.bucket)

@@ -172,9 +172,8 @@ def _arrivals(
 ) -> list[ArrivalConditions]:
     if monitor.drift is None:
         return []
-    stored = state.open.get("data")
-    incident, findings = (stored.incident, stored.findings) if stored is not None else (None, ())
-    return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, incident, findings, state.restated)]
+    opened = {matter: (stored.incident, stored.findings) for matter, stored in state.open.items()}
+    return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, opened, state.restated)]
 
 
 def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:

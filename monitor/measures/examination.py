@@ -4,12 +4,15 @@ Under the position-based model a click needs a look and a wish: the wish belongs
 rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks; versions,
 freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without intrusive
 interventions"). Given a pair's clicks, their shares of the ranks depend on views and looks alone: the wishes drop out
-(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query.
+(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query,
+and never below those of independent clicks, which clusters understate where they are few.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +31,7 @@ class ShownCounts:
 
     Attributes:
         query, pair: numbers from 0 of the query, and of the query with the item.
+        names: (query, item) of each pair, in the order of their numbers.
         rank: from 1.
         shown, clicked: requests.
     """
@@ -37,21 +41,55 @@ class ShownCounts:
     rank: Ints
     shown: Floats
     clicked: Floats
+    names: Sequence[Hashable] = ()
+
+    @property
+    def clicks_per_request(self) -> float:
+        """Clicks on all ranks by requests that showed an item at rank 1; nan without any."""
+        requests = self.shown[self.rank == 1].sum()
+        return float(self.clicked.sum() / requests) if requests else np.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Examination:
     """Chances that people look at ranks 1 to K, relative to rank 1; arrays are (K,).
 
     Attributes:
-        lower, upper: 95 % intervals.
+        covariance: (K - 1, K - 1) of the errors of the logarithms past the first.
         swaps: (query, item) shown at this rank and at another, and clicked at one of them.
+        clicks: on all items of this rank, with the `requests` that showed one at rank 1.
     """
 
     value: Floats
-    lower: Floats
-    upper: Floats
+    covariance: Floats
     swaps: Ints
+    clicks: Floats
+    requests: float
+
+    @property
+    def error(self) -> Floats:
+        """(K,) standard errors of the logarithms."""
+        return np.asarray(np.r_[0.0, np.sqrt(np.diag(self.covariance))])
+
+    @property
+    def lower(self) -> Floats:
+        """(K,) lower ends of the 95 % intervals."""
+        return np.asarray(self.value * np.exp(-Z95 * self.error))
+
+    @property
+    def upper(self) -> Floats:
+        """(K,) upper ends of the 95 % intervals."""
+        return np.asarray(self.value * np.exp(Z95 * self.error))
+
+    def plain(self) -> dict[str, Any]:
+        """It as JSON data."""
+        return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Examination:
+        """It from `plain` data."""
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in plain.items()}
+        return cls(**{**arrays, "requests": float(plain["requests"])})
 
 
 def estimate(counts: ShownCounts, depth: int) -> Examination:
@@ -80,8 +118,75 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
     bread = np.linalg.inv(information)
-    error = np.r_[0.0, np.sqrt(np.diag(bread @ (scores[:, 1:].T @ scores[:, 1:]) @ bread))]
-    return Examination(np.exp(looks), np.exp(looks - Z95 * error), np.exp(looks + Z95 * error), swaps)
+    clustered = bread @ (scores[:, 1:].T @ scores[:, 1:]) @ bread
+    covariance = clustered + np.diag(np.maximum(np.diag(bread) - np.diag(clustered), 0))
+    first = counts.rank <= depth
+    clicks = np.bincount(counts.rank[first] - 1, counts.clicked[first], depth).astype(float)
+    return Examination(np.exp(looks), covariance, swaps, clicks, float(counts.shown[counts.rank == 1].sum()))
+
+
+def changes(before: Examination, now: Examination) -> Floats:
+    """(K,) changes of the logarithms, in standard errors of two independent fits."""
+    error = np.hypot(before.error, now.error)
+    moved = np.log(now.value / before.value)
+    return np.divide(moved, error, out=np.zeros(len(error)), where=error > 0)
+
+
+def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:
+    """Relative change of DCG@K with each fit's own correction, grade 1 for a click, and its 95 % interval.
+
+    By the delta method, with Poisson counts of clicks; (nan, nan, nan) without any.
+    """
+    (was, error), (value, other) = _corrected(before), _corrected(now)
+    if not (was and value):
+        return np.nan, np.nan, np.nan
+    moved, wide = np.log(value / was), Z95 * float(np.hypot(error, other))
+    low, high = np.expm1([moved - wide, moved + wide])
+    return float(np.expm1(moved)), float(low), float(high)
+
+
+def clicked_again(before: ShownCounts, now: ShownCounts, looks: Floats) -> tuple[float, float, float]:
+    """How often items at rank 1 are clicked now, relative to clicks before on the same items, and its 95 % interval.
+
+    It is 1 while labels are complete and people look at rank 1 as often, whatever is ranked, and wherever else people
+    look. Only clicks of (query, item) shown at both times count, given how many they are together.
+
+    Args:
+        looks: (K,) examination of the ranks before, relative to rank 1.
+    """
+    place = {name: number for number, name in enumerate(before.names)}
+    same = np.array([place.get(name, -1) for name in now.names], np.int64)[now.pair]
+    first, within = (now.rank == 1) & (same >= 0), before.rank <= len(looks)
+    size = len(before.names)
+    pair = before.pair[within]
+    seen = np.bincount(pair, before.shown[within] * looks[before.rank[within] - 1], size)
+    clicked = np.bincount(pair, before.clicked[within], size)
+    seen_now, clicked_now = (np.bincount(same[first], part[first], size) for part in (now.shown, now.clicked))
+    some = (seen > 0) & (seen_now > 0)
+    query = np.zeros(size, np.int64)
+    query[before.pair] = before.query
+    total, ratio = (clicked + clicked_now)[some], 1.0
+    if not clicked[some].sum() or not clicked_now.sum():
+        return np.nan, 0.0, np.inf
+    for _ in range(STEPS):
+        share = ratio * seen_now[some] / (seen[some] + ratio * seen_now[some])
+        left, information = clicked_now[some] - total * share, (total * share * (1 - share)).sum()
+        step = left.sum() / information
+        ratio *= np.exp(np.clip(step, -1, 1))
+        if abs(step) < ENOUGH:
+            break
+    clustered = (np.bincount(query[some], left) ** 2).sum() / information**2
+    wide = np.exp(Z95 * np.sqrt(max(clustered, 1 / information)))
+    return float(ratio), float(ratio / wide), float(ratio * wide)
+
+
+def _corrected(one: Examination) -> tuple[float, float]:
+    """(corrected DCG, its relative standard error)."""
+    weight = 1 / np.log2(np.arange(len(one.value)) + 2) / one.value
+    part = one.clicks * weight
+    whole = part.sum()
+    variance = (part * weight).sum() + part[1:] @ one.covariance @ part[1:]
+    return float(whole / max(one.requests, 1)), float(np.sqrt(variance) / whole) if whole else 0.0
 
 
 def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:

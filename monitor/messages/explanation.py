@@ -60,7 +60,7 @@ def sentences(
 ) -> list[str]:
     """The same, the most important first; `is_short` omits what another condition said."""
     found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted, is_short=is_short)
-    if it.audience == "data" and it.well_for:
+    if it.audience != "quality" and it.well_for:
         well = f"Normal for {lasting(it.well_for)}; resolves after {lasting(it.well_needed)}."
         found.append(f"That was at {utc(it.end)}. {well}")
     return found

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PATH = "/api/v2/alerts"
 REPEAT = 60.0
-MATTERS = {"quality": "RankmonQualityDegraded", "data": "RankmonDataSuspect"}
+MATTERS = {"quality": "RankmonQualityDegraded", "data": "RankmonDataSuspect", "layout": "RankmonLayoutChanged"}
 NAMES = {"retrain": "RankmonRetrainRecommended", "test": "RankmonTest"}
 """Name of the alert by kind of notification; of all other kinds it goes by the matter."""
 LASTS = {"test": 300.0, "retrain": 86_400.0}

@@ -135,7 +135,7 @@ def _article(
         "coverage": coverage_of(snapshot),
         "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
-        "data_incident": _open(snapshot, snapshot.data_incident, served.called) if snapshot.data_incident else None,
+        "others_open": [_open(snapshot, one, served.called) for m, one in snapshot.opened.items() if m != "quality"],
         "newcomers": [begun_lately(one) for one in snapshot.newcomers],
         "announced": [announced(one) for one in snapshot.announced],
         "verdict": _verdict(snapshot, served.called),

@@ -71,9 +71,9 @@ def states_of(snapshot: MonitorSnapshot, now: float, speed: float = 1.0) -> list
 
 
 def _incident(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
-    if snapshot.data_incident is not None:
-        about = snapshot.data_incident.incident
-        known = (title_of(f.verdict) if f.verdict else "labels missing" for f in snapshot.data_incident.findings)
+    for stored in (stored for matter, stored in snapshot.opened.items() if matter != "quality"):
+        about = stored.incident
+        known = (title_of(f.verdict) if f.verdict else "labels missing" for f in stored.findings)
         names = dict.fromkeys(known)
         said = ", ".join(names) or "data"
         yield MonitorState(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")

@@ -22,12 +22,13 @@ from monitor.service.audit import RESULTS, Auditor, Readers
 from monitor.service.cycle import CycleResult, FinalizedUpTo, run_cycle
 from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.service.election import LONGEST_RETRY, EvaluatorElection
+from monitor.service.examiner import Examiner
 from monitor.service.publisher import Failure, Outdated, SnapshotPublisher
 from monitor.service.reading import BatchSize, RequestSource
 from monitor.service.retention import RetentionWorker
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
-from monitor.source.pull import Freshness
+from monitor.source.pull import Freshness, Pull
 from monitor.store import CachedStore, Lease, Store
 from monitor.types import Monitor, format_duration
 
@@ -84,8 +85,12 @@ class Runner:
         notifier: Notifier,
         open_detailed: OpenDetailed | None = None,
         readers: Readers | None = None,
+        pull: Pull | None = None,
     ) -> None:
-        """`open_detailed`: reads single requests for diagnoses; `readers`: for audits. None disables them."""
+        """`open_detailed`: reads single requests for diagnoses; `readers`: for audits; `pull`: where people look.
+
+        None disables them.
+        """
         self.monitor = monitor
         self._source = _TimedSource(source, monitor.name, telemetry)
         self._store = CachedStore(store, monitor)
@@ -95,6 +100,7 @@ class Runner:
         self._notifier = notifier
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._auditor = None if readers is None else Auditor(monitor, store, readers)
+        self._examiner = None if pull is None or monitor.corrected is None else Examiner(monitor, store, pull)
         self._batch_size = BatchSize()
         self._finalized = FinalizedUpTo()
         self._retention = RetentionWorker(monitor, self._store)
@@ -176,7 +182,7 @@ class Runner:
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
             self._token = lease.token
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
-            result = self._audit(now, self._read(now, began, lease))
+            result = self._examine(now, self._audit(now, self._read(now, began, lease)))
             taken = self._judge(now, began, lease, result)
             newest = {"newest_source_at": result.arrived.request, "newest_label_at": result.arrived.label}
             self._store.record(name, lease, last_success_at=now, **newest, **taken, last_error="")
@@ -251,6 +257,18 @@ class Runner:
         wrong = str(found.difference) if found.result == "differs" else ""
         audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
         return replace(result, arrived=replace(result.arrived, audited=audited))
+
+    def _examine(self, now: float, result: CycleResult) -> CycleResult:
+        if self._examiner is None or result.left or self._is_over():
+            return result
+        try:
+            with self._telemetry.stage(self.monitor.name, "examine"):
+                found = self._examiner.advance(now)
+        except (SourceError, ValueError) as error:
+            text = "monitor %s: cannot tell whether people look elsewhere: %s; will retry tomorrow"
+            log.warning(text, self.monitor.name, error)
+            return result
+        return replace(result, arrived=replace(result.arrived, examined=found))
 
     def _diagnose(self, began: float) -> None:
         if self._diagnoser is None or self._is_over():

@@ -12,7 +12,7 @@ from monitor.causes.newcomers import Newcomer, newcomers
 from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
 from monitor.conditions.checkpoint import Announcement
-from monitor.conditions.evidence import condition_names
+from monitor.conditions.evidence import MATTERS, Matter, condition_names
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
@@ -73,6 +73,7 @@ class MonitorSnapshot:
         refused: reason -> rows refused in the longest window.
         unmatched: events that match no impression within the attribution; None where they are not counted.
         future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the first.
+        opened: the open incidents, in the order of `MATTERS`.
         incidents: newest first; always includes the open ones.
         judged_until: end of the last judged window.
         recommends_retraining: retraining was recommended for the open incident, and the reason still holds.
@@ -95,8 +96,7 @@ class MonitorSnapshot:
     future_rows: int | None = None
     due_buckets: int | None = None
     readings: tuple[RuleReading, ...] = ()
-    incident: StoredIncident | None = None
-    data_incident: StoredIncident | None = None
+    opened: MappingProxyType[Matter, StoredIncident] = field(default_factory=lambda: MappingProxyType({}))
     incidents: tuple[StoredIncident, ...] = ()
     judged_until: int | None = None
     recommends_retraining: bool = False
@@ -113,14 +113,10 @@ class MonitorSnapshot:
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
 
-    def open_incident(self, matter: str) -> StoredIncident | None:
-        """The open incident on the `quality` or the `data`."""
-        return self.incident if matter == "quality" else self.data_incident
-
     @property
-    def open_incidents(self) -> tuple[StoredIncident, ...]:
-        """The open incidents on quality and on data."""
-        return tuple(s for s in (self.incident, self.data_incident) if s is not None)
+    def incident(self) -> StoredIncident | None:
+        """The open incident on quality."""
+        return self.opened.get("quality")
 
     @property
     def full(self) -> list[FullDimension]:
@@ -259,8 +255,7 @@ def renew(
         progress=store.progress(name),
         future_rows=future_rows,
         due_buckets=due,
-        incident=state.open.get("quality"),
-        data_incident=state.open.get("data"),
+        opened=MappingProxyType({matter: state.open[matter] for matter in MATTERS if matter in state.open}),
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),
         judged_until=state.until,

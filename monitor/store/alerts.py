@@ -25,6 +25,7 @@ from monitor.store.naming import MONITOR
 from monitor.store.schema import (
     conditions,
     diagnoses,
+    examinations,
     incidents,
     judged,
     outbox,
@@ -337,7 +338,7 @@ class Alerts(Connected):
             newest = sa.select(sa.func.max(retrains.c.asked_at)).group_by(retrains.c.monitor)
             old = (retrains.c.asked_at < before, retrains.c.asked_at.not_in(newest))
             connection.execute(retrains.delete().where(*old))
-            for ended in (silences.c.until, verdicts.c.at, restatements.c.restated_at):
+            for ended in (silences.c.until, verdicts.c.at, examinations.c.at, restatements.c.restated_at):
                 connection.execute(sa.delete(ended.table).where(ended < before))
         return len(expired)
 

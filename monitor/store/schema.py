@@ -246,6 +246,20 @@ announcements = _table(
 )
 """What people announced: times that verdicts neither judge nor learn from."""
 
+examinations = _table(
+    "examinations",
+    _key(sa.Text, "monitor"),
+    _key(sa.BigInteger, "at"),
+    _each(sa.Double, "lower? upper?"),
+    _each(sa.Boolean, "is_sound"),
+    _each(sa.Text, "document"),
+)
+"""One check a day of where people look, by the end of its last day; `document` has both fits as JSON.
+
+`lower`, `upper`: 95 % interval of the relative change of the corrected measure; NULL where people look where they did.
+`is_sound`: clicks are fewer, and none of them were lost.
+"""
+
 diagnoses = _table(
     "diagnoses",
     _key(sa.String(10), "incident"),

@@ -14,12 +14,21 @@ from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate
+from monitor.conditions.examined import ExaminationCheck, Examined
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.store.engine import Connected, upserted
 from monitor.store.naming import MONITOR
-from monitor.store.schema import announcements, baselines, diagnoses, drift_borders, drift_states, verdicts
+from monitor.store.schema import (
+    announcements,
+    baselines,
+    diagnoses,
+    drift_borders,
+    drift_states,
+    examinations,
+    verdicts,
+)
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,23 @@ class Verdicts(Connected):
         gone = announcements.delete().where(announcements.c.monitor == monitor, announcements.c.since == since)
         return self.change(gone) == 1
 
+    def newest_check(self, monitor: str) -> ExaminationCheck | None:
+        """A monitor's newest check of where people look; None without one."""
+        document = self.scalar(_EXAMINED.limit(1), monitor=monitor)
+        with self.documents():
+            return None if document is None else ExaminationCheck.of(json.loads(document))
+
+    def examined(self, monitor: str) -> list[Examined]:
+        """What a monitor's checks of where people look found, oldest first."""
+        c = examinations.c
+        query = sa.select(c.at, c.lower, c.upper, c.is_sound).where(c.monitor == monitor).order_by(c.at)
+        return [Examined(*row) for row in self.rows(query)]
+
+    def put_check(self, monitor: str, found: ExaminationCheck) -> None:
+        """Store a check, in the place of one of the same day. Raises StoreError."""
+        news = {**found.found._asdict(), "document": json.dumps(found.plain())}
+        self.change(upserted(self.dialect, examinations, {"monitor": monitor, **news}, news.keys() - {"at"}))
+
     def same_since(self, monitor: str, kind: str) -> int | None:
         """End of the first of the newest consecutive verdicts of a kind, seconds; None without any."""
         of_it = verdicts.c.monitor == monitor
@@ -186,6 +212,9 @@ class Verdicts(Connected):
 
 _STATE = sa.select(drift_states).where(drift_states.c.monitor == MONITOR)
 _NEWEST = sa.select(verdicts.c.document).where(verdicts.c.monitor == MONITOR).order_by(verdicts.c.at.desc()).limit(1)
+_EXAMINED = (
+    sa.select(examinations.c.document).where(examinations.c.monitor == MONITOR).order_by(examinations.c.at.desc())
+)
 _ANNOUNCED = sa.select(announcements).where(announcements.c.monitor == MONITOR).order_by(announcements.c.since)
 _BASELINES = sa.select(baselines).where(baselines.c.monitor == MONITOR).order_by(baselines.c.since)
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from monitor.conditions.arrivals import arrival_names, shown_as_verdict
-from monitor.conditions.evidence import condition_names, severity_of
+from monitor.conditions.evidence import MATTERS, Matter, condition_names, kinds, severity_of
 from monitor.conditions.incident import matter_of
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import TITLES
@@ -97,20 +97,20 @@ def _firing(snapshot: MonitorSnapshot) -> Samples:
     if monitor.drift is None:
         return
     firing = sorted(name for name, condition in snapshot.verdict_conditions.items() if condition.state == "firing")
-    for kind in sorted(condition_names()):
+    for kind in sorted(name for name in condition_names() if kinds()[name].concerns(monitor)):
         name = (kind, "", "")
         labels = (monitor.name, kind, matter_of(name), severity_of(monitor.drift, kind), monitor.paging)
         yield labels, any(of == kind for of, _, _ in firing)
         yield from (((*labels, dimension, value), 1) for of, dimension, value in firing if of == kind and dimension)
 
 
-def _of_incidents(number: Callable[[MonitorSnapshot, str], float], snapshot: MonitorSnapshot) -> Samples:
-    for matter in ("quality", "data"):
+def _of_incidents(number: Callable[[MonitorSnapshot, Matter], float], snapshot: MonitorSnapshot) -> Samples:
+    for matter in MATTERS if snapshot.monitor.corrected else MATTERS[:2]:
         yield (snapshot.monitor.name, matter), number(snapshot, matter)
 
 
-def _silenced_until(snapshot: MonitorSnapshot, matter: str) -> float:
-    open_ = snapshot.open_incident(matter)
+def _silenced_until(snapshot: MonitorSnapshot, matter: Matter) -> float:
+    open_ = snapshot.opened.get(matter)
     return 0.0 if open_ is not None and open_.told else snapshot.silenced_until or 0.0
 
 
@@ -119,8 +119,8 @@ def _precision(snapshot: MonitorSnapshot) -> Samples:
     yield (snapshot.monitor.name,), right / (right + wrong) if right + wrong else None
 
 
-def _is_acknowledged(snapshot: MonitorSnapshot, matter: str) -> float:
-    open_ = snapshot.open_incident(matter)
+def _is_acknowledged(snapshot: MonitorSnapshot, matter: Matter) -> float:
+    open_ = snapshot.opened.get(matter)
     return open_ is not None and open_.acknowledged_at is not None
 
 
@@ -242,7 +242,7 @@ GAUGES: tuple[Gauge, ...] = (
         "incidents_open",
         "Number of open incidents.",
         MONITOR,
-        lambda shown: iter([((shown.monitor.name,), len(shown.open_incidents))]),
+        lambda shown: iter([((shown.monitor.name,), len(shown.opened))]),
     ),
     Gauge(
         "retrain_recommended",

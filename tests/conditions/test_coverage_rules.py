@@ -121,8 +121,8 @@ def test_it_has_an_incident_of_its_own_beside_that_on_the_quality(store: Store) 
     assert open_(store) == {"quality": ["drop"], "data": ["labels"]}
     snapshot = shown(store, both(), END)
     assert snapshot.incident is not None
-    assert snapshot.data_incident is not None
-    assert [f.judged for f in snapshot.data_incident.findings] == ["label_coverage"]
+    assert "data" in snapshot.opened
+    assert [f.judged for f in snapshot.opened["data"].findings] == ["label_coverage"]
 
 
 def test_receivers_are_told_of_the_data(store: Store) -> None:
@@ -192,7 +192,7 @@ def test_what_fires_in_an_incident_ends_in_it_whatever_became_of_its_rule() -> N
     opened = Incident("search", 1, 1, firing={("labels", "", ""): Firing("warning", False, 1)})
     ends, fires, ends_again = change(2, "firing", "ok"), change(3, "pending", "firing"), change(4, "firing", "ok")
     found = by_matter([ends_again, ends, fires], [LABELS], [opened])
-    assert found == {"quality": [ends], "data": [fires, ends_again]}
+    assert found == {"quality": [ends], "data": [fires, ends_again], "layout": []}
 
 
 def test_changes_are_told_apart_by_rules_and_verdicts() -> None:
@@ -201,4 +201,5 @@ def test_changes_are_told_apart_by_rules_and_verdicts() -> None:
     assert {m: {c.name[0] for c in found[m]} for m in MATTERS} == {
         "quality": {"drop", "degraded"},
         "data": {"labels", "traffic_low"},
+        "layout": set(),
     }

@@ -85,7 +85,7 @@ def snapshot(*found: Series) -> MonitorSnapshot:
         future_rows=0,
         due_buckets=1,
         readings=READINGS,
-        incident=StoredIncident(incident, told=True),
+        opened=MappingProxyType({"quality": StoredIncident(incident, told=True)}),
         recommends_retraining=True,
     )
 
@@ -186,7 +186,8 @@ def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board,
 def test_a_silence_holds_back_what_nobody_was_told_of_yet(told: bool, until: str, telemetry: Telemetry) -> None:
     board, incident = Board(), Incident("search", 0, 3600, "firing", "critical", False)
     found = replace(snapshot(series("ndcg@10", point())), silenced_until=1.7e9)
-    board.publish(replace(found, incident=StoredIncident(incident, told=told, acknowledged_at=5.0)))
+    stored = StoredIncident(incident, told=told, acknowledged_at=5.0)
+    board.publish(replace(found, opened=MappingProxyType({"quality": stored})))
     shown = text(board, telemetry)
     assert f'rankmon_silenced_until_timestamp_seconds{{matter="quality",monitor="search"}} {until}' in shown
     assert 'rankmon_silenced_until_timestamp_seconds{matter="data",monitor="search"} 1.7e+09' in shown
@@ -252,7 +253,7 @@ def test_the_text_is_prometheus_clients_own_whichever_monitors_have_run_since(
         other = replace(snapshot(series(measure, point())), monitor=replace(MONITOR, name=name, slices=()))
         board.publish(other)
         same()
-    board.publish(replace(was, future_rows=8, incident=None))
+    board.publish(replace(was, future_rows=8, opened=MappingProxyType({})))
     assert b'rankmon_source_future_rows{monitor="search"} 8' in same()
     telemetry.count("rankmon_evaluations", "search", by=3)
     same()

@@ -156,7 +156,7 @@ def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommende
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
     assert snapshot.incident is not None
     blamed = replace(snapshot.incident, findings=(of_kind("degraded", DROP, since=0, new_version=V2),))
-    said = page(replace(snapshot, incident=blamed), at)
+    said = page(replace(snapshot, opened=MappingProxyType({"quality": blamed})), at)
     assert "first consider rolling model version v2 back to v1" in said
     assert "<b>Retraining:</b> Requested, but first roll back v2: retrain only if" in said
     assert "ecommended" not in said
@@ -168,7 +168,8 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     assert snapshot.incident is not None
     rising = of_kind("degraded", DROP, well_for=5 * HOUR)
     slice_ = of_kind("degraded", SLICE)
-    said = page(replace(snapshot, incident=replace(snapshot.incident, findings=(rising, slice_))), at)
+    rises = replace(snapshot.incident, findings=(rising, slice_))
+    said = page(replace(snapshot, opened=MappingProxyType({"quality": rises})), at)
     told = "not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)
 

@@ -79,8 +79,8 @@ class _Teller:
         from monitor.service.diagnosing import MOST, fired, first_fired
 
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
-        if self.found.incident.matter == "data":
-            why = "it is about the data, not the model: no request or slice is to blame"
+        if (matter := self.found.incident.matter) != "quality":
+            why = f"it is about the {matter}, not the model: no request or slice is to blame"
             return [Told(first.name, first.at, missing=why)]
         taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}
         wanted = [first, *list(began.values())[:MOST], *(one for one in began.values() if one.name in taken)]

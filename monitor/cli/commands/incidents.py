@@ -217,7 +217,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     seconds = bad_for(stored_, until)
     length = f", {'lasts for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
     first = next(iter(stored_.findings), None)
-    of_verdict = first is not None and first.verdict and incident.matter == "data"
+    of_verdict = first is not None and first.verdict and incident.matter != "quality"
     fell = "" if first is None else topic(first) if of_verdict else first.judged
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""

@@ -15,6 +15,7 @@ from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
 
 if TYPE_CHECKING:
+    from monitor.conditions.evidence import Matter
     from monitor.service.snapshot import MonitorSnapshot, RuleReading
     from monitor.store import Store
     from monitor.types import Monitor
@@ -25,6 +26,8 @@ State = Mapping[str, Any]
 DAY = 86_400
 MAX_SLICES = 3
 """Slices named in a line."""
+INCIDENTS: dict[Matter, str] = {"quality": "incident", "data": "data_incident", "layout": "layout_incident"}
+"""Matter -> key of its open incident."""
 
 
 @command
@@ -57,8 +60,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> Shown:
         "unmatched_events": found.unmatched,
         "windows": _windows(found),
         "alerts": [_reading(r) for r in found.readings],
-        "incident": None if found.incident is None else found.incident.incident.id,
-        "data_incident": None if found.data_incident is None else found.data_incident.incident.id,
+        **{name: found.opened[m].incident.id if m in found.opened else None for m, name in INCIDENTS.items()},
         "verdict": verdict_of(found, store),
         "newcomers": found.newcomers,
         "announced": found.announced,
@@ -140,7 +142,8 @@ def _judged(state: State) -> Iterator[str]:
 
 
 def _told(state: State) -> Iterator[str]:
-    for name, what in ((state["incident"], ""), (state["data_incident"], " on the data")):
+    for matter, key in INCIDENTS.items():
+        what, name = "" if matter == "quality" else f" on the {matter}", state[key]
         yield (name and f"open incident{what} {name}: rankmon incidents show {name}") or ""
     if state["retraining"]:
         yield f"retraining: {state['retraining']}"

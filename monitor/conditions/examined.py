@@ -1,0 +1,205 @@
+"""Do people look elsewhere than before? The examination of the last days against that of the weeks before them.
+
+A worse ranking moves clicks between ranks as a new page does, so shares of clicks by rank cannot tell the two apart.
+Clicks on the same item of a query at different ranks can: both fits rest on them alone, whatever was ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_REFERENCE_DAYS, REFERENCE_DAYS
+from monitor.drift.series import DAY
+from monitor.drift.verdicts import AlarmChange, Verdict
+from monitor.measures.examination import (
+    Examination,
+    ShownCounts,
+    changes,
+    clicked_again,
+    corrected_change,
+    estimate,
+)
+from monitor.types import FARTHEST
+
+RECENT = 3 * DAY
+"""Seconds of the newest fit: a change of the page is to be known in three days; test_examined holds its power."""
+
+REFIT = 7 * DAY
+"""Seconds after which the fit to compare with is made again, and of the newest fit while a change stands: a whole week,
+like the weeks before."""
+
+CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
+"""Why such an alarm is withdrawn."""
+
+UNSURE = 0.05
+"""Chance of a difference at which looks count as back: that of a 95 % interval."""
+
+
+Counts = Callable[[int, int], ShownCounts]
+"""[since, until) seconds -> counts of the requests served then."""
+
+
+class Examined(NamedTuple):
+    """What one check says of the time from `at` on, seconds.
+
+    Attributes:
+        lower, upper: relative change of the corrected measure; None where people look where they did.
+        is_sound: clicks became fewer, and none were lost.
+    """
+
+    at: int
+    lower: float | None
+    upper: float | None
+    is_sound: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ExaminationCheck:
+    """One day's comparison; instants in seconds.
+
+    Attributes:
+        since, at: span of the requests of `now`.
+        known_since, known_until: span of those of `known`, from before the change if there is one.
+        resumed: end of the last change; requests from before it are not fitted again.
+        clicked: clicks per request of the last day, relative to those then.
+        again: those at rank 1 relative to clicks on the same items then, with the 95 % interval, if clicks are fewer.
+        changed_since: start of the span in which looks began to differ; None if they do not.
+    """
+
+    at: int
+    since: int
+    known_since: int
+    known_until: int
+    known: Examination
+    now: Examination
+    changed_since: int | None = None
+    resumed: int = 0
+    clicked: float = 1.0
+    again: tuple[float, float, float] | None = None
+
+    @cached_property
+    def rank(self) -> int:
+        """The rank whose looks differ most surely."""
+        return int(np.argmax(np.abs(changes(self.known, self.now)))) + 1
+
+    def is_other(self, chance: float) -> bool:
+        """Whether looks differ at any rank, where chance alone says so this often (Bonferroni over the ranks)."""
+        found = np.abs(changes(self.known, self.now))
+        return bool(found.max() > NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2))
+
+    @cached_property
+    def corrected(self) -> tuple[float, float, float]:
+        """Relative change of DCG, each fit's clicks corrected by its own looks, with its 95 % interval."""
+        return corrected_change(self.known, self.now)
+
+    @property
+    def found(self) -> Examined:
+        """What it says in short."""
+        _, lower, upper = self.corrected if self.changed_since is not None else (None, None, None)
+        is_sound = self.again is not None and self.again[1] > self.clicked and self.again[2] >= 1
+        return Examined(self.at, lower, upper, is_sound)
+
+    def plain(self) -> dict[str, Any]:
+        """It as JSON data."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {
+            "known": self.known.plain(),
+            "now": self.now.plain(),
+        }
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> ExaminationCheck:
+        """It from `plain` data."""
+        fits = {name: Examination.of(plain[name]) for name in ("known", "now")}
+        again = None if plain["again"] is None else tuple(plain["again"])
+        return cls(**{**plain, **fits, "again": again})
+
+
+def check(
+    was: ExaminationCheck | None, at: int, begun: int, budget: float, depth: int, counts: Counts
+) -> ExaminationCheck | None:
+    """The check of the days until `at`, seconds, a UTC midnight; None if there are too few days to compare with.
+
+    A change stands, compared with the looks before it, until they are back or the baseline is reset after it began.
+
+    Args:
+        was: the check before.
+        begun: the newest reset of the baseline, seconds; earlier requests are another page's.
+        budget: false alarms in 90 days; one check a day shares them.
+        depth: ranks to look at.
+
+    Raises:
+        ValueError: swaps are too few.
+    """
+    found = _compared(was, at, begun, budget, lambda since, until: estimate(counts(since, until), depth))
+    if found is None:
+        return None
+    today, usual = counts(at - DAY, at), found.known.clicks.sum() / max(found.known.requests, 1)
+    found = replace(found, clicked=float(today.clicks_per_request / usual))
+    if not found.clicked < LABELS_OPENING_RATIO:
+        return found
+    return replace(found, again=clicked_again(counts(found.known_since, found.known_until), today, found.known.value))
+
+
+def _compared(
+    was: ExaminationCheck | None, at: int, begun: int, budget: float, fit: Callable[[int, int], Examination]
+) -> ExaminationCheck | None:
+    changed = was.changed_since if was is not None else None
+    if was is not None and changed is not None and begun < changed:
+        since = max(changed, at - REFIT)
+        found = replace(was, at=at, since=since, now=fit(since, at))
+        return found if found.is_other(UNSURE) else replace(found, changed_since=None, resumed=at)
+    since, resumed = at - RECENT, 0 if was is None else was.resumed
+    first = max(begun, resumed, since - REFERENCE_DAYS * DAY)
+    is_enough = since - first >= LEAST_REFERENCE_DAYS * DAY
+    if was is not None and was.known_since >= begun and not (is_enough and since - was.known_until >= REFIT):
+        found = replace(was, at=at, since=since, now=fit(since, at))
+    elif is_enough:
+        found = ExaminationCheck(at, since, first, since, fit(first, since), fit(since, at), resumed=resumed)
+    else:
+        return None
+    is_other = found.is_other(min(UNSURE, budget * 24 / BUDGET_HOURS))
+    return replace(found, changed_since=since if is_other else None)
+
+
+def sound_spans(known: Sequence[Examined]) -> tuple[tuple[int, int], ...]:
+    """Spans [since, until) of seconds from the checks that found all clicks to be there to the next."""
+    ends = [*(one.at for one in known[1:]), FARTHEST]
+    return tuple((one.at, end) for one, end in zip(known, ends, strict=False) if one.is_sound)
+
+
+def contradicts(known: Sequence[Examined], end: int) -> Examined | None:
+    """The check that may speak against alarms of a step that ends at `end`, seconds; None if none does.
+
+    Args:
+        known: oldest first.
+    """
+    newest = next((one for one in reversed(known) if one.at < end), None)
+    return newest if newest is not None and newest.upper is not None and newest.upper >= 0 else None
+
+
+def as_examined(verdict: Verdict, known: Sequence[Examined]) -> Verdict:
+    """A verdict without the alarms that the corrected measure contradicts where people look elsewhere.
+
+    It contradicts a fall that lies below its 95 % interval, unless that is below 0 itself.
+
+    Args:
+        known: oldest first.
+    """
+    newest = contradicts(known, verdict.end)
+    if newest is None or newest.lower is None:
+        return verdict
+    gone = [alarm for alarm in verdict.alarms if alarm.effect < newest.lower]
+    if not gone:
+        return verdict
+    left = tuple(alarm for alarm in verdict.alarms if alarm not in gone)
+    ends = [AlarmChange(a.unit, "withdrawn", a.fell_at, a.value, a.before, a.requests, a.tolerated) for a in gone]
+    kind = "healthy" if verdict.kind == "degraded" and not left else verdict.kind
+    units = {alarm.unit for alarm in gone}
+    kept = [change for change in verdict.changes if change.unit not in units]
+    return replace(verdict, kind=kind, alarms=left, changes=(*kept, *ends))

@@ -1,0 +1,71 @@
+"""People look elsewhere than before: the page changed, not the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Unknown
+from monitor.conditions.evidence import Matter, register
+from monitor.types import Drift, Monitor
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ExaminationChanged(ArrivalEvidence):
+    """`value`, `before`: looks at `rank` relative to rank 1, and their 95 % interval now.
+
+    Attributes:
+        corrected: relative change of DCG, with the clicks of either time corrected by its looks, and the 95 % interval.
+    """
+
+    kind: ClassVar[str] = "examination_changed"
+    title: ClassVar[str] = "people look elsewhere"
+    audience: ClassVar[Matter] = "layout"
+    sound: ClassVar[str] = "People look where they did before, or the baseline was reset."
+    recovered: ClassVar[str] = "people look where they did before"
+    headline: ClassVar[str] = (
+        "people look elsewhere: at rank {{ it.rank }} {{ '%.2g'|format(it.value / it.before) }} times as often"
+    )
+    text: ClassVar[str] = """
+{% set figure = "%.2f" %}
+{% set share = "%+.0f" %}
+Rank {{ it.rank }} is looked at {{ figure|format(it.value) }} times as often as rank 1
+(95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}), before {{ figure|format(it.before) }}.
+Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
+(95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %)."""
+    advice: ClassVar[str] = (
+        "see what changed on the page: its layout, images, or who comes by which device. If it stays so, run `rankmon "
+        "examination`, put its table into the measure, and reset the baseline at {{ it.since|utc }}."
+    )
+
+    judged: str = "looks"
+    rank: int = 1
+    lower: float = 0.0
+    upper: float = 0.0
+    corrected: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    @classmethod
+    def concerns(cls, monitor: Monitor) -> bool:
+        """Whether a measure of the monitor is corrected by examination."""
+        return monitor.corrected is not None
+
+    @classmethod
+    def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
+        """The evidence if the newest check finds a change. Raises Unknown without a check in this cycle."""
+        found = seen.arrived.examined
+        if found is None:
+            raise Unknown
+        if found.changed_since is None:
+            return None
+        at = found.rank - 1
+        return replace(
+            cls.at(drift, found.changed_since, found.at),
+            compared_with="where people looked before",
+            rank=found.rank,
+            value=float(found.now.value[at]),
+            lower=float(found.now.lower[at]),
+            upper=float(found.now.upper[at]),
+            before=float(found.known.value[at]),
+            corrected=found.corrected,
+        )

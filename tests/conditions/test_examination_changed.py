@@ -1,0 +1,142 @@
+"""Another page is told to its owners, and takes back the alarms that the corrected measure contradicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from monitor.conditions.arrivals import Arrived
+from monitor.conditions.examined import CONTRADICTED, ExaminationCheck, check
+from monitor.conditions.kinds.examination_changed import ExaminationChanged
+from monitor.drift.judge import judge
+from monitor.drift.series import DAY, HOUR
+from monitor.drift.settings import DriftSettings
+from monitor.evaluation.run import judge_past
+from monitor.measures.measure import parse
+from monitor.page import render
+from monitor.routing import Route, Routing
+from monitor.service.snapshot import MonitorSnapshot, take_snapshot
+from monitor.types import Drift, Monitor
+from monitor.web.gauges import of_monitors
+from tests.support.bench import Bench
+from tests.support.drift import START, Ranking
+from tests.support.looks import DEPTH, draw
+from tests.support.pages import PageSource
+from tests.support.tallies import watched
+
+DAYS = 20
+END = START + DAYS * DAY
+MEASURES = parse("ndcg@10"), parse("dcg(examination={1:1,2:0.5,3:0.33,4:0.25,5:0.2})@5")
+
+
+@cache
+def checked() -> tuple[ExaminationCheck, ExaminationCheck]:
+    """A check that finds another page, and the one before it, as of END."""
+    log, was = draw(1, steep={20: 0.4}), None
+    for day in (20, 23):
+        was, before = check(was, day * DAY, 0, 1.0, DEPTH, log.counts), was
+    assert was is not None
+    assert before is not None
+    moved = END - was.at
+    assert was.changed_since is not None
+    return replace(was, at=END, changed_since=was.changed_since + moved), replace(before, at=END + 2 * HOUR)
+
+
+@pytest.fixture
+def corrected(bench: Bench) -> Bench:
+    rankings = replace(bench.monitor.rankings, query="query")
+    bench.monitor = replace(bench.monitor, rankings=rankings, measures=MEASURES)
+    return bench
+
+
+def judge_with(bench: Bench, found: ExaminationCheck | None, until: int) -> None:
+    if found is not None:
+        bench.store.verdicts.put_check("search", found)
+    bench.judge(until, arrived=Arrived(until - 10.0, until - 20.0, examined=found))
+
+
+def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(corrected: Bench) -> None:
+    bench, (changed, well) = corrected, checked()
+    bench.put(Ranking.of(DAYS).draw())
+    judge_with(bench, None, END)
+    assert bench.said == []
+    judge_with(bench, changed, END + HOUR)
+    ((channel, kind, title),) = bench.said
+    assert (channel, kind) == ("team", "firing")
+    assert title.startswith(f"search: people look elsewhere: at rank {changed.rank} ")
+    (_, notice) = bench.notices[0]
+    assert notice.matter == "layout"
+    first, *_ = notice.text.splitlines()
+    looks, before = changed.now.value[changed.rank - 1], changed.known.value[changed.rank - 1]
+    assert f"is looked at {looks:.2f} times as often as rank 1" in first
+    assert f"before {before:.2f}." in first
+    assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
+    assert "reset the baseline" in notice.text
+    judge_with(bench, None, END + HOUR)  # without a check, as most cycles are
+    assert len(bench.said) == 1
+    snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
+    assert "people look elsewhere" in render(PageSource.of(END + HOUR, snapshot))
+    judge_with(bench, well, END + 2 * HOUR)
+    assert bench.said[1:] == [("team", "resolved", "search: resolved, people look elsewhere: normal again")]
+    assert bench.notices[-1][1].text.startswith("People look where they did before, or the baseline was reset.")
+
+
+def test_its_owners_can_have_a_route() -> None:
+    monitor = replace(checked_monitor(), notify=("team",))
+    routing = Routing(monitor, (Route(("web",), matter=("layout",)),))
+    assert [r.channels for r in routing.decide("warning", ("layout",), 0.0)] == [("web",)]
+    assert ("warning", "layout") in routing.cases
+    plain = replace(monitor, measures=MEASURES[:1])
+    assert "layout" not in {matter for _, matter in Routing(plain).cases}
+
+
+def checked_monitor() -> Monitor:
+    plain = watched()
+    rankings = replace(plain.rankings, query="query")
+    return replace(plain, rankings=rankings, measures=MEASURES, drift=Drift(MEASURES[0]))
+
+
+def test_only_monitors_with_a_corrected_measure_show_it() -> None:
+    for monitor, shows in ((checked_monitor(), True), (replace(checked_monitor(), measures=MEASURES[:1]), False)):
+        text = "\n".join(str(family.samples) for family in of_monitors([MonitorSnapshot(monitor, 0.0)]))
+        assert (ExaminationChanged.kind in text, "layout" in text) == (shows, shows)
+
+
+@pytest.mark.parametrize("is_contradicted", [True, False])
+def test_alarms_stand_only_if_the_corrected_measure_may_agree(corrected: Bench, is_contradicted: bool) -> None:
+    bench, (changed, _) = corrected, checked()
+    past = Ranking.of(DAYS + 4).since(DAYS, mean=0.5).draw()
+    bench.put(past.rows(0, DAYS * 24))
+    bench.judge(END)
+    if is_contradicted:
+        assert changed.corrected[1] > -0.5
+        bench.store.verdicts.put_check("search", changed)
+    bench.live(past, DAYS * 24)
+    assert {kind for _, kind, _ in bench.said} == (set() if is_contradicted else {"firing", "retrain"})
+    found = judge_past(bench.monitor, bench.store, END + 4 * DAY)
+    assert found is not None
+    assert len(found.incidents) == len(bench.incidents) == (0 if is_contradicted else 1)
+
+
+def test_an_open_alarm_is_withdrawn_once_the_corrected_measure_contradicts_it(corrected: Bench) -> None:
+    bench, (changed, _) = corrected, checked()
+    past = Ranking.of(DAYS + 4).since(DAYS, mean=0.5).draw()
+    bench.put(past.rows(0, (DAYS + 2) * 24))
+    bench.judge(END + 2 * DAY)
+    bench.store.verdicts.put_check("search", replace(changed, at=END + 2 * DAY))
+    bench.live(past, (DAYS + 2) * 24)
+    assert [kind for _, kind, _ in bench.said if kind != "retrain"] == ["firing", "withdrawn"]
+    assert CONTRADICTED in bench.notices[-1][1].text
+    found = judge_past(bench.monitor, bench.store, END + 4 * DAY)
+    assert found is not None
+    assert [one.incident.state for one in found.incidents] == ["withdrawn"]
+
+
+def test_fewer_labels_are_no_fault_of_the_data_while_clicks_are_known_to_be_there() -> None:
+    past = Ranking.of(DAYS + 2).since(DAYS, coverage=0.8).draw()
+    for sound, kind in (((), "labels_suspect"), (((END, END + 5 * DAY),), "degraded")):
+        verdicts, _ = judge(DriftSettings(sound=sound), None, past)
+        assert {one.kind for one in verdicts[-12:]} == {kind}
+        assert {one.kind for one in verdicts[-100:-50]} == {"healthy"}

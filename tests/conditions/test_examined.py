@@ -1,0 +1,134 @@
+"""Where people look is told from what they are shown: by clicks on the same items at different ranks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monitor.conditions.examined import ExaminationCheck, Examined, as_examined, check, sound_spans
+from monitor.drift.series import DAY
+from monitor.drift.verdicts import Alarm, Verdict
+from monitor.types import FARTHEST
+from tests.support.looks import DEPTH, Log, draw
+
+CHANGED = 20
+
+
+def followed(log: Log, until: int, begun: int = 0, first: int = 18, budget: float = 1.0) -> list[ExaminationCheck]:
+    """The checks of each day from `first` to `until`."""
+    found: list[ExaminationCheck] = []
+    for day in range(first, until + 1):
+        one = check(found[-1] if found else None, day * DAY, begun, budget, DEPTH, log.counts)
+        found += [] if one is None else [one]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_new_page_is_found_in_three_days_and_a_worse_ranking_is_none(seed: int) -> None:
+    page, worse = draw(seed, steep={CHANGED: 0.4}), draw(seed, noise={CHANGED: 1.0})
+    *before, _, _, third = followed(page, CHANGED + 3)
+    assert all(one.changed_since is None for one in before)
+    assert third.changed_since is not None
+    assert third.changed_since < CHANGED * DAY
+    assert third.corrected[1] < 0 < third.corrected[2]
+    assert all(one.changed_since is None for one in followed(worse, CHANGED + 3))
+
+
+def test_quiet_weeks_keep_the_budget_of_false_alarms() -> None:
+    checks = [one for seed in range(12) for one in followed(draw(seed), 24)]
+    assert len(checks) == 12 * 7
+    assert sum(one.changed_since is not None for one in checks) <= 1  # 84 checks of 90 that may give one
+
+
+def test_it_stands_against_the_looks_before_until_they_are_back_or_the_baseline_is_reset() -> None:
+    found = followed(draw(1, 40, steep={CHANGED: 0.4, 32: 1.0}), 40)
+    changed = [one.at // DAY for one in found if one.changed_since is not None]
+    assert changed[0] <= CHANGED + 3
+    assert changed == list(range(changed[0], changed[-1] + 1))
+    known = {one.known_until for one in found if one.changed_since is not None}
+    assert len(known) == 1
+    assert max(known) <= CHANGED * DAY
+    open_ = next(one for one in found if one.at == 30 * DAY)
+    log = draw(1, 60, steep={CHANGED: 0.4})
+    assert check(open_, 31 * DAY, CHANGED * DAY, 1.0, DEPTH, log.counts) is None
+    after = check(open_, 50 * DAY, CHANGED * DAY, 1.0, DEPTH, log.counts)
+    assert after is not None
+    assert after.changed_since is None
+    assert after.known_since == CHANGED * DAY
+
+
+def test_it_ends_when_the_looks_are_back() -> None:
+    found = followed(draw(2, 32, steep={CHANGED: 0.4, 23: 1.0}), 32)
+    assert any(one.changed_since is not None for one in found)
+    assert next(one.at // DAY for one in found[::-1] if one.changed_since is not None) <= 23 + 7
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clicks_that_are_lost_are_told_from_those_that_a_worse_list_does_not_bring(seed: int) -> None:
+    lost = followed(draw(seed, lost={CHANGED: 0.25}), CHANGED + 1)[-1]
+    worse = followed(draw(seed, noise={CHANGED: 1.0}), CHANGED + 1)[-1]
+    both = followed(draw(seed, noise={CHANGED: 1.0}, steep={CHANGED: 1.5}), CHANGED + 1)[-1]
+    assert [one.clicked < 0.9 for one in (lost, worse, both)] == [True] * 3
+    assert [one.found.is_sound for one in (lost, worse, both)] == [False, True, True]
+
+
+def test_as_many_clicks_as_ever_need_no_look_at_the_past() -> None:
+    (one,) = followed(draw(3), 18)
+    assert one.again is None
+    assert not one.found.is_sound
+
+
+def test_too_few_days_give_no_check_and_too_few_swaps_say_so() -> None:
+    log = draw(4)
+    assert check(None, 16 * DAY, 0, 1.0, DEPTH, log.counts) is None
+    assert check(None, 17 * DAY, 0, 1.0, DEPTH, log.counts) is not None
+    assert check(None, 20 * DAY, 10 * DAY, 1.0, DEPTH, log.counts) is None
+    thin = draw(4, views=3)
+    with pytest.raises(ValueError, match="nothing tells how often people look at rank"):
+        check(None, 20 * DAY, 0, 1.0, DEPTH, thin.counts)
+
+
+def test_its_json_gives_it_back() -> None:
+    for one in (followed(draw(5, lost={CHANGED: 0.5}), CHANGED + 1)[-1], followed(draw(5), 18)[-1]):
+        again = ExaminationCheck.of(json.loads(json.dumps(one.plain())))
+        assert again.found == one.found
+        assert again.again == one.again
+        assert np.array_equal(again.now.covariance, one.now.covariance)
+
+
+ALARM = Alarm("", 0, DAY, -0.3, 2.0, 0.05, 0.35, 0.5, 900)
+SMALL = replace(ALARM, unit="mobile", effect=-0.1)
+FALLEN = Verdict(5 * DAY, "degraded", (ALARM, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("known", "left"),
+    [
+        ([], (ALARM, SMALL)),
+        ([Examined(4 * DAY, None, None, False)], (ALARM, SMALL)),
+        ([Examined(4 * DAY, -0.2, 0.1, False)], (SMALL,)),
+        ([Examined(4 * DAY, -0.05, 0.1, False)], ()),
+        ([Examined(4 * DAY, -0.2, -0.1, False)], (ALARM, SMALL)),  # the corrected measure fell too
+        ([Examined(5 * DAY, -0.2, 0.1, False)], (ALARM, SMALL)),  # known only later
+        ([Examined(3 * DAY, -0.2, 0.1, False), Examined(4 * DAY, None, None, False)], (ALARM, SMALL)),
+    ],
+)
+def test_the_corrected_measure_takes_back_alarms_that_it_contradicts(
+    known: list[Examined], left: tuple[Alarm, ...]
+) -> None:
+    found = as_examined(FALLEN, known)
+    assert found.alarms == left
+    assert found.kind == ("degraded" if left else "healthy")
+    assert [change.unit for change in found.changes if change.became == "withdrawn"] == [
+        alarm.unit for alarm in FALLEN.alarms if alarm not in left
+    ]
+
+
+def test_labels_are_sound_from_a_check_to_the_next() -> None:
+    flags = [True, False, True]
+    known = [Examined(at * DAY, None, None, is_sound) for at, is_sound in enumerate(flags)]
+    assert sound_spans(known) == ((0, DAY), (2 * DAY, FARTHEST))
+    assert sound_spans([]) == ()

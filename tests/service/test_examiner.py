@@ -1,0 +1,129 @@
+"""The daily check of where people look, from a log in SQLite to the notification."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import monitor.cli as cli
+from monitor.clock import ManualClock
+from monitor.config import load
+from monitor.drift.series import DAY, HOUR
+from monitor.service.app import App
+from tests.support.looks import DEPTH, Log, draw
+
+START = 1_767_225_600  # 2026-01-01
+DAYS = 22
+
+
+def write(log: Log, path: Path) -> None:
+    """The log as tables, requests all over the day."""
+    rng = np.random.default_rng(0)
+    at = (START + log.day * DAY + rng.integers(0, DAY, len(log.day))).tolist()
+    shown = [
+        (number, at[number], f"q{log.query[number]}", f"i{log.query[number]}-{item}", place + 1)
+        for number in range(len(at))
+        for place, item in enumerate(log.items[number].tolist())
+    ]
+    clicked = [row for row, is_clicked in zip(shown, log.clicks.ravel().tolist(), strict=True) if is_clicked]
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE shown (request INTEGER, at INTEGER, query TEXT, item TEXT, place INTEGER)")
+        db.execute("CREATE TABLE clicks (request INTEGER, item TEXT, at INTEGER)")
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO clicks VALUES (?,?,?)", [(r[0], r[3], r[1] + 5) for r in clicked])
+
+
+def configured(folder: Path, measures: list[str]) -> Path:
+    epoch = {"column": "at", "format": "epoch_s"}
+    events = {"table": "clicks", "request": "request", "item": "item", "time": epoch}
+    rankings = {"table": "shown", "request": "request", "item": "item", "position": "place", "query": "query"}
+    monitor = {
+        "name": "search",
+        "source": "log",
+        "rankings": {**rankings, "time": epoch},
+        "relevance": {"events": {**events, "rules": [{"grade": 1}], "attribution": "1h"}},
+        "measures": measures,
+        "windows": ["24h"],
+        "drift": {},
+    }
+    found = {
+        "store": {"url": f"sqlite:///{folder}/store.db"},
+        "sources": {"log": {"url": f"sqlite:///{folder}/log.db"}},
+        "monitors": [monitor],
+    }
+    path = folder / "rankmon.yaml"
+    path.write_text(yaml.safe_dump(found), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def app(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[App]:
+    """A daemon on day 20 of a log with the measures, and the looks and noise from day 19 on, that the test asks for."""
+    measures, changes = request.param
+    write(draw(3, DAYS, **changes), tmp_path / "log.db")
+    path = configured(tmp_path, measures)
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-19", "-c", str(path)]) == 0
+    made = App(load(path, {}), ManualClock(START + 18 * DAY))
+    made.prepare()
+    yield made
+    made.close()
+
+
+CORRECTED = ["ndcg@5", "dcg(examination={1:1,2:0.5,3:0.33,4:0.25,5:0.2})@5"]
+
+
+def live(app: App, day: int) -> dict[str, float]:
+    """Run the daemon every six hours to noon of a day; condition -> when it fired, days."""
+    assert isinstance(app.clock, ManualClock)
+    while app.clock.time < START + day * DAY + DAY // 2:
+        app.clock.time += 6 * HOUR
+        assert app.runners["search"].run().error is None
+    steps = app.store.alerts.transitions("search")
+    return {step.rule: (step.at - START) / DAY for step in steps if step.became == "firing"}
+
+
+@pytest.mark.parametrize("app", [(CORRECTED, {"steep": {19: 0.4}})], indirect=True)
+def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) -> None:
+    fired = live(app, 21)
+    assert fired.keys() == {"examination_changed"}
+    assert fired["examination_changed"] <= 21.5
+    found = app.store.verdicts.newest_check("search")
+    assert found is not None
+    assert found.at == START + 21 * DAY
+    assert found.known_until <= START + 19 * DAY
+    assert found.now.requests > found.now.clicks.max() > 0
+    assert len(found.now.value) == DEPTH
+    *quiet, newest = [one.lower for one in app.store.verdicts.examined("search")]
+    assert quiet[:2] == [None, None]
+    assert newest is not None
+
+
+@pytest.mark.parametrize(
+    "app", [(CORRECTED, {"noise": {19: 2.0}}), (CORRECTED[:1], {"noise": {19: 2.0}})], indirect=True
+)
+def test_fewer_clicks_by_a_worse_list_are_told_from_lost_ones_where_a_measure_is_corrected(app: App) -> None:
+    fired = live(app, 21)
+    is_corrected = len(app.config.monitors[0].measures) > 1
+    assert "examination_changed" not in fired
+    assert bool(app.store.verdicts.examined("search")) is is_corrected
+    assert (fired.get("degraded", DAYS) < 20.5) is is_corrected  # the check after the first bad day is at 20
+
+
+@pytest.mark.parametrize("app", [(CORRECTED, {"lost": {19: 0.3}})], indirect=True)
+def test_lost_clicks_are_still_labels_that_are_missing(app: App) -> None:
+    fired = live(app, 21)
+    assert fired.keys() == {"labels_suspect"}
+
+
+@pytest.mark.parametrize("app", [(CORRECTED, {"views": 4})], indirect=True)
+def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    live(app, 18)
+    told = [r.getMessage() for r in caplog.records if "cannot tell whether people look elsewhere" in r.getMessage()]
+    assert 1 <= len(told) <= 2  # of the two days that end
+    assert "nothing tells how often people look at rank" in told[0]
+    assert app.store.verdicts.newest_check("search") is None
