@@ -78,7 +78,8 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
 def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float:
     if measure.is_of_lists:
         return float(scores.value[0])
-    return float(scores.numerator[0]) if scores.numerator[0] else fsum(t.product for t in terms)
+    is_ratio = bool(scores.numerator[0]) and not measure.examination
+    return float(scores.numerator[0]) if is_ratio else fsum(t.product for t in terms)
 
 
 def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:

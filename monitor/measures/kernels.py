@@ -66,7 +66,8 @@ class Scores:
     Attributes:
         value: the measure; 0 where `empty`.
         empty: the value is undefined (0/0), or nothing was relevant.
-        numerator, denominator: sums of a pooled reading; zeros for measures without one.
+        numerator, denominator: sums of a pooled reading; zeros for measures without one. Of a measure corrected by
+            examination the numerator is the sum of squares of what its items add.
     """
 
     value: Floats

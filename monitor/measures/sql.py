@@ -15,7 +15,8 @@ class Formula:
     Attributes:
         empty: None: where the denominator is 0.
         value: None: numerator / denominator, undefined where that is 0.
-        numerator, denominator: None if the measure has no pooled reading.
+        numerator, denominator: None if the measure has no pooled reading. Of a measure corrected by
+            examination the numerator is the sum of squares of what its items add, for `partials.effective`.
     """
 
     empty: Any = None
@@ -47,6 +48,9 @@ class RequestSums(Protocol):
 
     def gained(self, m: Measure, is_discounted: bool) -> Any:
         """Sum of the gains within k, optionally discounted by rank."""
+
+    def gained_squares(self, m: Measure) -> Any:
+        """Sum of the squares of the discounted gains within k."""
 
     def gains_nothing(self, m: Measure) -> Any:
         """Whether no item of the list has a gain."""

@@ -99,6 +99,16 @@ def value(partials: Floats, aggregate: Aggregate, empty: Empty) -> Floats:
     return number
 
 
+def effective(partials: Floats) -> Floats:
+    """Effective sample size of a measure corrected by examination, shape (...,); 0 without any gain.
+
+    (sum of weights)^2 / sum of their squares (Kish 1965), where a weight is what an item adds: as many items of equal
+    weight would tell as much.
+    """
+    squares = partials[..., NUM]
+    return np.divide(partials[..., TOTAL] ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
+
+
 def parts(partials: Floats, aggregate: Aggregate, empty: Empty) -> tuple[Floats, Floats]:
     """(what is divided, what it is divided by) in this reading, shape (...,) each."""
     if aggregate == "pooled":

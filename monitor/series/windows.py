@@ -178,6 +178,7 @@ class Point:
         label_coverage: by the recipe's meaning; None without traffic.
         completeness: share of the window's buckets that were read, for a slice by its dimension.
         final: whether all read buckets were final.
+        effective: effective sample size, of a measure corrected by examination; see `partials.effective`.
         basis: what the interval rests on: days of the window, windows before it, or requests; see `intervals`.
     """
 
@@ -195,6 +196,7 @@ class Point:
     completeness: float
     final: bool
     basis: int = 0
+    effective: float | None = None
 
 
 def points(
@@ -247,6 +249,7 @@ def points(
                 shares.get(key, shares[OVERALL]),
                 final,
                 basis,
+                float(b.effective(merged.get(key, none))) if measure.examination else None,
             )
         )
     return found

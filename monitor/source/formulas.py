@@ -120,6 +120,10 @@ class Formulas(RequestSums):
     def gained(self, m: Measure, is_discounted: bool) -> Expression:
         return self._total(self.within(m.k), self._gain(m) * self._discount(m) if is_discounted else self._gain(m))
 
+    def gained_squares(self, m: Measure) -> Expression:
+        adds = self._gain(m) * self._discount(m)
+        return self._total(self.within(m.k), adds * adds)
+
     def gains_nothing(self, m: Measure) -> Condition:
         return self._total(self.within(None), self._gain(m)) <= self.number(0)
 

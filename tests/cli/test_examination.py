@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 import yaml
@@ -91,7 +92,14 @@ def test_it_is_estimated_and_its_measure_can_be_configured(
     assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
     capsys.readouterr()
     assert cli.run(["series", "--from", "2026-01-01", "--format", "json", *given]) == 0
-    assert found["measure"] in capsys.readouterr().out
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["measure"] == found["measure"] and row["value"]]
+    assert rows
+    weights = np.array([1, 1 / np.log2(3), 1 / 2]) / [rank["value"] for rank in found["ranks"]]
+    for row in rows:
+        most = row["value"] * row["requests"] / weights.min()  # if all clicks were at that rank
+        assert row["value"] * row["requests"] / weights.max() < row["effective"] < most
+    assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
+    assert "clicks, effectively" in capsys.readouterr().out
 
 
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,21 @@ from monitor.measures import kernels
 from monitor.measures.kernels import JudgedItems, Scores, score
 from monitor.measures.measure import Measure, parse
 from tests.support.examples import examples
-from tests.support.oracle import OF_LABELS, ORACLE, Request, cases, is_empty, listed, measures, rankings
+from tests.support.oracle import (
+    OF_LABELS,
+    ORACLE,
+    Request,
+    cases,
+    gain,
+    is_empty,
+    listed,
+    measures,
+    rankings,
+    top,
+)
+from tests.support.oracle import (
+    discount as discount_of,
+)
 
 TOLERANCE = 1e-12
 
@@ -36,6 +50,8 @@ def by_loop(m: Measure, requests: Sequence[Request]) -> Scores:
     parts = [ORACLE[m.name](m, q) for q in requests]
     quotients = np.array([over / under if under else 0.0 for over, under in parts])
     over, under = np.array(parts, float).reshape(-1, 2).T * ("aggregate" in m.spec.options)
+    if m.examination:
+        over = np.array([sum((gain(m, g) * discount_of(m, r)) ** 2 for r, g in top(m, q).items()) for q in requests])
     return Scores(quotients, np.array([is_empty(m, q) for q in requests], bool), over, under)
 
 

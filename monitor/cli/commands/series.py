@@ -2,7 +2,8 @@
 
 A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
 more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
-measure that is new or was redefined, it says since when it is stored.
+measure that is new or was redefined, it says since when it is stored. A measure corrected by examination assumes that
+looks depend on the rank alone. Its effective sample size: as many clicks of equal weight would tell as much.
 """
 
 from __future__ import annotations
@@ -195,8 +196,8 @@ def picture(table: pd.DataFrame) -> str:
 
 def _readable(frame: pd.DataFrame, least: Mapping[str, float]) -> str:
     rows = [{n: None if v != v else v for n, v in row.items()} for row in frame.to_dict("records")]
-    with_slices = any(row["dimension"] for row in rows)
-    columns = {title: show for title, show in _COLUMNS.items() if with_slices or title != "slice"}
+    shows = {"slice": any(row["dimension"] for row in rows), EFFECTIVE: any(row.get("effective") for row in rows)}
+    columns = {title: show for title, show in _COLUMNS.items() if shows.get(title, True)}
     states = {"state": lambda row: _state(row, least.get(row["monitor"], 0.0))}
     return "\n".join(table_of(columns | states, rows, left=(0, 1, 2, len(columns))))
 
@@ -213,6 +214,7 @@ def _slice(row: Mapping[str, Any]) -> str:
     return named(row["dimension"], row["slice"]) if row["dimension"] else "all traffic"
 
 
+EFFECTIVE = "clicks, effectively"
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "monitor": lambda row: row["monitor"],
     "measure": lambda row: row["measure"],
@@ -223,6 +225,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "95 % interval": lambda row: interval(row["lower"], row["upper"]),
     "interval from": lambda row: _BASIS.get(row["method"], "–").format(f"{row['basis']:,}"),
     "requests": lambda row: count(row["requests"]),
+    EFFECTIVE: lambda row: count(row.get("effective")),
     "nothing relevant": lambda row: percent(row["empty_ratio"]),
     "labelled": lambda row: percent(row["label_coverage"]),
     "data read": lambda row: percent(row["completeness"]),
@@ -245,7 +248,8 @@ def series_table(
 
     Leaves out windows of which nothing was read, and those that cut a rolled-up bucket. Where intervals cannot look
     into such buckets, they look back less far or are left out. Columns: monitor, measure, window, definition, those of
-    `windows.Point` without `length` and with `end` as a UTC timestamp; nan where a point has None.
+    `windows.Point` without `length` and with `end` as a UTC timestamp; nan where a point has None. There is no
+    `effective` if no measure is corrected by examination.
     """
     import pandas as pd
 
@@ -272,7 +276,7 @@ def series_table(
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
     table["end"] = pd.to_datetime(table["end"], unit="s", utc=True)
-    return table
+    return table if any(measure.examination for measure in measures) else table.drop(columns="effective")
 
 
 def _ends(history: History, width: int, span: tuple[int, int], length: int, step: int) -> range:
@@ -328,7 +332,7 @@ class StoredSeries:
 
 
 _NAMES = [f.name for f in fields(Point) if f.name != "length"]
-_NUMBERS = ["value", "lower", "upper", "empty_ratio", "label_coverage", "completeness"]
+_NUMBERS = ["value", "lower", "upper", "empty_ratio", "label_coverage", "completeness", "effective"]
 
 
 def _values(point: Point) -> tuple[object, ...]:

@@ -35,7 +35,17 @@ def _score_ndcg(m: Measure, r: GradedRankings) -> Scores:
 
 def _score_dcg(m: Measure, r: GradedRankings) -> Scores:
     request, rank, gain = rows_with_gain(m, r)
-    return plain_scores(dcg(m, request, rank, gain, r.size), sum_by_request(request, gain, r.size) <= 0)
+    found = plain_scores(dcg(m, request, rank, gain, r.size), sum_by_request(request, gain, r.size) <= 0)
+    if not m.examination:
+        return found
+    within = rows_within(m, rank)
+    adds = gain[within] * discounts(m, rank[within])
+    return replace(found, numerator=sum_by_request(request[within], adds**2, r.size))
+
+
+def _dcg_sql(m: Measure, s: RequestSums) -> Formula:
+    found = Formula(value=s.gained(m, True), empty=s.gains_nothing(m))
+    return replace(found, numerator=s.gained_squares(m), denominator=s.number(0)) if m.examination else found
 
 
 def _score_cg(m: Measure, r: GradedRankings) -> Scores:
@@ -73,7 +83,7 @@ DCG = Spec(
     "gain",
     "gain discount examination empty",
     _score_dcg,
-    lambda m, s: Formula(value=s.gained(m, True), empty=s.gains_nothing(m)),
+    _dcg_sql,
     _terms,
     ("gain", "discount", "DCG", ""),
     is_weighted_by_rank=True,
