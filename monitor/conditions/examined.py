@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from monitor.measures.examination import (
     clicked_again,
     corrected_change,
     estimate,
+    most_changed,
 )
 from monitor.types import FARTHEST
 
@@ -89,9 +89,8 @@ class ExaminationCheck:
         return int(np.argmax(np.abs(changes(self.known, self.now)))) + 1
 
     def is_other(self, chance: float) -> bool:
-        """Whether looks differ at any rank, where chance alone says so this often (Bonferroni over the ranks)."""
-        found = np.abs(changes(self.known, self.now))
-        return bool(found.max() > NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2))
+        """Whether looks differ at any rank, where chance alone says so this often."""
+        return most_changed(self.known, self.now, chance) is not None
 
     @cached_property
     def corrected(self) -> tuple[float, float, float]:
@@ -186,7 +185,7 @@ def contradicts(known: Sequence[Examined], end: int) -> Examined | None:
 def as_examined(verdict: Verdict, known: Sequence[Examined]) -> Verdict:
     """A verdict without the alarms that the corrected measure contradicts where people look elsewhere.
 
-    It contradicts a fall that lies below its 95 % interval, unless that is below 0 itself.
+    It contradicts a fall below its 95 % interval, if that reaches 0 and its middle is nearer to 0 than to the fall.
 
     Args:
         known: oldest first.
@@ -194,7 +193,8 @@ def as_examined(verdict: Verdict, known: Sequence[Examined]) -> Verdict:
     newest = contradicts(known, verdict.end)
     if newest is None or newest.lower is None:
         return verdict
-    gone = [alarm for alarm in verdict.alarms if alarm.effect < newest.lower]
+    middle = ((1 + newest.lower) * (1 + (newest.upper or 0.0))) ** 0.5 - 1
+    gone = [alarm for alarm in verdict.alarms if alarm.effect < min(newest.lower, 2 * middle)]
     if not gone:
         return verdict
     left = tuple(alarm for alarm in verdict.alarms if alarm not in gone)

@@ -11,12 +11,13 @@ and never below those of independent clicks, which clusters understate where the
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from monitor.arrays import Floats, Ints
+from monitor.arrays import Bools, Floats, Ints
 
 STEPS, ENOUGH = 50, 1e-9
 """Newton steps at most, and the change of the logarithms at which they end; the likelihood is concave."""
@@ -32,6 +33,7 @@ class ShownCounts:
     Attributes:
         query, pair: numbers from 0 of the query, and of the query with the item.
         names: (query, item) of each pair, in the order of their numbers.
+        shown_below, clicked_below: those of them with a click further up; empty if they were not asked for.
         rank: from 1.
         shown, clicked: requests.
     """
@@ -42,6 +44,13 @@ class ShownCounts:
     shown: Floats
     clicked: Floats
     names: Sequence[Hashable] = ()
+    shown_below: Floats = field(default_factory=lambda: np.zeros(0))
+    clicked_below: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def where(self, kept: Bools) -> ShownCounts:
+        """Only some of the entries."""
+        of = self.query[kept], self.pair[kept], self.rank[kept]
+        return ShownCounts(*of, self.shown[kept], self.clicked[kept], self.names)
 
     @property
     def clicks_per_request(self) -> float:
@@ -132,6 +141,13 @@ def changes(before: Examination, now: Examination) -> Floats:
     return np.divide(moved, error, out=np.zeros(len(error)), where=error > 0)
 
 
+def most_changed(before: Examination, now: Examination, chance: float) -> int | None:
+    """The rank whose looks differ most surely; None if `chance` may explain it (Bonferroni over the ranks)."""
+    found = np.abs(changes(before, now))
+    least = NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2)
+    return int(np.argmax(found)) + 1 if found.max() > least else None
+
+
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:
     """Relative change of DCG@K with each fit's own correction, grade 1 for a click, and its 95 % interval.
 
@@ -178,6 +194,37 @@ def clicked_again(before: ShownCounts, now: ShownCounts, looks: Floats) -> tuple
     clustered = (np.bincount(query[some], left) ** 2).sum() / information**2
     wide = np.exp(Z95 * np.sqrt(max(clustered, 1 / information)))
     return float(ratio), float(ratio / wide), float(ratio * wide)
+
+
+def after_a_click(counts: ShownCounts) -> tuple[float, float, float]:
+    """How often people click below a click, relative to the same items and ranks without one, and its 95 % interval.
+
+    It is 1 if looks depend on the rank alone, and below it if people stop at a click. The ratio of Mantel and Haenszel
+    over all (query, item, rank), with the errors of Greenland and Robins (1985); (nan, 0, inf) if nothing tells.
+    """
+    below, clicked = counts.shown_below, counts.clicked_below
+    others, without, every = counts.shown - below, counts.clicked - clicked, counts.shown
+    over, under = (clicked * others / every).sum(), (without * below / every).sum()
+    if not (over and under):
+        few = not below.sum() or not counts.clicked.sum() or not under
+        return (np.nan, 0.0, np.inf) if few else (0.0, 0.0, float(3 / under))  # the rule of three
+    variance = ((counts.clicked * below * others - clicked * without * every) / every**2).sum() / (over * under)
+    ratio, wide = over / under, np.exp(Z95 * np.sqrt(variance))
+    return float(ratio), float(ratio / wide), float(ratio * wide)
+
+
+def by_frequency(counts: ShownCounts, depth: int) -> tuple[Examination, Examination]:
+    """The examination of the most frequent queries, with half of the clicks, and of all others.
+
+    Raises:
+        ValueError: too few swaps.
+    """
+    shown, clicked = (np.bincount(counts.query, part) for part in (counts.shown, counts.clicked))
+    order = np.argsort(-shown, kind="stable")
+    is_frequent = np.zeros(len(shown), bool)
+    is_frequent[order] = np.cumsum(clicked[order]) <= clicked.sum() / 2
+    frequent = is_frequent[counts.query]
+    return estimate(counts.where(frequent), depth), estimate(counts.where(~frequent), depth)
 
 
 def _corrected(one: Examination) -> tuple[float, float]:

@@ -9,19 +9,20 @@ import sqlalchemy as sa
 
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
+from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.types import Column, Events, Monitor
+from monitor.types import Column, Events
 
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item and a rank."""
 
 
-def shown_counts(source: Pull, since: int, until: int, depth: int) -> ShownCounts:
+def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
     """The counts of requests served in [since, until) seconds, of the first `depth` ranks.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
-    request to the last one's attribution, or a grade.
+    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too.
 
     Raises:
         InputError: the monitor names no query, or its labels are judgments.
@@ -31,48 +32,46 @@ def shown_counts(source: Pull, since: int, until: int, depth: int) -> ShownCount
     if monitor.rankings.query is None:
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
     with source.reading() as (reader, queries):
-        shown = reader.columns(_shown(queries, since, until, depth), MOST_CELLS)
-        clicked = reader.columns(_clicked(queries, monitor, since, until, depth), MOST_CELLS)
-    clicks = {key: float(n) for *key_, n in zip(*clicked, strict=True) for key in [tuple(key_)]}
-    query = np.unique(np.array(list(map(str, shown[0]))), return_inverse=True)[1]
+        query, item, place, *counts = reader.columns(_counted(queries, since, until, depth, with_below), MOST_CELLS)
     pairs: dict[Any, int] = {}
-    pair = [pairs.setdefault(key, len(pairs)) for key in zip(shown[0], shown[1], strict=True)]
-    rank = np.array(shown[2], np.int64) - monitor.rankings.position.base + 1
-    found = [clicks.get(key, 0.0) for key in zip(*shown[:3], strict=True)]
-    return ShownCounts(query, np.array(pair, np.int64), rank, np.array(shown[3], float), np.array(found), list(pairs))
+    pair = [pairs.setdefault(key, len(pairs)) for key in zip(query, item, strict=True)]
+    number = np.unique(np.array(list(map(str, query))), return_inverse=True)[1]
+    rank = np.array(place, np.int64) - monitor.rankings.position.base + 1
+    shown, clicked, shown_below, clicked_below = (np.array(column, float) for column in counts)
+    return ShownCounts(number, np.array(pair, np.int64), rank, shown, clicked, list(pairs), shown_below, clicked_below)
 
 
-def _cell(queries: Queries, since: int, until: int, depth: int) -> tuple[list[Any], Any]:
-    """(columns of a cell, condition of its rows)."""
+def _counted(queries: Queries, since: int, until: int, depth: int, with_below: bool) -> sa.Select[Any]:
+    """(query, item, position, shown, clicked, shown and clicked below a click), by the first three."""
     query = queries.rankings.c[str(queries.monitor.rankings.query)]
-    columns = [query, queries.item, queries.position]
-    return columns, sa.and_(queries.usable(since, until), queries.placed(depth), query.isnot(None))
+    rows, clicked = _clicked(queries, since, until)
+    cells = [column.label(f"c{i}") for i, column in enumerate((query, queries.item, queries.position))]
+    placed = sa.and_(queries.usable(since, until), queries.placed(depth), query.isnot(None))
+    first = sa.func.min(sa.case((clicked > ZERO, queries.position))).over(partition_by=queries.request)
+    wanted = [*cells, clicked.label("clicked"), *([first.label("first")] if with_below else [])]
+    one = sa.select(*wanted).select_from(rows).where(placed).subquery("one")
+    below = [ZERO, ZERO]
+    if with_below:
+        is_below = one.c.first < one.c.c2
+        below = [sa.func.sum(sa.case((is_below, number), else_=ZERO)) for number in (ONE, one.c.clicked)]
+    of = [one.c.c0, one.c.c1, one.c.c2]
+    return sa.select(*of, sa.func.count(), sa.func.sum(one.c.clicked), *below).group_by(*of)
 
 
-def _shown(queries: Queries, since: int, until: int, depth: int) -> sa.Select[Any]:
-    columns, usable = _cell(queries, since, until, depth)
-    return sa.select(*columns, sa.func.count()).where(usable).group_by(*columns)
-
-
-def _clicked(queries: Queries, monitor: Monitor, since: int, until: int, depth: int) -> sa.Select[Any]:
-    columns, usable = _cell(queries, since, until, depth)
-    recipe = monitor.recipe
+def _clicked(queries: Queries, since: int, until: int) -> tuple[sa.FromClause, Any]:
+    """(the lists' rows, 1 for a clicked one and else 0). Raises InputError."""
+    recipe = queries.monitor.recipe
     if isinstance(recipe, Column):
         grade = queries.grade
         assert grade is not None  # the recipe has one
-        return sa.select(*columns, sa.func.count()).where(usable, queries.nonzero(grade)).group_by(*columns)
+        return queries.rankings, sa.case((queries.nonzero(grade), ONE), else_=ZERO)
     if not isinstance(recipe, Events):
-        raise InputError(f"{monitor.name}: judgments say nothing of where people look; examination needs clicks")
+        name = queries.monitor.name
+        raise InputError(f"{name}: judgments say nothing of where people look; examination needs clicks")
     e = queries.labels.c
-    matches = sa.and_(e[recipe.request] == queries.request, e[recipe.item] == queries.item)
     happened = queries.happened(recipe, since, until + recipe.attribution)
     # Several clicks of a request on an item are one.
-    once = (
-        sa.select(queries.request.label("request"), *(c.label(f"c{i}") for i, c in enumerate(columns)))
-        .select_from(queries.rankings.join(queries.labels, matches))
-        .where(usable, happened)
-        .distinct()
-        .subquery("once")
-    )
-    cells = [once.c[f"c{i}"] for i in range(len(columns))]
-    return sa.select(*cells, sa.func.count()).group_by(*cells)
+    once = sa.select(e[recipe.request].label("q"), e[recipe.item].label("i"), ONE.label("clicked"))
+    clicks = once.where(happened).distinct().subquery("clicks")
+    matches = sa.and_(clicks.c.q == queries.request, clicks.c.i == queries.item)
+    return queries.rankings.outerjoin(clicks, matches), sa.func.coalesce(clicks.c.clicked, ZERO)

@@ -39,15 +39,17 @@ EVENTS = """events:
 LOOKS = (1.0, 0.6, 0.3)
 
 
-def fill(url: str, requests: int = 4000) -> None:
+def fill(url: str, requests: int = 4000, stops: bool = False) -> None:
     """Three items whose order is drawn; clicks by LOOKS and the item's own wish, each logged twice, and views."""
     chance = random.Random(5)
     wishes = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
     shown, clicks = [], []
     for number in range(requests):
         query, at = chance.randrange(20), START + 20 * number
+        is_over = False
         for place, item in enumerate(chance.sample(range(3), 3)):
-            is_clicked = chance.random() < LOOKS[place] * wishes[query, item]
+            is_clicked = not is_over and chance.random() < LOOKS[place] * wishes[query, item]
+            is_over = stops and (is_over or is_clicked)
             shown.append((f"r{number}", f"i{item}", place, f"q{query}", at, int(is_clicked)))
             clicks += [(f"r{number}", f"i{item}", "click", at + late) for late in (5, 9)] * is_clicked
             clicks.append((f"r{number}", f"i{item}", "view", at))
@@ -87,6 +89,11 @@ def test_it_is_estimated_and_its_measure_can_be_configured(
     assert cli.run(["examination", "search", *TO, *given]) == 0
     told = capsys.readouterr().out
     (line,) = (line for line in told.splitlines() if "measures:" in line)
+    ratio, lower, upper = found["clicks_below_a_click"]
+    assert lower < ratio < upper
+    assert upper > 1
+    assert f"below a click people click {ratio:.2f} times as often as without it" in told
+    assert "Warning" not in told
     assert yaml.safe_load(line)["measures"] == [found["measure"]]
     given = configured(tmp_path, database_url, relevance, json.dumps(found["measure"]))
     assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
@@ -100,6 +107,14 @@ def test_it_is_estimated_and_its_measure_can_be_configured(
         assert row["value"] * row["requests"] / weights.max() < row["effective"] < most
     assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
     assert "clicks, effectively" in capsys.readouterr().out
+
+
+def test_people_who_stop_at_a_click_are_warned_of(
+    database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(database_url, stops=True)
+    assert cli.run(["examination", "search", *TO, *configured(tmp_path, database_url)]) == 0
+    assert "Warning: they stop at a click; the direction of a change is right" in capsys.readouterr().out
 
 
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

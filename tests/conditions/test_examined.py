@@ -111,6 +111,7 @@ FALLEN = Verdict(5 * DAY, "degraded", (ALARM, SMALL))
         ([Examined(4 * DAY, None, None, False)], (ALARM, SMALL)),
         ([Examined(4 * DAY, -0.2, 0.1, False)], (SMALL,)),
         ([Examined(4 * DAY, -0.05, 0.1, False)], ()),
+        ([Examined(4 * DAY, -0.29, 0.0, False)], (ALARM, SMALL)),  # nearer to the fall
         ([Examined(4 * DAY, -0.2, -0.1, False)], (ALARM, SMALL)),  # the corrected measure fell too
         ([Examined(5 * DAY, -0.2, 0.1, False)], (ALARM, SMALL)),  # known only later
         ([Examined(3 * DAY, -0.2, 0.1, False), Examined(4 * DAY, None, None, False)], (ALARM, SMALL)),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from monitor.measures.examination import ShownCounts, estimate
+from monitor.measures.examination import ShownCounts, after_a_click, by_frequency, estimate, most_changed
 
 DEPTH = 6
 LOOKS = np.arange(1, DEPTH + 1) ** -1.2
@@ -81,3 +83,53 @@ def test_no_rows_at_all() -> None:
 def test_one_query_is_enough_only_for_a_wide_interval() -> None:
     one = estimate(counts(4, queries=1, views=4000), 3)
     assert (one.lower[1:] < LOOKS[1:3]).all()
+
+
+def stopping(seed: int, stops: float) -> ShownCounts:
+    """Lists of three, where a share `stops` of the people who clicked looks no further."""
+    rng = np.random.default_rng(seed)
+    wish = rng.beta(2, 2, (20, 3))
+    cells: dict[tuple[int, int, int], np.ndarray] = {}
+    for query in rng.integers(0, 20, 6000).tolist():
+        is_over = False
+        below = 0
+        for place, item in enumerate(rng.permutation(3).tolist()):
+            click = not is_over and rng.random() < wish[query, item] * (1, 0.7, 0.5)[place]
+            cell = cells.setdefault((query, item, place + 1), np.zeros(4))
+            cell += [1, click, below, below * click]
+            below |= int(click)
+            is_over = is_over or (click and rng.random() < stops)
+    rows = np.array([(q, 3 * q + i, rank) for q, i, rank in cells])
+    shown, clicked, shown_below, clicked_below = np.array(list(cells.values())).T
+    return ShownCounts(*rows.T, shown, clicked, (), shown_below, clicked_below)
+
+
+@pytest.mark.parametrize(("stops", "ratio"), [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)])
+def test_stopping_at_a_click_is_found(stops: float, ratio: float) -> None:
+    value, lower, upper = after_a_click(stopping(1, stops))
+    assert value == pytest.approx(ratio, abs=0.1)
+    assert lower <= value <= upper
+    assert (upper < 1) is (stops > 0)
+
+
+def test_without_clicks_nothing_tells_whether_people_stop() -> None:
+    known = counts(1)
+    none = ShownCounts(known.query, known.pair, known.rank, known.shown, 0 * known.clicked, (), 0 * known.shown)
+    value, lower, upper = after_a_click(replace(none, clicked_below=0 * known.clicked))
+    assert np.isnan(value)
+    assert (lower, upper) == (0.0, np.inf)
+
+
+def test_frequent_and_rare_queries_that_look_alike_differ_nowhere_and_others_do() -> None:
+    frequent, rare = counts(1, queries=30, views=400), counts(2, queries=60, views=200)
+    odd = np.round(rare.clicked * (rare.rank == 1) + 0.3 * rare.clicked * (rare.rank > 1))
+    for clicked, differs in ((rare.clicked, False), (odd, True)):
+        both = ShownCounts(
+            *(
+                np.concatenate([getattr(frequent, n), getattr(rare, n) + more])
+                for n, more in (("query", 30), ("pair", 180))
+            ),
+            *(np.concatenate([getattr(frequent, n), part]) for n, part in (("rank", rare.rank), ("shown", rare.shown))),
+            np.concatenate([frequent.clicked, clicked]),
+        )
+        assert (most_changed(*by_frequency(both, DEPTH), 0.01) is not None) is differs

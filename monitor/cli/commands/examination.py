@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from monitor.types import Monitor
 
 DAY = 86_400
+UNSURE = 0.05
+"""Chance of a difference by which a warning is given: that of a 95 % interval."""
 
 
 @record
@@ -40,18 +43,38 @@ class RankExamination:
 
 @record
 class FittedExamination:
-    """The estimate of a monitor and the measure to configure."""
+    """The estimate of a monitor and the measure to configure.
+
+    Attributes:
+        clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
+            interval; None if nothing tells.
+        differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
+    """
 
     monitor: str
     days: int
     ranks: list[RankExamination]
     measure: str
+    clicks_below_a_click: list[float | None]
+    differs_by_frequency: int | None
 
     def lines(self) -> Iterator[str]:
         yield f"{self.monitor}: how often people look at each rank, relative to the first, by {self.days} days"
         yield from rows(self.ranks, "  ")
-        yield "It assumes that looks depend on the rank alone. A measure that counts a click 1 / looks times:"
+        yield "It assumes that looks depend on the rank alone."
+        yield from self._checks()
+        yield "A measure that counts a click 1 / looks times:"
         yield f"  measures: [{self.measure!r}]"
+
+    def _checks(self) -> Iterator[str]:
+        ratio, lower, upper = self.clicks_below_a_click
+        if ratio is not None and lower is not None and upper is not None:
+            told = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
+            stops = "Warning: they stop at a click; the direction of a change is right, its size is not"
+            told += f". {stops}" if upper < 1 else ", so they do not stop at one"
+            yield f"  checked: {told}."
+        if self.differs_by_frequency is not None:
+            yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
 
 
 @command
@@ -71,12 +94,12 @@ def examination(config_path: Path, monitor: str, depth: int, days: int, until: i
 
 def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
     """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
-    from monitor.measures.examination import estimate
+    from monitor.measures.examination import after_a_click, by_frequency, estimate, most_changed
     from monitor.measures.measure import Measure
     from monitor.source.pull import Pull
     from monitor.source.swaps import shown_counts
 
-    counts = shown_counts(Pull(monitor, database), until - days * DAY, until, depth)
+    counts = shown_counts(Pull(monitor, database), until - days * DAY, until, depth, with_below=True)
     if not len(counts.rank):
         raise InputError(f"{monitor.name}: no request with a query in these {days} days; say --to or --days")
     try:
@@ -88,4 +111,10 @@ def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: i
         for i in range(depth)
     ]
     table = tuple((float(rank.rank), round(rank.value, 4)) for rank in ranks)
-    return FittedExamination(monitor.name, days, ranks, str(Measure("dcg", depth, empty="zero", examination=table)))
+    measure = str(Measure("dcg", depth, empty="zero", examination=table))
+    below = [number if isfinite(number) else None for number in after_a_click(counts)]
+    try:
+        differs = most_changed(*by_frequency(counts, depth), UNSURE)
+    except ValueError:  # too few swaps to tell
+        differs = None
+    return FittedExamination(monitor.name, days, ranks, measure, below, differs)
