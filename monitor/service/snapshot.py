@@ -13,6 +13,7 @@ from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import MATTERS, Matter, condition_names
+from monitor.conditions.examined import ExaminationCheck
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
@@ -83,6 +84,7 @@ class MonitorSnapshot:
         refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> values with a series of their own.
         announced: what is announced and not over.
+        examined: the newest check of where people look.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
@@ -112,6 +114,7 @@ class MonitorSnapshot:
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
+    examined: ExaminationCheck | None = None
 
     @property
     def incident(self) -> StoredIncident | None:
@@ -267,6 +270,7 @@ def renew(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in condition_names()}
         ),
         silenced_until=max(until, default=None),
+        examined=None if snapshot.monitor.corrected is None else store.verdicts.newest_check(name),
         announced=tuple(one for one in announced_of(snapshot.monitor, store, FARTHEST) if one.until > now),
     )
 

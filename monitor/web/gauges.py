@@ -22,6 +22,7 @@ Samples = Iterator[tuple[Sequence[str] | Mapping[str, str], float | None]]
 """(label values, ending with dimension and value for a slice; number, None: no sample)."""
 
 MONITOR = ("monitor",)
+RANKED = ("monitor", "rank")
 SERIES = ("monitor", "measure", "window", "definition")
 SLICE = ("dimension", "value")
 
@@ -140,6 +141,12 @@ def _alarms(snapshot: MonitorSnapshot) -> Samples:
 def _newcomers(field: str, snapshot: MonitorSnapshot) -> Samples:
     for one in snapshot.newcomers:
         yield (snapshot.monitor.name, one.dimension, one.slice), getattr(one, field)
+
+
+def _looks(field: str, snapshot: MonitorSnapshot) -> Samples:
+    if snapshot.examined is not None:
+        for rank, look in enumerate(getattr(snapshot.examined.now, field).tolist(), 1):
+            yield (snapshot.monitor.name, str(rank)), look
 
 
 def _verdict(field: str, snapshot: MonitorSnapshot) -> Samples:
@@ -288,6 +295,14 @@ GAUGES: tuple[Gauge, ...] = (
             ("lower", "difference_lower", "Lower end of the 95 % interval of that difference."),
             ("upper", "difference_upper", "Upper end of the 95 % interval of that difference."),
             ("share", "share_ratio", "Share of the requests of a new slice or model version, since it began."),
+        )
+    ),
+    *(
+        Gauge(f"examination{name}_ratio", f"{text} that people look at a rank, relative to the first.", RANKED, samples)
+        for name, text, samples in (
+            ("", "Chance", partial(_looks, "value")),
+            ("_lower", "Lower end of the 95 % interval of the chance", partial(_looks, "lower")),
+            ("_upper", "Upper end of the 95 % interval of the chance", partial(_looks, "upper")),
         )
     ),
     *_gauges(

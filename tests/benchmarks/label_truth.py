@@ -2,7 +2,9 @@
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, a
 monitor per device, `rankmon examination`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, examination is fitted on either side. `--write` keeps the table.
+elsewhere from day 21 on, examination is fitted on either side. What is told is by a daemon whose verdicts judge the
+plain NDCG, per device: `degraded` within a day of the change and `examination` within three, else with `-late`.
+`--write` keeps the table.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -23,20 +26,25 @@ import yaml
 
 import monitor.cli as cli
 from monitor.cli.commands.examination import fitted
+from monitor.clock import ManualClock
 from monitor.config import load
+from monitor.service.app import App
 from monitor.source.engine import Database
+from monitor.store.alerts import Transition
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "label_truth"
 RESULTS = Path(__file__).with_name("LABEL_TRUTH.md")
-START, DAY, DEPTH = 1_767_225_600, 86_400, 10
+START, DAY, DEPTH, CHANGED = 1_767_225_600, 86_400, 10, 21
+WITHIN = {"degraded": ("degraded", 1.0), "examination_changed": ("examination", 3.0)}
+"""Condition -> (name of it in the table, days from the change in which it is to be told)."""
 DEVICES = ("desktop", "mobile")
 LOOK_ELSEWHERE = ("page", "both")
 TWO_MODELS = ("order", "trust", "cascade", "better")
 
 
-def monitor(device: str, measure: str) -> dict[str, Any]:
-    """The configuration of one device's requests."""
+def monitor(device: str, measure: str, *more: str) -> dict[str, Any]:
+    """The configuration of one device's requests, with verdicts on the first of several measures."""
     return {
         "name": device,
         "source": "log",
@@ -59,9 +67,10 @@ def monitor(device: str, measure: str) -> dict[str, Any]:
                 "attribution": "1h",
             }
         },
-        "measures": [measure],
+        "measures": [measure, *more],
         "bucket": "24h",
         "windows": ["24h"],
+        **({"drift": {}, "stale_after": "3d"} if more else {}),  # the log has less than an hour of each day
     }
 
 
@@ -73,14 +82,45 @@ def estimate(path: str, scenario: str) -> dict[str, Any]:
     for since, end in spans:
         part = _of_span(path, (since, end) if len(spans) > 1 else (0, until), since, end)
         found = {"examination": part["examination"], **found, "daily": {**found["daily"], **part["daily"]}}
+    return found if scenario in TWO_MODELS else {**found, "told": told(path)}
+
+
+def told(path: str) -> list[tuple[float, str]]:
+    """(day, what) that a daemon tells of days 20 to 27 of the log, the first time for each device."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        config = load(_written(folder, path, [monitor(device, "dcg@10") for device in DEVICES]), {})
+        database = Database("log", config.source("log").url, 60)
+        tables = {d: fitted(config.monitor(d), database, START + CHANGED * DAY, CHANGED, DEPTH) for d in DEVICES}
+        database.close()
+        monitors = [monitor(device, f"ndcg@{DEPTH}", one.measure) for device, one in tables.items()]
+        config_path = _written(folder, path, monitors)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-21", "-c", str(config_path)]) == 0
+        clock = ManualClock(START + (CHANGED - 1) * DAY)
+        app = App(load(config_path, {}), clock)
+        app.prepare()
+        for hour in range((CHANGED - 1) * 24 + 5, 29 * 24, 6):
+            clock.time = START + 3600 * hour + 1800.0
+            for runner in app.runners.values():
+                assert runner.run().error is None
+        found = [one for device in DEVICES for one in _first(app.store.alerts.transitions(device))]
+        app.close()
     return found
+
+
+def _first(steps: Sequence[Transition]) -> Iterator[tuple[float, str]]:
+    fired = {step.rule: (step.at - START) / DAY - CHANGED for step in reversed(steps) if step.became == "firing"}
+    for rule, after in fired.items():
+        name, most = WITHIN.get(rule, (rule, 0.0))
+        yield CHANGED + after, name if after <= most or rule not in WITHIN else f"{name}-late"
 
 
 def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp())
     try:
         measures = dict.fromkeys(DEVICES, f"dcg@{DEPTH}")
-        config = load(_written(folder, path, measures), {})
+        config = load(_written(folder, path, list(map(monitor, measures, measures.values()))), {})
         database = Database("log", config.source("log").url, 60)
         looks = {}
         for device in DEVICES:
@@ -88,7 +128,7 @@ def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str,
             looks[device], measures[device] = [rank.value for rank in one.ranks], one.measure
         database.close()
         first, last = (f"2026-01-{1 + day:02}" for day in (since, end))
-        config_path = str(_written(folder, path, measures))
+        config_path = str(_written(folder, path, list(map(monitor, measures, measures.values()))))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert cli.run(["backfill", "--from", first, "--to", last, "-c", config_path]) == 0
         return {"examination": looks, "daily": _daily(folder / "store.db")}
@@ -96,9 +136,8 @@ def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str,
         shutil.rmtree(folder)
 
 
-def _written(folder: Path, log: str, measures: dict[str, str]) -> Path:
+def _written(folder: Path, log: str, monitors: Sequence[dict[str, Any]]) -> Path:
     path = folder / "rankmon.yaml"
-    monitors = [monitor(device, measure) for device, measure in measures.items()]
     sources = {"log": {"url": f"sqlite:///{log}"}}
     config = {"store": {"url": f"sqlite:///{folder}/store.db"}, "sources": sources, "monitors": monitors}
     path.write_text(yaml.safe_dump(config), encoding="utf-8")

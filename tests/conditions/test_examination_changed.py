@@ -77,7 +77,16 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     judge_with(bench, None, END + HOUR)  # without a check, as most cycles are
     assert len(bench.said) == 1
     snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
-    assert "people look elsewhere" in render(PageSource.of(END + HOUR, snapshot))
+    shown = render(PageSource.of(END + HOUR, snapshot))
+    assert "people look elsewhere" in shown
+    assert "dcg@5, corrected for where people look" in shown
+    assert "ndcg@10, not corrected: " in shown
+    assert "It assumes that looks depend on the rank alone." in shown
+    assert f"1.00, {changed.now.value[1]:.2f}, " in shown
+    gauges = {family.name: family.samples for family in of_monitors([snapshot])}
+    for end, values in (("", changed.now.value), ("_lower", changed.now.lower), ("_upper", changed.now.upper)):
+        samples = {one.labels["rank"]: one.value for one in gauges[f"rankmon_examination{end}_ratio"]}
+        assert samples == {str(rank + 1): value for rank, value in enumerate(values.tolist())}
     judge_with(bench, well, END + 2 * HOUR)
     assert bench.said[1:] == [("team", "resolved", "search: resolved, people look elsewhere: normal again")]
     assert bench.notices[-1][1].text.startswith("People look where they did before, or the baseline was reset.")
