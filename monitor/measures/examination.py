@@ -111,11 +111,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     total = clicked.sum(axis=1, keepdims=True)
     swaps = np.count_nonzero(shown, axis=0)
     if unlinked := _unlinked(shown, clicked):
-        raise ValueError(
-            f"nothing tells how often people look at rank {unlinked}: {swaps[unlinked - 1]} items were shown for a "
-            "query both there and at another rank and clicked, too few of them there; take more days or fewer ranks, "
-            "or let some requests swap neighbours"
-        )
+        raise ValueError(_too_few(unlinked, swaps))
     looks = np.zeros(depth)  # logarithms
     for _ in range(STEPS):
         share, information = _expected(shown, total, looks)
@@ -123,6 +119,8 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
         looks[1:] += np.clip(step, -1, 1)
         if np.abs(step).max(initial=0) < ENOUGH:
             break
+    else:  # clicks of linked ranks may still agree with any look at all
+        raise ValueError(_too_few(int(np.abs(looks).argmax()) + 1, swaps))
     share, information = _expected(shown, total, looks)
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
@@ -132,6 +130,14 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     first = counts.rank <= depth
     clicks = np.bincount(counts.rank[first] - 1, counts.clicked[first], depth).astype(float)
     return Examination(np.exp(looks), covariance, swaps, clicks, float(counts.shown[counts.rank == 1].sum()))
+
+
+def _too_few(rank: int, swaps: Ints) -> str:
+    return (
+        f"nothing tells how often people look at rank {rank}: {swaps[rank - 1]} items were shown for a query both "
+        "there and at another rank and clicked, too few of them there; take more days or fewer ranks, or let some "
+        "requests swap neighbours"
+    )
 
 
 def changes(before: Examination, now: Examination) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,21 @@ from monitor.measures.examination import ShownCounts
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.types import Column, Events
+from monitor.types import NONE, Column, Events
 
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item and a rank."""
 
 
 def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
-    """The counts of requests served in [since, until) seconds, of the first `depth` ranks.
+    """As `counts_by_slice`, of all requests."""
+    return counts_by_slice(source, since, until, depth, None, with_below)[""]
+
+
+def counts_by_slice(
+    source: Pull, since: int, until: int, depth: int, column: str | None, with_below: bool = False
+) -> dict[str, ShownCounts]:
+    """Value of a column, or empty without one -> counts of requests served in [since, until) seconds, to rank `depth`.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
     request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too.
@@ -32,20 +41,33 @@ def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: b
     if monitor.rankings.query is None:
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
     with source.reading() as (reader, queries):
-        query, item, place, *counts = reader.columns(_counted(queries, since, until, depth, with_below), MOST_CELLS)
+        asked = _counted(queries, since, until, depth, column, with_below)
+        rows = reader.columns(asked, MOST_CELLS)
+    base = monitor.rankings.position.base
+    if column is None:
+        return {"": _counts(rows[1:], base)}
+    values = np.array([NONE if v is None else str(v) for v in rows[0]])
+    return {str(v): _counts([list(compress(c, values == v)) for c in rows[1:]], base) for v in np.unique(values)}
+
+
+def _counts(columns: Sequence[Sequence[Any]], base: int) -> ShownCounts:
+    query, item, place, *counts = columns
     pairs: dict[Any, int] = {}
     pair = [pairs.setdefault(key, len(pairs)) for key in zip(query, item, strict=True)]
     number = np.unique(np.array(list(map(str, query))), return_inverse=True)[1]
-    rank = np.array(place, np.int64) - monitor.rankings.position.base + 1
+    rank = np.array(place, np.int64) - base + 1
     shown, clicked, shown_below, clicked_below = (np.array(column, float) for column in counts)
     return ShownCounts(number, np.array(pair, np.int64), rank, shown, clicked, list(pairs), shown_below, clicked_below)
 
 
-def _counted(queries: Queries, since: int, until: int, depth: int, with_below: bool) -> sa.Select[Any]:
-    """(query, item, position, shown, clicked, shown and clicked below a click), by the first three."""
+def _counted(
+    queries: Queries, since: int, until: int, depth: int, column: str | None, with_below: bool
+) -> sa.Select[Any]:
+    """(slice, query, item, position, shown, clicked, shown and clicked below a click), by the first four."""
     query = queries.rankings.c[str(queries.monitor.rankings.query)]
     rows, clicked = _clicked(queries, since, until)
-    cells = [column.label(f"c{i}") for i, column in enumerate((query, queries.item, queries.position))]
+    value = ZERO if column is None else queries.rankings.c[column]
+    cells = [c.label(f"c{i}") for i, c in enumerate((query, queries.item, queries.position, value))]
     placed = sa.and_(queries.usable(since, until), queries.placed(depth), query.isnot(None))
     first = sa.func.min(sa.case((clicked > ZERO, queries.position))).over(partition_by=queries.request)
     wanted = [*cells, clicked.label("clicked"), *([first.label("first")] if with_below else [])]
@@ -54,7 +76,7 @@ def _counted(queries: Queries, since: int, until: int, depth: int, with_below: b
     if with_below:
         is_below = one.c.first < one.c.c2
         below = [sa.func.sum(sa.case((is_below, number), else_=ZERO)) for number in (ONE, one.c.clicked)]
-    of = [one.c.c0, one.c.c1, one.c.c2]
+    of = [one.c.c3, one.c.c0, one.c.c1, one.c.c2]
     return sa.select(*of, sa.func.count(), sa.func.sum(one.c.clicked), *below).group_by(*of)
 
 

@@ -117,6 +117,27 @@ def test_people_who_stop_at_a_click_are_warned_of(
     assert "Warning: they stop at a click; the direction of a change is right" in capsys.readouterr().out
 
 
+def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_looks_sure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 200)
+    given = configured(tmp_path, url)
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [query]\n", encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, "--by", "query", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["slice"] for one in found] == sorted(f"query=q{number}" for number in range(20))
+    known = [one["ranks"][-1] for one in found if "ranks" in one]
+    assert 0 < len(known) < 20  # ten requests each
+    assert all(rank["upper"] > 3 * rank["lower"] for rank in known)
+    assert all("nothing tells how often people look" in one["why"] for one in found if "ranks" not in one)
+    assert cli.run(["examination", "search", *TO, "--by", "query", *given]) == 0
+    assert "search, query=q1: " in capsys.readouterr().out
+    assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 2
+    assert "search has no slice 'device'" in capsys.readouterr().err
+
+
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 50)

@@ -22,6 +22,7 @@ from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
+    from monitor.measures.examination import ShownCounts
     from monitor.source.engine import Database
     from monitor.types import Monitor
 
@@ -46,12 +47,14 @@ class FittedExamination:
     """The estimate of a monitor and the measure to configure.
 
     Attributes:
+        slice: `device=mobile`, or empty for all requests.
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
     """
 
     monitor: str
+    slice: str
     days: int
     ranks: list[RankExamination]
     measure: str
@@ -59,7 +62,8 @@ class FittedExamination:
     differs_by_frequency: int | None
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.monitor}: how often people look at each rank, relative to the first, by {self.days} days"
+        where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
+        yield f"{where}: how often people look at each rank, relative to the first, by {self.days} days"
         yield from rows(self.ranks, "  ")
         yield "It assumes that looks depend on the rank alone."
         yield from self._checks()
@@ -77,25 +81,40 @@ class FittedExamination:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
 
 
+@record
+class UnknownExamination:
+    """A slice of a monitor whose examination is not known, and why."""
+
+    monitor: str
+    slice: str
+    why: str
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.monitor}, {self.slice}: {self.why}"
+
+
 @command
 @config_option
 @click.argument("monitor")
 @click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks to look at.")
 @click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days of requests to use.")
+@click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
 @click.option("--to", "until", type=InstantParam(), help="End of these days (default: now, less the attribution).")
 @rendered("table", "json")
-def examination(config_path: Path, monitor: str, depth: int, days: int, until: int | None) -> FittedExamination:
+def examination(
+    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None
+) -> FittedExamination | list[FittedExamination | UnknownExamination]:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        return fitted(wanted, database, end, days, depth)
+        if dimension is None:
+            return fitted(wanted, database, end, days, depth)
+        return by_slice(wanted, database, end, days, depth, dimension)
 
 
 def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
     """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
-    from monitor.measures.examination import after_a_click, by_frequency, estimate, most_changed
-    from monitor.measures.measure import Measure
     from monitor.source.pull import Pull
     from monitor.source.swaps import shown_counts
 
@@ -103,9 +122,39 @@ def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: i
     if not len(counts.rank):
         raise InputError(f"{monitor.name}: no request with a query in these {days} days; say --to or --days")
     try:
-        found = estimate(counts, depth)
+        return _of_counts(monitor.name, "", days, depth, counts)
     except ValueError as error:
         raise InputError(f"{monitor.name}: {error}") from error
+
+
+def by_slice(
+    monitor: Monitor, database: Database, until: int, days: int, depth: int, dimension: str
+) -> list[FittedExamination | UnknownExamination]:
+    """As `fitted`, for each value of a slice, or why there is none. Raises InputError, SourceError."""
+    from monitor.config.report import nearest
+    from monitor.source.pull import Pull
+    from monitor.source.swaps import counts_by_slice
+
+    known = {one.dimension: one.column for one in monitor.slices}
+    if dimension not in known:
+        remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
+        raise InputError(f"{monitor.name} has no slice {dimension!r}; {remedy}")
+    source, found = Pull(monitor, database), list[FittedExamination | UnknownExamination]()
+    for value, counts in counts_by_slice(source, until - days * DAY, until, depth, known[dimension], True).items():
+        where = f"{dimension}={value}"
+        try:
+            found.append(_of_counts(monitor.name, where, days, depth, counts))
+        except ValueError as error:
+            found.append(UnknownExamination(monitor.name, where, str(error)))
+    return found
+
+
+def _of_counts(name: str, where: str, days: int, depth: int, counts: ShownCounts) -> FittedExamination:
+    """Raises ValueError."""
+    from monitor.measures.examination import after_a_click, by_frequency, estimate, most_changed
+    from monitor.measures.measure import Measure
+
+    found = estimate(counts, depth)
     ranks = [
         RankExamination(i + 1, float(found.value[i]), float(found.lower[i]), float(found.upper[i]), int(found.swaps[i]))
         for i in range(depth)
@@ -117,4 +166,4 @@ def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: i
         differs = most_changed(*by_frequency(counts, depth), UNSURE)
     except ValueError:  # too few swaps to tell
         differs = None
-    return FittedExamination(monitor.name, days, ranks, measure, below, differs)
+    return FittedExamination(name, where, days, ranks, measure, below, differs)
