@@ -49,7 +49,7 @@ class Examined(NamedTuple):
     """What one check says of the time from `at` on, seconds.
 
     Attributes:
-        lower, upper: relative change of the corrected measure; None where people look where they did.
+        lower, upper: relative change of the corrected measure; None where people look where they did, or did lately.
         is_sound: clicks became fewer, and none were lost.
     """
 
@@ -100,7 +100,9 @@ class ExaminationCheck:
     @property
     def found(self) -> Examined:
         """What it says in short."""
-        _, lower, upper = self.corrected if self.changed_since is not None else (None, None, None)
+        # Before, days without the change may dilute it: it began at most RECENT after `changed_since`.
+        is_whole = self.changed_since is not None and self.since >= self.changed_since + RECENT
+        _, lower, upper = self.corrected if is_whole else (None, None, None)
         is_sound = self.again is not None and self.again[1] > self.clicked and self.again[2] >= 1
         return Examined(self.at, lower, upper, is_sound)
 
@@ -150,7 +152,7 @@ def _compared(
 ) -> ExaminationCheck | None:
     changed = was.changed_since if was is not None else None
     if was is not None and changed is not None and begun < changed:
-        since = max(changed, at - REFIT)
+        since = max(min(changed, at - 2 * RECENT) + RECENT, at - REFIT)
         found = replace(was, at=at, since=since, now=fit(since, at))
         return found if found.is_other(UNSURE) else replace(found, changed_since=None, resumed=at)
     since, resumed = at - RECENT, 0 if was is None else was.resumed

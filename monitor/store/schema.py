@@ -256,7 +256,8 @@ examinations = _table(
 )
 """One check a day of where people look, by the end of its last day; `document` has both fits as JSON.
 
-`lower`, `upper`: 95 % interval of the relative change of the corrected measure; NULL where people look where they did.
+`lower`, `upper`: 95 % interval of the relative change of the corrected measure; NULL where people look where
+they did, or did lately.
 `is_sound`: clicks are fewer, and none of them were lost.
 """
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from monitor.conditions.arrivals import Arrived
-from monitor.conditions.examined import CONTRADICTED, ExaminationCheck, check
+from monitor.conditions.examined import CONTRADICTED, RECENT, ExaminationCheck, check
 from monitor.conditions.kinds.examination_changed import ExaminationChanged
 from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR
@@ -41,7 +41,9 @@ def checked() -> tuple[ExaminationCheck, ExaminationCheck]:
     assert before is not None
     moved = END - was.at
     assert was.changed_since is not None
-    return replace(was, at=END, changed_since=was.changed_since + moved), replace(before, at=END + 2 * HOUR)
+    since, begun = was.since + moved, was.changed_since + moved
+    whole = replace(was, at=END, since=since, changed_since=min(begun, since - RECENT))
+    return whole, replace(before, at=END + 2 * HOUR)
 
 
 @pytest.fixture
