@@ -314,7 +314,7 @@ def graded(
     """The input of the measures: the rows in `used`, by rising rank."""
     shown = {
         k: np.array([len({r.item for r in rows if r.item is not None and r.is_placed and r.rank <= (k or np.inf)})])
-        for k in {None, *(m.k for m in monitor.measures)}
+        for k in {None, *(k for m in monitor.measures for k in m.list_lengths)}
     }
     grades = np.array([j.grade for j in judgments if j.is_usable], np.float64)
     distinct, count = np.unique(grades, return_counts=True)

@@ -116,7 +116,7 @@ class Queries:
     @cached_property
     def lengths(self) -> tuple[int | None, ...]:
         """Depths for which a measure needs the count of distinct items shown."""
-        return tuple(dict.fromkeys(m.k for m in self.monitor.measures if m.needs_list_length))
+        return tuple(dict.fromkeys(k for m in self.monitor.measures for k in m.list_lengths))
 
     # ---- relations and columns ---------------------------------------------------------------------------------
 

@@ -139,6 +139,11 @@ def click_through_rate(m: Measure, q: Request) -> Part:
     return len(hits(m, q)), len(top(m, q))
 
 
+def clicks_over_expected(m: Measure, q: Request) -> Part:
+    """Relevant items by the examination of the ranks that show an item, within k."""
+    return len(hits(m, q)), sum(dict(m.examination).get(rank, 1.0) for rank in top(m, q))
+
+
 def click_position(m: Measure, q: Request) -> Part:
     """Sum of the ranks of the relevant items by their number, within k."""
     return sum(hits(m, q)), len(hits(m, q))
@@ -156,6 +161,7 @@ ORACLE: dict[str, Callable[[Measure, Request], Part]] = {
     "err": expected_reciprocal_rank,
     "rbp": rank_biased_precision,
     "ctr": click_through_rate,
+    "coec": clicks_over_expected,
     "click_position": click_position,
 }
 
@@ -182,7 +188,7 @@ def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = F
         rank=np.array([rank for _, rank, _ in cells], int),
         grade=np.array([grade for _, _, grade in cells], float),
         sampled=np.array([q.sampled for q in requests], bool),
-        shown={depth: _shown(requests, depth) for depth in {k, None}},
+        shown={depth: _shown(requests, depth) for depth in {*range(1, 13), k, None}},
         judged=JudgedItems(
             np.array([n for n, _, _ in judged], int),
             np.array([grade for _, grade, _ in judged], float),
