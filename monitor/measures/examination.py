@@ -9,7 +9,9 @@ interventions"). Given a pair's clicks, their shares of the ranks depend on view
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,7 @@ class ShownCounts:
         query, pair: numbers from 0 of the query, and of the query with the item.
         rank: from 1.
         shown, clicked: requests.
+        names: query and item of each pair, as the database gives them.
     """
 
     query: Ints
@@ -37,6 +40,7 @@ class ShownCounts:
     rank: Ints
     shown: Floats
     clicked: Floats
+    names: Sequence[tuple[Any, Any]] = ()
 
 
 @dataclass(frozen=True)

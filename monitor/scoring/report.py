@@ -19,7 +19,10 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """One measure of a file: its mean (None without data), and (requests,) values, nan where skipped."""
+    """One measure of a file: its mean (None without data), and (requests,) values, nan where skipped.
+
+    `judged`: share of the items within k that have a grade, of requests that count; None without items.
+    """
 
     measure: Measure
     value: float | None
@@ -27,6 +30,7 @@ class MeasureScore:
     empty: int
     values: Floats
     is_empty: Bools
+    judged: float | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class ScoreReport:
 
 def evaluate(lists: Lists, measures: Sequence[Measure]) -> ScoreReport:
     """Every measure of the lists."""
-    rankings = _rankings(lists, {m.k for m in measures if m.needs_list_length})
+    rankings = _rankings(lists, {k for m in measures for k in m.list_lengths})
     sampled = np.flatnonzero(lists.sampled)
     results = [_result(lists, rankings, m) for m in measures]
     ids, unlabelled = [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled)
@@ -70,7 +74,13 @@ def _result(lists: Lists, rankings: GradedRankings, measure: Measure) -> Measure
         int(partials[EMPTY]),
         np.where(is_empty, instead, scores.value[lists.sampled]),
         is_empty,
+        _judged(lists, measure.k),
     )
+
+
+def _judged(lists: Lists, k: int | None) -> float | None:
+    graded = ~np.isnan(lists.grade[lists.sampled[lists.request] & (lists.rank <= (k or np.inf))])
+    return float(graded.mean()) if len(graded) else None
 
 
 def _scores(lists: Lists, rankings: GradedRankings, measure: Measure) -> Scores:

@@ -39,7 +39,7 @@ def shown_counts(source: Pull, since: int, until: int, depth: int) -> ShownCount
     pair = [pairs.setdefault(key, len(pairs)) for key in zip(shown[0], shown[1], strict=True)]
     rank = np.array(shown[2], np.int64) - monitor.rankings.position.base + 1
     found = [clicks.get(key, 0.0) for key in zip(*shown[:3], strict=True)]
-    return ShownCounts(query, np.array(pair, np.int64), rank, np.array(shown[3], float), np.array(found))
+    return ShownCounts(query, np.array(pair, np.int64), rank, np.array(shown[3], float), np.array(found), list(pairs))
 
 
 def _cell(queries: Queries, since: int, until: int, depth: int) -> tuple[list[Any], Any]:
