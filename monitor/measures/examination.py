@@ -88,6 +88,27 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     return Examination(np.exp(looks), np.exp(looks - Z95 * error), np.exp(looks + Z95 * error), swaps)
 
 
+def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
+    """(depth,) the standard error of each rank's logarithm, were `swapped` of the requests to swap two neighbours.
+
+    The neighbours are drawn at random from the first `depth` ranks, and other swaps do not count. Of a pair seen n
+    times, a share s swapped, (n - 1) s (1 - s) swaps can be compared with the rest; the error of a ratio of clicks is
+    that of Poisson counts; and each rank is compared with the one above it.
+
+    Raises:
+        ValueError: a rank was never shown, more are to be swapped than there are, or no query comes twice.
+    """
+    shown = np.bincount(counts.rank, counts.shown, depth + 1)[1 : depth + 1]
+    clicked = np.bincount(counts.rank, counts.clicked, depth + 1)[1 : depth + 1]
+    requests = float(shown[0])
+    if not shown.all() or not 0 < swapped <= requests:
+        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
+    rate, share = clicked / shown, swapped / requests / (depth - 1)
+    compared = (requests - len(np.unique(counts.query))) * share * (1 - share)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.sqrt(np.cumsum(np.r_[0.0, 1 / (compared * (rate[:-1] + rate[1:]))])))
+
+
 def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:
     """(views, clicks, query) of the P pairs shown at several ranks and clicked; (P, depth), (P, depth), (P,)."""
     kept = counts.rank <= depth

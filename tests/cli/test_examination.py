@@ -111,3 +111,22 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     path.write_text(path.read_text(encoding="utf-8").replace(" query: query,", ""), encoding="utf-8")
     assert cli.run(["examination", "search", *TO, *given]) == 2
     assert "name the column with the query as rankings.query" in capsys.readouterr().err
+
+
+def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """4000 requests of a day; the tables of more swaps are narrower, and what is enough stays about the same."""
+    fill(f"sqlite:///{tmp_path}/shop.db")
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
+    found = {}
+    for swapped in (20, 80):
+        assert cli.run(["power", "--swapped", str(swapped), "--depth", "3", "--format", "json", *given]) == 0
+        (said,) = json.loads(capsys.readouterr().out)
+        found[swapped] = said["ranks"]
+        assert [rank["rank"] for rank in said["ranks"]] == [2, 3]
+    for few, many in zip(found[20], found[80], strict=True):
+        assert 1.8 < few["off_by"] / many["off_by"] < 2.6
+        assert many["enough"] == pytest.approx(few["enough"], rel=0.4)
+    assert cli.run(["power", "--swapped", "80", "--depth", "3", *given]) == 0
+    assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
+    assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
+    assert "swap from 1 to 4000 requests" in capsys.readouterr().err
