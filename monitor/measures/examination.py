@@ -4,7 +4,8 @@ Under the position-based model a click needs a look and a wish: the wish belongs
 rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks; versions,
 freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without intrusive
 interventions"). Given a pair's clicks, their shares of the ranks depend on views and looks alone: the wishes drop out
-(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query.
+(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query,
+and no smaller than those of Poisson counts: few queries agree by chance, and one always does with itself.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
     bread = np.linalg.inv(information)
-    error = np.r_[0.0, np.sqrt(np.diag(bread @ (scores[:, 1:].T @ scores[:, 1:]) @ bread))]
+    clustered = np.diag(bread @ (scores[:, 1:].T @ scores[:, 1:]) @ bread)
+    error = np.r_[0.0, np.sqrt(np.maximum(clustered, np.diag(bread)))]
     return Examination(np.exp(looks), np.exp(looks - Z95 * error), np.exp(looks + Z95 * error), swaps)
 
 

@@ -205,10 +205,12 @@ def _values(column: Any, kind: str) -> list[Any]:
     return [None if value is None else _read(read, value) for value in found] if read else found
 
 
-# fromisoformat is 20 times as fast as PyHive's strptime. Parts come as JSON in a text.
-_READERS: dict[str, Callable[[str], Any]] = {"TIMESTAMP": datetime.fromisoformat, "DECIMAL": Decimal} | dict.fromkeys(
-    ("ARRAY", "STRUCT"), json.loads
-)
+_READERS: dict[str, Callable[[str], Any]] = {
+    "TIMESTAMP": datetime.fromisoformat,  # 20 times as fast as PyHive's strptime
+    "DECIMAL": Decimal,
+    "ARRAY": json.loads,
+    "STRUCT": json.loads,
+}
 
 
 def _read(read: Callable[[str], Any], text: str) -> Any:
