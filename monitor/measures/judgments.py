@@ -3,7 +3,7 @@
 An item's clicks by those that examination expects of the ranks where it was shown (Zhang and Jones 2007, "Comparing
 click logs and editorial labels for training query rewriting") are its clicks per look. Few looks are mostly chance, so
 the fewer they are, the nearer a value is drawn to the mean of all: empirical Bayes, whose prior is taken from the
-counts themselves (Marshall 1991, "Mapping disease and mortality rates using empirical Bayes estimators").
+counts by moments (Marshall 1991, "Mapping disease and mortality rates using empirical Bayes estimators").
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from monitor.arrays import Floats, Ints
 from monitor.measures.examination import ShownCounts
+from monitor.measures.kernels import sum_by_request
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,27 @@ def judge(counts: ShownCounts, looks: Floats) -> Wishes:
         ValueError: nothing was clicked there.
     """
     kept, size = counts.rank <= len(looks), len(counts.names)
-    pair, rank = counts.pair[kept], counts.rank[kept]
-    clicks = np.bincount(pair, counts.clicked[kept], size)
-    expected = np.bincount(pair, counts.shown[kept] * looks[rank - 1], size)
+    pair, rank, shown = counts.pair[kept], counts.rank[kept], counts.shown[kept]
+    clicks = sum_by_request(pair, counts.clicked[kept], size)
+    expected = sum_by_request(pair, shown * looks[rank - 1], size)
     if not clicks.sum():
         raise ValueError(f"nothing was clicked at ranks 1 to {len(looks)}, so clicks say nothing of any item")
-    mean = clicks.sum() / expected.sum()
+    mean = float(clicks.sum() / expected.sum())
     rate = np.divide(clicks, expected, out=np.full(size, np.nan), where=expected > 0)
-    apart = np.nansum(expected * (rate - mean) ** 2) / expected.sum()
-    variance = apart - mean * np.count_nonzero(expected) / expected.sum()  # less what chance alone brings
-    strength = mean / variance if variance > 0 else np.inf
-    drawn = expected / (expected + strength)
-    return Wishes(mean + drawn * (rate - mean), float(mean), float(strength))
+    strength = _strength(rate, expected, sum_by_request(pair, shown * looks[rank - 1] ** 2, size), mean)
+    return Wishes(mean + expected / (expected + strength) * (rate - mean), mean, strength)
+
+
+def _strength(rate: Floats, expected: Floats, squares: Floats, mean: float) -> float:
+    """Variance that chance gives a look's click by that of the wishes: what the rates are apart by, less chance.
+
+    Where l look, an item of wish w is clicked or not, of variance l w - (l w)^2; `expected` has the sums of l and
+    `squares` those of l^2.
+    """
+    shown = expected > 0
+    certain, size = float((squares[shown] / expected[shown]).sum()), np.count_nonzero(shown)
+    apart = float(np.nansum(expected * (rate - mean) ** 2)) - mean * size + mean**2 * certain
+    if apart <= 0 or expected.sum() <= certain:
+        return np.inf
+    variance = apart / (expected.sum() - certain)
+    return float((mean - (mean**2 + variance) * certain / size) / variance)

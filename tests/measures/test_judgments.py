@@ -20,14 +20,30 @@ def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
 
 def test_by_hand() -> None:
     """A has 30 clicks of 50 + 0.5 x 100 looks, B 10 of 100, C is below the depth."""
+    certain = (50 + 0.25 * 100) / 100 + 1
+    variance = (2 * 100 * 0.1**2 - 2 * 0.2 + 0.2**2 * certain) / (200 - certain)
+    strength = (0.2 - (0.2**2 + variance) * certain / 2) / variance
     found = judge(counts((0, 1, 50, 20), (0, 2, 100, 10), (1, 1, 100, 10), (2, 3, 9, 9)), LOOKS)
     assert found.mean == pytest.approx(40 / 200)
-    # Of 0.01, what the rates are apart by, chance brings 0.2 / 100; so the mean is worth 0.2 / 0.008 looks.
-    assert found.strength == pytest.approx(25)
-    assert found.value[:2].tolist() == pytest.approx([0.2 + 0.8 * 0.1, 0.2 - 0.8 * 0.1])
+    assert found.strength == pytest.approx(strength) == pytest.approx(18.71, abs=0.01)
+    kept = 100 / (100 + strength)
+    assert found.value[:2].tolist() == pytest.approx([0.2 + kept * 0.1, 0.2 - kept * 0.1])
     assert np.isnan(found.value[2])
-    assert found.grades(100).tolist() == [100, round(100 * 0.12 / 0.28), -1]
+    assert found.grades(100).tolist() == [100, 41, -1]
     assert found.grades(3).tolist() == [3, 1, -1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_prior_is_the_one_that_the_wishes_were_drawn_from(seed: int) -> None:
+    """Beta(2, 8) is worth 10 looks."""
+    rng = np.random.default_rng(seed)
+    wish = rng.beta(2, 8, 4000)
+    shown = rng.integers(1, 30, (2, 4000))
+    clicked = rng.binomial(shown, LOOKS[:, None] * wish)
+    rows = [(n, r + 1, shown[r, n], clicked[r, n]) for n in range(4000) for r in (0, 1)]
+    found = judge(counts(*rows), LOOKS)
+    assert found.mean == pytest.approx(0.2, rel=0.05)
+    assert found.strength == pytest.approx(10, rel=0.15)
 
 
 def test_items_that_differ_by_no_more_than_chance_are_all_as_the_mean() -> None:
