@@ -2,7 +2,8 @@
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, a
 monitor per device, `rankmon examination`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, examination is fitted on either side. `--write` keeps the table.
+elsewhere from day 21 on, examination is fitted on either side. `--write` keeps the table,
+here and in the docs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -29,6 +31,17 @@ from monitor.source.engine import Database
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "label_truth"
 RESULTS = Path(__file__).with_name("LABEL_TRUTH.md")
+PAGE = ROOT / "docs" / "explanation" / "position-bias.md"
+WHAT = {
+    "order": "another model fills its lists with good items",
+    "better": "another model sorts a little better",
+    "page": "people look further down, nothing is worse",
+    "drop": "the model sorts worse",
+    "both": "it sorts worse while people look at the top only",
+    "trust": "as the first, and people trust the top",
+    "cascade": "as the first, and people stop at a click",
+}
+HEAD = "| what happens | NDCG of clicks is off by | corrected DCG is off by | its direction is right | days covered |"
 START, DAY, DEPTH = 1_767_225_600, 86_400, 10
 DEVICES = ("desktop", "mobile")
 LOOK_ELSEWHERE = ("page", "both")
@@ -122,6 +135,17 @@ def _daily(store: Path) -> dict[tuple[int, str], tuple[float, float, float]]:
     return found
 
 
+def documented(said: str) -> str:
+    """The page for owners of models, with what was `said` as its table."""
+    rows = []
+    for line in said.splitlines():
+        figures = dict(re.findall(r"(error|naive|right|covered) (\d\.\d+)", line))
+        cells = WHAT[line.split()[0]], *(figures.get(name, "") for name in ("naive", "error", "right", "covered"))
+        rows.append(f"| {' | '.join(cells)} |")
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(HEAD)
+    return "\n".join([before + HEAD, "|---|---|---|---|---|", *rows, "", after.partition("\n\n")[2]])
+
+
 def main() -> None:
     """Score the seeds and print, or keep, the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.label_truth", description=__doc__)
@@ -138,6 +162,7 @@ def main() -> None:
     if given.write:
         about = f"# Label truth\n\n{__doc__.partition(chr(10) * 2)[2].strip()}\n\nSeeds {', '.join(seeds)}.\n"
         RESULTS.write_text(f"{about}\n```text\n{said}```\n", encoding="utf-8")
+        PAGE.write_text(documented(said), encoding="utf-8")
 
 
 if __name__ == "__main__":
