@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 Table = tuple[tuple[float, float], ...]
 Gain = Literal["linear", "exp2"] | Table
+Depth = int | Table | None
+"""Of the items shown: the first k, those at the ranks of a table, each counting as the table says, or all."""
 Discount = Literal["log2", "jarvelin", "reciprocal"]
 Ideal = Literal["local", "recall", "global", "max"]
 Aggregate = Literal["mean", "pooled"]
@@ -220,28 +222,25 @@ class Measure:
         return _limit(self.gain) if self.max_grade is None else self.max_grade
 
     @property
-    def look_steps(self) -> dict[int | None, float]:
-        """Depth -> fall of the examination below it: times the items shown down to each, they add up to the looks.
-
-        >>> parse("coec(examination={1:0.5,2:0.25,3:0.25,4:0.25})@3").look_steps
-        {1: 0.25, 3: 0.25}
-        """
-        if self.k is None or not self.examination:
-            return {self.k: 1.0}
-        looks = [chance for _, chance in self.examination[: self.k]]
-        falls = [above - below for above, below in zip(looks, [*looks[1:], 0.0], strict=True)]
-        return {rank: fall for rank, fall in enumerate(falls, 1) if fall}
-
-    @property
-    def list_lengths(self) -> tuple[int | None, ...]:
-        """Depths down to which the number of items shown must be known, relevant or not.
+    def list_lengths(self) -> tuple[Depth, ...]:
+        """What must be known of the items shown, relevant or not.
 
         >>> [parse(t).list_lengths for t in ("ctr@10", "precision@10", "precision", "ndcg@10")]
         [(10,), (), (None,), ()]
+        >>> parse("coec(examination={1:0.5,2:0.25,3:0.25,4:0.25})@3").list_lengths
+        (((1.0, 0.5), (2.0, 0.25)), ((3.0, 0.25),))
         """
-        if self.spec.list_length == "always":
-            return tuple(self.look_steps)
-        return (None,) if self.spec.list_length == "uncut" and self.k is None else ()
+        if self.spec.list_length == "never" or (self.spec.list_length == "uncut" and self.k is not None):
+            return ()
+        if not self.examination:
+            return (self.k,)
+        parts: list[dict[float, float]] = []  # by value, which a database adds up where they differ
+        for rank, looks in self.examination[: self.k]:
+            free = next((part for part in parts if looks not in part), None)
+            if free is None:
+                parts.append(free := {})
+            free[looks] = rank
+        return tuple(tuple((rank, looks) for looks, rank in part.items()) for part in parts)
 
     def __str__(self) -> str:
         """Canonical text, which `parse` turns back into the same value."""

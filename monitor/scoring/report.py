@@ -10,8 +10,8 @@ import numpy as np
 
 from monitor.arrays import Bools, Floats
 from monitor.errors import InputError
-from monitor.measures.kernels import GradedRankings, Scores, gains, score
-from monitor.measures.measure import Measure
+from monitor.measures.kernels import GradedRankings, Scores, gains, score, sum_by_request, worth
+from monitor.measures.measure import Depth, Measure
 from monitor.scoring.lists import Lists
 from monitor.scoring.sheets import first_true
 from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
@@ -53,10 +53,9 @@ def evaluate(lists: Lists, measures: Sequence[Measure]) -> ScoreReport:
     return ScoreReport(lists.path, ids, unlabelled, lists.unranked, results)
 
 
-def _rankings(lists: Lists, depths: set[int | None]) -> GradedRankings:
+def _rankings(lists: Lists, depths: set[Depth]) -> GradedRankings:
     judged, size = ~np.isnan(lists.grade), len(lists.ids)
-    within = {k: lists.request[lists.rank <= (k or np.inf)] for k in depths}
-    shown = {k: np.bincount(request, minlength=size) for k, request in within.items()}
+    shown = {k: sum_by_request(lists.request, worth(k, lists.rank), size) for k in depths}
     request, rank, grade = lists.request[judged], lists.rank[judged], lists.grade[judged]
     return GradedRankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
 

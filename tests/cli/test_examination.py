@@ -130,3 +130,23 @@ def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.Cap
     assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
     assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
     assert "swap from 1 to 4000 requests" in capsys.readouterr().err
+
+
+def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A look in a thousand at rank 3 makes one click there outweigh all others: the figure does not look sure."""
+    fill(f"sqlite:///{tmp_path}/shop.db", 1000)
+    rare, usual = "dcg(examination={1:1,2:0.6,3:0.001})@3", "dcg(examination={1:1,2:0.6,3:0.3})@3"
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=f"{json.dumps(rare)}, {json.dumps(usual)}")
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:  # but for one click in a hundred at rank 3
+        connection.exec_driver_sql(
+            "DELETE FROM clicks WHERE substr(request, -2) <> '00' AND EXISTS (SELECT 1 FROM shown AS s "
+            "WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
+        )
+    engine.dispose()
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["lower"] is not None]
+    width = {p["measure"]: (p["upper"] - p["lower"]) / p["value"] for p in points}
+    assert width[rare] > 5 * width[usual]

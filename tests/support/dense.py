@@ -365,9 +365,8 @@ def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
     part = (len(hits(measure, q)), one.listed(measure.k)) if by_length else ORACLE[measure.name](measure, q)
     if measure.name == "coec":
-        places = range(1, (measure.k or 0) + 1)
-        looks = dict(measure.examination)
-        part = part[0], sum(looks[k] * (one.listed(k) - (one.listed(k - 1) if k > 1 else 0)) for k in places)
+        ranks = {one.rank(row) for row in one.rows if row["item"] is not None}
+        part = part[0], sum(looks for rank, looks in measure.examination[: measure.k] if rank in ranks)
     empty = part[1] == 0 if measure.name in ("ctr", "coec") else is_empty(measure, q)
     pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "coec", "click_position")
     over, under = part if pooled else (0.0, 0.0)

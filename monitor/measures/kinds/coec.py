@@ -13,13 +13,11 @@ from monitor.measures.sql import Formula, RequestSums
 
 
 def _score(m: Measure, r: GradedRankings) -> Scores:
-    looks = (step * r.shown[k].astype(np.float64) for k, step in m.look_steps.items())
-    return as_ratio(count_hits(m, r), reduce(add, looks))
+    return as_ratio(count_hits(m, r), reduce(add, (r.shown[part].astype(float) for part in m.list_lengths)))
 
 
 def _sql(m: Measure, s: RequestSums) -> Formula:
-    looks = (s.number(step) * s.shown(k) for k, step in m.look_steps.items())
-    return Formula(numerator=s.hits(m), denominator=reduce(add, looks))
+    return Formula(numerator=s.hits(m), denominator=reduce(add, map(s.shown, m.list_lengths)))
 
 
 COEC = Spec(
