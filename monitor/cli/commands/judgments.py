@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, writing
-from monitor.cli.options import InstantParam, config_option
+from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, count, number, record
 from monitor.errors import InputError
 
@@ -48,9 +48,7 @@ class MadeJudgments:
 @click.argument("monitor")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
 @click.option("--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Of the item most wanted.")
-@click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks to look at.")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days of requests to use.")
-@click.option("--to", "until", type=InstantParam(), help="End of these days (default: now, less the attribution).")
+@past_options
 @rendered("table", "json")
 def judgments(
     config_path: Path, monitor: str, output: Path, max_grade: int, depth: int, days: int, until: int | None
