@@ -150,3 +150,30 @@ def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytes
     points = [p for p in json.loads(capsys.readouterr().out) if p["lower"] is not None]
     width = {p["measure"]: (p["upper"] - p["lower"]) / p["value"] for p in points}
     assert width[rare] > 5 * width[usual]
+
+
+def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clicks over looks are the mean wish, for items come to each place alike; the query is the slice."""
+    fill(f"sqlite:///{tmp_path}/shop.db")
+    chance = random.Random(5)
+    wishes = {(f"q{q}", i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
+    truth = {"": sum(wishes.values()) / 60} | {
+        f"q{q}": sum(wishes[f"q{q}", i] for i in range(3)) / 3 for q in range(20)
+    }
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure='"coec(examination={1:1,2:0.6,3:0.3})@3"')
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [query]\n    bucket: 1h\n", encoding="utf-8")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02")]
+    assert len(points) == 21
+    held = 0
+    for point in points:
+        mean = truth[point["slice"] or ""]
+        assert point["value"] == pytest.approx(mean, rel=0.2)
+        assert point["upper"] - point["lower"] < 0.5 * mean
+        held += point["lower"] <= mean <= point["upper"]
+    assert held >= 18
