@@ -13,8 +13,8 @@ import numpy as np
 
 from monitor.arrays import Bools, Floats, Ints, as_number, floats
 from monitor.measures.kernels import GradedRankings as Graded
-from monitor.measures.kernels import JudgedItems
-from monitor.measures.measure import Measure
+from monitor.measures.kernels import JudgedItems, worth
+from monitor.measures.measure import Depth, Measure
 from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
 from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
@@ -308,14 +308,19 @@ def _judged(monitor: Monitor, rows: Sequence[Row], limits: GradeLimits) -> list[
     return list(zip(at, why.reasons.tolist(), strict=True))
 
 
+def _shown(placed: Sequence[Row], depth: Depth) -> float:
+    """Distinct items, or the sum of a table over the distinct ranks."""
+    if isinstance(depth, tuple):
+        return float(worth(depth, np.array([*{r.rank for r in placed}])).sum())
+    return len({r.item for r in placed if r.rank <= (depth or inf)})
+
+
 def graded(
     monitor: Monitor, rows: Sequence[Row], used: Sequence[int], judgments: Sequence[Judgment], is_sample: bool
 ) -> Graded:
     """The input of the measures: the rows in `used`, by rising rank."""
-    shown = {
-        k: np.array([len({r.item for r in rows if r.item is not None and r.is_placed and r.rank <= (k or np.inf)})])
-        for k in {None, *(m.k for m in monitor.measures)}
-    }
+    placed = [r for r in rows if r.item is not None and r.is_placed]
+    shown = {k: np.array([_shown(placed, k)]) for k in {None, *(k for m in monitor.measures for k in m.list_lengths)}}
     grades = np.array([j.grade for j in judgments if j.is_usable], np.float64)
     distinct, count = np.unique(grades, return_counts=True)
     judged = JudgedItems(np.zeros(len(distinct), np.int64), distinct, count)

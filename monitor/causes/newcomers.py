@@ -55,14 +55,19 @@ def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
         until: end of the newest bucket, seconds.
     """
     known = history.between(until - YOUNG - WEEK, until)
-    found = (_newcomer(known, key, by, until) for key in known.slices if key[1] not in b.RESERVED)
+    found = (newcomer(known, key, by, until) for key in known.slices if key[1] not in b.RESERVED)
     compared = (one for one in found if one is not None)
     return sorted(compared, key=lambda one: (one.upper, one.dimension, one.slice))[:MOST]
 
 
-def _newcomer(history: History, key: SliceKey, by: str, until: int) -> Newcomer | None:
+def newcomer(history: History, key: SliceKey, by: str, until: int, young: int = YOUNG) -> Newcomer | None:
+    """A slice or version compared with the others; None if it is not new, or too thin.
+
+    Args:
+        history: from a week and `young` seconds before `until`, or from a week before it began.
+    """
     since = history.began(key)
-    if since is None or since < until - YOUNG:
+    if since is None or since < until - young:
         return None
     if not history.between(since - WEEK, since - WEEK + DAY).slice(OVERALL)[:, b.REQUESTS].any():
         return None  # nobody knows whether it is new

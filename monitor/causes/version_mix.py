@@ -60,9 +60,10 @@ class VersionEffect:
 def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
     """The effect of a version in [since, until), within the slices of dimension `by`, if any; None if it is too thin.
 
-    `began`: seconds, when neither the version served nor anything had fallen. With p the version's share of each slice,
-    and T and n sums and numbers by slice and version, the difference is `(T_v - sum p T) / (sum p n (1 - p))`, which
-    Mantel and Haenszel (1959) weight by n_v n_o / (n_v + n_o).
+    `began`: seconds, when neither the version served nor anything had fallen. With p the version's share of each slice
+    in each hour, and T and n sums and numbers by slice and version, the difference is `(T_v - sum p T) / (sum p n (1 -
+    p))`, over all hours: Mantel and Haenszel (1959) weight each by n_v n_o / (n_v + n_o), so what differs from hour to
+    hour is no difference of versions.
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)
@@ -74,10 +75,11 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
         keys, slices = [OVERALL], every[:, None, :]
     shares, unsure = shares_of(theirs[:, b.REQUESTS], slices[:, :, b.REQUESTS])
     name = by if np.ptp(shares) > 0 else ""
-    doubtful = float((shares * (1 - shares) * slices[:, :, b.REQUESTS].sum(axis=0)).sum())
+    by_hour = _by_hour(theirs[:, b.REQUESTS], slices[:, :, b.REQUESTS], shares)
+    doubtful = float((by_hour * (1 - by_hour) * slices[:, :, b.REQUESTS]).sum())
     of_it, sums = theirs.sum(axis=0), slices.sum(axis=0)
     if doubtful >= max(LEAST_REQUESTS, ALONE * of_it[b.REQUESTS]):
-        return _against_others(of_it, sums, (shares, unsure), name)
+        return _against_others(theirs, slices, by_hour, unsure, name)
     before = _before(history, window, keys, span[1], began) if name else None
     return None if before is None else _since(of_it, sums[:, b.REQUESTS] * shares, before, name)
 
@@ -134,18 +136,34 @@ def _while_it_served(window: History, key: SliceKey) -> History:
     return window.between(int(window.starts[first]), int(window.starts[last]) + 1)
 
 
-def _against_others(of_it: b.Floats, sums: b.Floats, fit: tuple[b.Floats, b.Floats], by: str) -> VersionEffect:
-    """A version against the others in shared slices, by (F,) and (S, F) sums and a fit of the shares."""
-    shares, unsure = fit
-    every, value = sums[:, b.REQUESTS], _mean(of_it)
-    theirs, others = shares * every, (1 - shares) * every
-    doubtful = float((theirs * (1 - shares)).sum())
-    difference = float(of_it[b.TOTAL] - (shares * sums[:, b.TOTAL]).sum()) / doubtful
-    spreads = _variance(of_it), _variance(sums.sum(axis=0) - of_it)
-    noise = float(spreads[0] * ((1 - shares) ** 2 * theirs).sum() + spreads[1] * (shares**2 * others).sum())
+def _by_hour(theirs: b.Floats, slices: b.Floats, shares: b.Floats) -> b.Floats:
+    """(H, S) shares of each hour: the (S,) shares of all hours, scaled to the version's requests of that hour."""
+    whole = shares >= 1
+    left, expected = theirs - slices[:, whole].sum(axis=1), (slices * np.where(whole, 0.0, shares)).sum(axis=1)
+    scale = np.divide(left, expected, out=np.zeros(len(theirs)), where=expected > 0)
+    found: b.Floats = np.where(whole, 1.0, np.clip(shares * scale[:, None], 0.0, 1.0))
+    return found
+
+
+def _against_others(theirs: b.Floats, slices: b.Floats, shares: b.Floats, unsure: b.Floats, by: str) -> VersionEffect:
+    """A version against the others in shared slices, by (H, F) and (H, S, F) sums and (H, S) shares.
+
+    The error is that of independent requests, or what the hours' differences show if that is more: people and queries
+    come in waves. `unsure` is the (S, S) covariance of the shares' errors.
+    """
+    every, totals = slices[:, :, b.REQUESTS], slices[:, :, b.TOTAL]
+    of_it = theirs.sum(axis=0)
+    number, value = shares * every, _mean(of_it)
+    weights = (number * (1 - shares)).sum(axis=1)
+    doubtful = float(weights.sum())
+    moved = theirs[:, b.TOTAL] - (shares * totals).sum(axis=1)
+    difference = float(moved.sum()) / doubtful
+    spreads = _variance(of_it), _variance(slices.sum(axis=(0, 1)) - of_it)
+    noise = spreads[0] * ((1 - shares) ** 2 * number).sum() + spreads[1] * (shares**2 * (every - number)).sum()
+    in_waves = ((moved - difference * weights) ** 2).sum()
     # Change of the difference with each share, for a fixed number of the version's requests.
-    moves = sums[:, b.TOTAL] - every * (value - difference) + difference * every * (1 - 2 * shares)
-    error = np.sqrt(IN_WAVES * noise + float(moves @ unsure @ moves)) / doubtful
+    moves = (totals - every * (value - difference) + difference * every * (1 - 2 * shares)).sum(axis=0)
+    error = np.sqrt(max(float(noise), float(in_waves)) + float(moves @ unsure @ moves)) / doubtful
     return VersionEffect(value, difference, float(error), by, False)
 
 

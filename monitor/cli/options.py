@@ -84,3 +84,18 @@ class InstantParam(DurationParam):
         from monitor.types import parse_instant
 
         return int(text) if text.isdecimal() and len(text) in (9, 10) else parse_instant(text)
+
+
+def past_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The log's ranks and days that clicks are taken from; passed as `depth`, `days` and `until`."""
+    for option in (
+        click.option(
+            "--to", "until", type=InstantParam(), help="End of these days (default: now, less the attribution)."
+        ),
+        click.option(
+            "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days of requests to use."
+        ),
+        click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks to look at."),
+    ):
+        command = option(command)
+    return command

@@ -9,6 +9,7 @@ from functools import cached_property
 from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold, Unjudged
+from monitor.conditions.kinds.version_worse import VersionWorse
 from monitor.conditions.rules import SEVERITIES, is_beyond
 from monitor.conditions.versions import NewVersion, WeakVersion
 
@@ -126,6 +127,11 @@ class Assessment:
         """Whether one model version fell, or is new and worse than the others."""
         dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
         return any("model_version" in some for some in dimensions)
+
+    @cached_property
+    def worse_version(self) -> VersionWorse | None:
+        """A new version that is worse than the others at the same time."""
+        return next((f for f in self.findings if isinstance(f, VersionWorse)), None)
 
     @cached_property
     def concurrent(self) -> ConcurrentChange | None:

@@ -175,6 +175,8 @@ class QualityEvidence(Evidence):
     """
 
     audience: ClassVar[Matter] = "quality"
+    headline: ClassVar[str] = ""
+    """Template in place of how far it fell."""
 
     lower: float | None = None
     upper: float | None = None

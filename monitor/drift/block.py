@@ -362,12 +362,12 @@ class FaultTracker:
         return bool(fallen[0] or size[fallen[1:]].sum() >= c.LEAST_FELT * size.sum())
 
     def _lacks_labels(self, row: int) -> bool:
-        """Whether most labels of the step itself are missing; it may be suspect only for the hours before."""
+        """Whether most labels of the step itself are missing, and clearly of the day: a thin day has few by chance."""
         step, _, day = (sums[:, row] for sums in self._block.checked.spans)
         return all(
-            sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
-            or sums[checks.LABELLED] < c.LABELS_RATIO_SETTLING * sums[checks.EXPECTED_LABELLED]
-            for sums in (step, day)
+            sums[checks.TOTAL] == 0 < sums[checks.EXPECTED] or sums[checks.LABELLED] + errors * half**0.5 < half
+            for sums, errors in ((step, 0.0), (day, c.STANDARD_ERRORS))
+            for half in [c.LABELS_RATIO_SETTLING * float(sums[checks.EXPECTED_LABELLED])]
         )
 
     def _last_day(self, row: int, since: int) -> slice:

@@ -175,9 +175,8 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
 
 
 def labels_still_lack(sums: Floats) -> bool:
-    """Whether labels are missing in (8,) sums, beyond common chance."""
-    labelled, expected = float(sums[LABELLED]), float(sums[EXPECTED_LABELLED])
-    return labelled < c.LABELS_OPENING_RATIO * expected and labelled - expected < c.LABELS_STILL_Z * expected**0.5
+    """Whether (8,) sums are nearer to the most labels that are missing than to all: chance may hide a part of a loss."""
+    return float(sums[LABELLED]) < (1 + c.LABELS_OPENING_RATIO) / 2 * float(sums[EXPECTED_LABELLED])
 
 
 def labels_came_back(short: Floats, day: Floats) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from monitor.causes.diagnosis import version_slice
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.checkpoint import Announcement, BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter
@@ -27,8 +28,10 @@ from monitor.evaluation.fold import Checkpoint, ConditionSet, evaluate
 from monitor.evaluation.hours import StoredHours, announced_of, drift_of, resets_of
 from monitor.evaluation.incidents import IncidentUpdate, closed, derived, ended, opened_by, rederived
 from monitor.evaluation.telling import Telling, as_told, tell, transition
+from monitor.evaluation.version_conditions import VersionConditions
 from monitor.messages.notification import About, notification
 from monitor.messages.words import utc
+from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.store import Lease, Store
 from monitor.store.alerts import AlertState, Judgement, StoredIncident
@@ -59,7 +62,10 @@ def conditions_of(
     rules: list[ConditionSet] = [RuleConditions(monitor, rule) for rule in monitor.alerts]
     if monitor.drift is None:
         return rules
-    return [*rules, VerdictConditions(monitor, monitor.drift, resets, announced), *arrivals]
+    verdicts = VerdictConditions(monitor, monitor.drift, resets, announced)
+    version = version_slice(monitor)
+    versions = [] if version is None else [VersionConditions(monitor, monitor.drift, version.dimension, announced)]
+    return [*rules, verdicts, *versions, *arrivals]
 
 
 def judge(
@@ -161,7 +167,7 @@ def _evaluated(
     recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=100_000)}
     rolled_up = store.retention.rolled_up(monitor.traffic, 0, until)
     gone = max(0 if rolled_up is None else rolled_up[1], 0 if events.verdicts is None else events.verdicts.kept)
-    reach = max([0, *(rule.reach for rule in monitor.alerts)]) if gone else 0
+    reach = max([REACH, *(rule.reach for rule in monitor.alerts)]) if gone else 0
     kept_until = gone, max(past.first or 0, gone) + reach
     opened = _open_at_the_oldest(monitor, past, store)
     return rederived(monitor, state, after, events, opened, recorded, kept_until)

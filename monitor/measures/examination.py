@@ -10,7 +10,7 @@ and never below those of independent clicks, which clusters understate where the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -43,7 +43,7 @@ class ShownCounts:
     rank: Ints
     shown: Floats
     clicked: Floats
-    names: Sequence[Hashable] = ()
+    names: Sequence[tuple[Any, Any]] = ()
     shown_below: Floats = field(default_factory=lambda: np.zeros(0))
     clicked_below: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -240,6 +240,27 @@ def _corrected(one: Examination) -> tuple[float, float]:
     whole = part.sum()
     variance = (part * weight).sum() + part[1:] @ one.covariance @ part[1:]
     return float(whole / max(one.requests, 1)), float(np.sqrt(variance) / whole) if whole else 0.0
+
+
+def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
+    """(depth,) the standard error of each rank's logarithm, were `swapped` of the requests to swap two neighbours.
+
+    The neighbours are drawn at random from the first `depth` ranks, and other swaps do not count. Of a pair seen n
+    times, a share s swapped, (n - 1) s (1 - s) swaps can be compared with the rest; the error of a ratio of clicks is
+    that of Poisson counts; and each rank is compared with the one above it.
+
+    Raises:
+        ValueError: a rank was never shown, more are to be swapped than there are, or no query comes twice.
+    """
+    shown = np.bincount(counts.rank, counts.shown, depth + 1)[1 : depth + 1]
+    clicked = np.bincount(counts.rank, counts.clicked, depth + 1)[1 : depth + 1]
+    requests = float(shown[0])
+    if not shown.all() or not 0 < swapped <= requests:
+        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
+    rate, share = clicked / shown, swapped / requests / (depth - 1)
+    compared = (requests - len(np.unique(counts.query))) * share * (1 - share)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.sqrt(np.cumsum(np.r_[0.0, 1 / (compared * (rate[:-1] + rate[1:]))])))
 
 
 def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:

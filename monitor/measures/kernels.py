@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from monitor.arrays import Bools, Floats, Ints
-from monitor.measures.measure import Measure
+from monitor.measures.measure import Depth, Measure
 
 # Up to this many grades, counting per grade beats sorting; both give the same ideal.
 _FEW_GRADES = 12
@@ -41,7 +41,7 @@ class GradedRankings:
         rank: (n,) logged position from 1 on, unique within a request.
         grade: (n,) relevance, 0 or more.
         sampled: (size,) whether the request has a label at all; the others are no data, not zeros.
-        shown: cut-off -> (size,) items shown down to it; needed for `ctr`, an uncut `precision`, and `no_results`.
+        shown: depth -> (size,) items shown; needed for `ctr`, `coec`, an uncut `precision`, and `no_results`.
         judged: needed for `ideal=global`.
     """
 
@@ -50,7 +50,7 @@ class GradedRankings:
     rank: Ints
     grade: Floats
     sampled: Bools
-    shown: Mapping[int | None, Ints] = field(default_factory=dict)
+    shown: Mapping[Depth, Ints | Floats] = field(default_factory=dict)
     judged: JudgedItems | None = None
 
     @cached_property
@@ -141,6 +141,17 @@ def discounts(measure: Measure, rank: Ints) -> Floats:
         return found
     looks = np.array([chance for _, chance in measure.examination])
     return np.asarray(found / looks[np.minimum(rank, len(looks)) - 1])
+
+
+def worth(depth: Depth, rank: Ints | Floats) -> Floats:
+    """What an item shown at each rank counts for in `GradedRankings.shown`, same shape.
+
+    >>> worth(2, np.array([1, 3])).tolist(), worth(((1.0, 0.5), (3.0, 0.2)), np.array([1, 2, 3, 4])).tolist()
+    ([1.0, 0.0], [0.5, 0.0, 0.2, 0.0])
+    """
+    if isinstance(depth, tuple):
+        return np.asarray(np.sum([value * (rank == at) for at, value in depth], axis=0), float)
+    return (rank <= (depth or np.inf)).astype(np.float64)
 
 
 def sum_by_request(request: Ints, weight: Floats | None, size: int) -> Floats:

@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 Table = tuple[tuple[float, float], ...]
 Gain = Literal["linear", "exp2"] | Table
+Depth = int | Table | None
+"""Of the items shown: the first k, those at the ranks of a table, each counting as the table says, or all."""
 Discount = Literal["log2", "jarvelin", "reciprocal"]
 Ideal = Literal["local", "recall", "global", "max"]
 Aggregate = Literal["mean", "pooled"]
@@ -143,9 +145,9 @@ class Measure:
         max_grade: highest possible grade; for `ideal=max` and `err`.
         rel: lowest relevant grade in binary measures; None is any grade above 0.
         p: persistence of `rbp`, between 0 and 1.
-        examination: pairs (rank, chance that people look there, relative to rank 1), from rank 1 to k at least: a gain
-            counts divided by its rank's, so that clicks stand for what people would have clicked had they looked
-            everywhere (Joachims et al. 2017). Empty: gains count as they are.
+        examination: pairs (rank, chance that people look there, usually relative to rank 1), from rank 1 to k at least.
+            In `dcg` a gain counts divided by its rank's, so that clicks stand for what people would have clicked had
+            they looked everywhere (Joachims et al. 2017). Empty: 1 at each rank.
         aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
         empty: what a request without a defined value counts as.
     """
@@ -220,13 +222,25 @@ class Measure:
         return _limit(self.gain) if self.max_grade is None else self.max_grade
 
     @property
-    def needs_list_length(self) -> bool:
-        """Whether the number of items shown down to k must be known, relevant or not.
+    def list_lengths(self) -> tuple[Depth, ...]:
+        """What must be known of the items shown, relevant or not.
 
-        >>> [parse(t).needs_list_length for t in ("ctr@10", "precision@10", "precision", "ndcg@10")]
-        [True, False, True, False]
+        >>> [parse(t).list_lengths for t in ("ctr@10", "precision@10", "precision", "ndcg@10")]
+        [(10,), (), (None,), ()]
+        >>> parse("coec(examination={1:0.5,2:0.25,3:0.25,4:0.25})@3").list_lengths
+        (((1.0, 0.5), (2.0, 0.25)), ((3.0, 0.25),))
         """
-        return self.spec.list_length == "always" or (self.spec.list_length == "uncut" and self.k is None)
+        if self.spec.list_length == "never" or (self.spec.list_length == "uncut" and self.k is not None):
+            return ()
+        if not self.examination:
+            return (self.k,)
+        parts: list[dict[float, float]] = []  # by value, which a database adds up where they differ
+        for rank, looks in self.examination[: self.k]:
+            free = next((part for part in parts if looks not in part), None)
+            if free is None:
+                parts.append(free := {})
+            free[looks] = rank
+        return tuple(tuple((rank, looks) for looks, rank in part.items()) for part in parts)
 
     def __str__(self) -> str:
         """Canonical text, which `parse` turns back into the same value."""
@@ -393,10 +407,8 @@ def _check(m: Measure, text: str) -> None:
             refuse("examination needs a cut-off, e.g. @10")
         if list(ranks) != list(range(1, len(ranks) + 1)) or len(ranks) < (m.k or 0):
             refuse(f"examination must have each rank from 1 to {m.k}")
-        if min(chances) <= 0 or chances[0] != 1:
-            refuse(
-                "examination must be 1 at rank 1 and above 0 at each rank; cut where people look too rarely, e.g. @5"
-            )
+        if not 1 / HIGHEST_GAIN <= min(chances) <= max(chances) <= HIGHEST_GAIN:
+            refuse("examination must be above 0 at each rank; cut where people look too rarely, e.g. @5")
     if isinstance(m.gain, tuple):
         gains = [gain for _, gain in m.gain]
         if m.gain[0][0] < 0:

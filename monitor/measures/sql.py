@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from monitor.measures.measure import Measure
+from monitor.measures.measure import Depth, Measure
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class RequestSums(Protocol):
     def powers(self, m: Measure, base: float) -> Any:
         """Sum of base^(rank - 1) over the relevant items within k."""
 
-    def shown(self, k: int | None) -> Any:
-        """Number of items shown down to rank k."""
+    def shown(self, k: Depth) -> Any:
+        """Number of items shown down to rank k, or the sum of a table over the ranks shown."""
 
     def shows_any(self) -> Any:
         """Whether any item was shown."""

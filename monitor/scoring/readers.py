@@ -149,6 +149,22 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         yield number, row
 
 
+def read_ratings(path: Path, _: set[str]) -> Sheet:
+    """Judgments of OpenSearch's Search Relevance Workbench, as they are put there or as they are got from it."""
+    try:
+        with open_bytes(path) as file:
+            body = json.load(file)
+        (body,) = [hit["_source"] for hit in body["hits"]["hits"]] if "hits" in body else [body]
+        queries = [(one["query"], each) for one in body["judgmentRatings"] for each in one["ratings"]]
+        rows = [(query, each["docId"], each["rating"]) for query, each in queries]
+    except (ValueError, TypeError, KeyError) as error:
+        why = f"no judgmentRatings of query, docId and rating ({type(error).__name__}: {error})"
+        raise InputError(f"{path}: {why}; give rows of their own the ending .jsonl") from None
+    names = ["query", "docid", "rating"]
+    frame = pd.DataFrame(rows, columns=names, dtype=object)
+    return Sheet(path, names, len(frame), {n: FileColumn(frame[n], frame[n].isna().to_numpy()) for n in names}, None)
+
+
 def read_parquet(path: Path, wanted: set[str]) -> Sheet:
     """The file's `wanted` columns, dictionaries unfolded."""
     try:
@@ -268,9 +284,11 @@ def _reader(path: Path, layout: Layout) -> Callable[[Path, set[str]], Sheet]:
         return read_csv
     if kind in (".jsonl", ".ndjson"):
         return read_json
+    if kind == ".json":
+        return read_ratings
     if path.suffix.lower() == ".parquet":
         return read_parquet
     if kind not in TREC_ENDINGS and not looks_like(layout, path):
-        known = ".csv, .tsv, .jsonl or .ndjson (also with .gz), .parquet"
+        known = ".csv, .tsv, .jsonl or .ndjson (also with .gz), .parquet, .json of judgments"
         raise InputError(f"{path}: unknown ending, and not {layout.title}; known are {known}; convert or rename it")
     return lambda path, _: read_trec(path, layout)

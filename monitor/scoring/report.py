@@ -10,8 +10,8 @@ import numpy as np
 
 from monitor.arrays import Bools, Floats
 from monitor.errors import InputError
-from monitor.measures.kernels import GradedRankings, Scores, gains, score
-from monitor.measures.measure import Measure
+from monitor.measures.kernels import GradedRankings, Scores, gains, score, sum_by_request, worth
+from monitor.measures.measure import Depth, Measure
 from monitor.scoring.lists import Lists
 from monitor.scoring.sheets import first_true
 from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
@@ -19,7 +19,10 @@ from monitor.series.partials import EMPTY, REQUESTS, read_as, sums
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """One measure of a file: its mean (None without data), and (requests,) values, nan where skipped."""
+    """One measure of a file: its mean (None without data), and (requests,) values, nan where skipped.
+
+    `judged`: share of the items within k that have a grade, of requests that count; None without items.
+    """
 
     measure: Measure
     value: float | None
@@ -27,6 +30,7 @@ class MeasureScore:
     empty: int
     values: Floats
     is_empty: Bools
+    judged: float | None
 
 
 @dataclass(frozen=True)
@@ -42,17 +46,16 @@ class ScoreReport:
 
 def evaluate(lists: Lists, measures: Sequence[Measure]) -> ScoreReport:
     """Every measure of the lists."""
-    rankings = _rankings(lists, {m.k for m in measures if m.needs_list_length})
+    rankings = _rankings(lists, {k for m in measures for k in m.list_lengths})
     sampled = np.flatnonzero(lists.sampled)
     results = [_result(lists, rankings, m) for m in measures]
     ids, unlabelled = [lists.ids[i] for i in sampled], len(lists.ids) - len(sampled)
     return ScoreReport(lists.path, ids, unlabelled, lists.unranked, results)
 
 
-def _rankings(lists: Lists, depths: set[int | None]) -> GradedRankings:
+def _rankings(lists: Lists, depths: set[Depth]) -> GradedRankings:
     judged, size = ~np.isnan(lists.grade), len(lists.ids)
-    within = {k: lists.request[lists.rank <= (k or np.inf)] for k in depths}
-    shown = {k: np.bincount(request, minlength=size) for k, request in within.items()}
+    shown = {k: sum_by_request(lists.request, worth(k, lists.rank), size) for k in depths}
     request, rank, grade = lists.request[judged], lists.rank[judged], lists.grade[judged]
     return GradedRankings(size, request, rank, grade, lists.sampled, shown, lists.judged)
 
@@ -70,7 +73,13 @@ def _result(lists: Lists, rankings: GradedRankings, measure: Measure) -> Measure
         int(partials[EMPTY]),
         np.where(is_empty, instead, scores.value[lists.sampled]),
         is_empty,
+        _judged(lists, measure.k),
     )
+
+
+def _judged(lists: Lists, k: int | None) -> float | None:
+    graded = ~np.isnan(lists.grade[lists.sampled[lists.request] & (lists.rank <= (k or np.inf))])
+    return float(graded.mean()) if len(graded) else None
 
 
 def _scores(lists: Lists, rankings: GradedRankings, measure: Measure) -> Scores:

@@ -25,7 +25,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "item": ("item", "item_id", "docno", "docid", "doc_id"),
     "position": ("position", "rank"),
     "score": ("score",),
-    "grade": ("grade", "relevance", "rel", "label"),
+    "grade": ("grade", "relevance", "rel", "label", "rating"),
 }
 """Column names tried, in order, where no option names one."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from monitor.measures.kernels import discounts, gains
-from monitor.measures.measure import Measure
+from monitor.measures.measure import Depth, Measure
 from monitor.measures.sql import Formula, RequestSums
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 
@@ -30,7 +30,7 @@ class Formulas(RequestSums):
         rank, grade: of a row. Rank starts at 1, NULL without one; grade is one of `grades`, 0 or NULL.
         grades: possible grades above 0, ascending.
         get: the sum of that name, 0 if the request has no graded row.
-        shows: distinct items the request shows down to a rank.
+        shows: distinct items the request shows down to a rank, or the sum of a table over the ranks shown.
         sums: name -> aggregate over a request's rows.
         too_many: name of a sum -> the highest value for which the formulas hold.
     """
@@ -40,7 +40,7 @@ class Formulas(RequestSums):
     grade: Expression
     grades: Sequence[float]
     get: Callable[[str], Expression]
-    shows: Callable[[int | None], Expression]
+    shows: Callable[[Depth], Expression]
     sums: dict[str, Expression] = field(default_factory=dict)
     too_many: dict[str, int] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Formulas(RequestSums):
             below = gain
         return found
 
-    def shown(self, k: int | None) -> Expression:
+    def shown(self, k: Depth) -> Expression:
         return self.sql.double(self.shows(k))
 
     def shows_any(self) -> Condition:

@@ -217,7 +217,7 @@ class Labelling:
             judged,
             judged > 0,
             self._none,
-            _fingerprint([*used, *self._named(pool)] if self.needs_pool else used),
+            fingerprint([*used, *self._named(pool)] if self.needs_pool else used),
         )
 
     def _pool(self, counts: list[list[Any]]) -> JudgedItems:
@@ -353,7 +353,7 @@ def _of_one_event(rows: GradedRows, number: Ints) -> Ints:
     return rows_of_first
 
 
-def _fingerprint(used: Iterable[tuple[Any, ...]]) -> str:
+def fingerprint(used: Iterable[tuple[Any, ...]]) -> str:
     """Sixteen hex digits, order-independent; those of two parts add up to the whole's."""
     digests = (hashlib.blake2b(repr(row).encode(), digest_size=8).digest() for row in used)
     return f"{sum(int.from_bytes(d, 'big') for d in digests) % 2**64:016x}"

@@ -386,8 +386,10 @@ class _Search:
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
 
     def _kinds(self, events: _Match) -> list[str]:
-        """Columns that may be the type of an event, the likeliest first."""
-        return columns("type", events.table.sample, (events.key, events.item, *self.constant))
+        """Columns that may be the type of an event, the likeliest first; numbers in text, if there is nothing else."""
+        sample = events.table.sample
+        found = columns("type", sample, (events.key, events.item, *self.constant))
+        return [name for name in found if not all(map(str.isdigit, _known(sample[name])))] or found
 
     def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
         counts = events.rows[kind].value_counts()

@@ -13,6 +13,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.elements import ColumnElement
 
 from monitor.errors import SourceError
+from monitor.measures.measure import Depth
 from monitor.source.dialects import dialect_of
 from monitor.source.dialects.base import Condition, Dialect, whole
 from monitor.source.engine import ColumnTypes, Reader
@@ -114,9 +115,9 @@ class Queries:
         return tuple(dict.fromkeys([self.monitor.depth, None, 1]))
 
     @cached_property
-    def lengths(self) -> tuple[int | None, ...]:
-        """Depths for which a measure needs the count of distinct items shown."""
-        return tuple(dict.fromkeys(m.k for m in self.monitor.measures if m.needs_list_length))
+    def lengths(self) -> tuple[Depth, ...]:
+        """Depths for which a measure needs the distinct items shown."""
+        return tuple(dict.fromkeys(k for m in self.monitor.measures for k in m.list_lengths))
 
     # ---- relations and columns ---------------------------------------------------------------------------------
 
@@ -465,8 +466,15 @@ class Queries:
         wanted = self.served(since, until), self.request.is_(None)
         return sa.select(self.time, sa.func.count()).where(*wanted).group_by(self.time)
 
-    def listed(self, k: int | None) -> ColumnElement[int]:
-        """Distinct items at the first k positions: a row delivered twice counts once."""
+    def listed(self, k: Depth) -> ColumnElement[Any]:
+        """Distinct items at the first k positions, or the sum of a table's different values over the ranks shown.
+
+        A row delivered twice counts once.
+        """
+        if isinstance(k, tuple):
+            last, looks = int(k[-1][0]), {int(rank): value for rank, value in k}
+            by_rank = self.sql.table(self.rank(), 1, [looks.get(rank, 0.0) for rank in range(1, last + 1)], 0.0)
+            return sa.func.sum(sa.distinct(sa.case((self.shown(last), by_rank), else_=self.sql.number(0))))
         name = self.monitor.rankings.item
         item = self.exactly(name) if self.types.rankings.get(name) in self.lax_texts else self.item
         return sa.func.count(sa.distinct(sa.case((self.placed(k), item))))

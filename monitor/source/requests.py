@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from monitor.arrays import Bools, Ints
+from monitor.arrays import Bools, Floats, Ints, floats
 from monitor.errors import SourceError
+from monitor.measures.measure import Depth
 from monitor.measures.relevance import Refusals
 from monitor.series.readings import MICROS
 from monitor.source.engine import Reader, Undecodable
@@ -30,7 +31,7 @@ class Requests:
         unreadable, doubtful: (R,) whether that time is; see `Instants`.
         counts: name in `Queries.request_counts` or `Queries.unshown` -> (R,).
         shown: cut-off -> (R,) rows shown down to it.
-        listed: cut-off -> (R,) distinct items shown down to it.
+        listed: depth -> (R,) distinct items shown, or the sum of a table over the ranks shown.
         keys: values of the columns that tell requests apart, (R,) each: the query if the recipe uses it, then the
             slices.
         mixed: per key, (R,) whether a request's rows differ in it.
@@ -50,7 +51,7 @@ class Requests:
     strays: Mapping[str, Ints] = field(default_factory=dict)
     left_out: Sequence[Any] = ()
     recurring: Recurring = field(default_factory=Recurring)
-    listed: Mapping[int | None, Ints] = field(default_factory=dict)
+    listed: Mapping[Depth, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reader: Reader, queries: Queries, since: int, until: int, most: int) -> Requests:
@@ -80,7 +81,7 @@ class Requests:
             {"null_request": _nameless(reader, queries, since, until, most) if not named.all() else micros[:0]},
             listed={k: totals[f"listed_{i}"] for i, k in enumerate(lengths)},
         )
-        if lengths and (groups.sums(_whole_numbers(kinds) == 0) > 1).any():
+        if lengths and (groups.sums((_whole_numbers(kinds) == 0).astype(np.int64)) > 1).any():
             found = found._with_lists(reader.columns(queries.lists(since, until), most), lengths)
         last = groups.highest(latest)
         if reader.has_undecodable:
@@ -96,12 +97,12 @@ class Requests:
         """Id -> index of the request here, -1 for those left out."""
         return dict.fromkeys(self.left_out, -1) | {name: i for i, name in enumerate(self.ids)}
 
-    def _with_lists(self, lists: list[list[Any]], lengths: Sequence[int | None]) -> Requests:
+    def _with_lists(self, lists: list[list[Any]], lengths: Sequence[Depth]) -> Requests:
         counts = zip(lengths, lists[1:], strict=True)
         number = {name: i for i, name in enumerate(lists[0])}
         # A missing id has two spellings the database equates; looking up its rows reports that.
         at = np.array([number.get(name, -1) for name in self.ids], np.int64)
-        return replace(self, listed={k: np.where(at >= 0, _whole_numbers(c)[at], self.listed[k]) for k, c in counts})
+        return replace(self, listed={k: np.where(at >= 0, floats(c)[at], self.listed[k]) for k, c in counts})
 
     def within(self, since: int, until: int) -> Requests:
         """Requests served in [since, until) seconds, and the strays of that time."""
@@ -208,10 +209,11 @@ def _whole_numbers(column: list[Any]) -> Ints:
     return np.array(column if plain else [int(v or 0) for v in column], dtype=np.int64)
 
 
-def _counts(queries: Queries, kinds: list[Any], columns: Sequence[list[Any]]) -> dict[str, Ints]:
+def _counts(queries: Queries, kinds: list[Any], columns: Sequence[list[Any]]) -> dict[str, Any]:
     """Name -> count per row of a summary, of `Queries.request_counts`, `unshown` and shown rows by cut-off."""
     kind = _whole_numbers(kinds)
-    found = dict(zip(queries.request_counts(), map(_whole_numbers, columns), strict=False))
+    named = zip(queries.request_counts(), columns, strict=False)
+    found = {name: (floats if name.startswith("listed_") else _whole_numbers)(column) for name, column in named}
     rows = found["n_rows"]
     shown = {f"shown_{i}": found.get(f"shown_{i}", rows) for i in range(len(queries.cutoffs))}
     found |= {name: np.where(kind == 0, number, 0) for name, number in shown.items()}
@@ -241,9 +243,9 @@ class _Groups:
         order = np.lexsort((micros[self._rows], self._group))
         self.earliest = self._rows[order[np.searchsorted(self._group[order], np.arange(len(number)))]]
 
-    def sums(self, counts: Ints) -> Ints:
-        """Total per request."""
-        return np.bincount(self._group, counts[self._rows], len(self.names)).astype(np.int64)
+    def sums(self, counts: Any) -> Any:
+        """Total per request, of the type of the counts."""
+        return np.bincount(self._group, counts[self._rows], len(self.names)).astype(counts.dtype)
 
     def highest(self, values: Ints) -> Ints:
         """Maximum per request."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from monitor.measures.measure import Measure
+from monitor.measures.measure import Depth, Measure
 from monitor.measures.sql import Formula
 from monitor.measures.summable import grades
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
@@ -359,7 +359,7 @@ class Summing:
         return sa.select(h.c.request, *columns).group_by(h.c.request).subquery("p")
 
     def _cells(self, q: sa.FromClause, h: sa.FromClause, since: int, until: int) -> sa.Select[Any]:
-        shown: dict[int | None, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
+        shown: dict[Depth, Expression] = {None: q.c[f"shown_{self.queries.cutoffs.index(None)}"]}
         shown |= {k: q.c[f"listed_{i}"] for i, k in enumerate(self.queries.lengths)}
         row = self.sql, h.c.item_rank, h.c.grade, grades(self.monitor)
         formulas = Formulas(*row, lambda name: ZERO, shown.__getitem__)

@@ -4,7 +4,7 @@ Scores rankmon by the shared simulator of clicks whose truth is known, by the pr
 monitor per device, `rankmon examination`, the measure that it prints, `backfill`, the stored series. Where people look
 elsewhere from day 21 on, examination is fitted on either side. What is told is by a daemon whose verdicts judge the
 plain NDCG, per device: `degraded` within a day of the change and `examination` within three, else with `-late`.
-`--write` keeps the table.
+`--write` keeps the table, here and in the docs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -38,6 +39,17 @@ RESULTS = Path(__file__).with_name("LABEL_TRUTH.md")
 START, DAY, DEPTH, CHANGED = 1_767_225_600, 86_400, 10, 21
 WITHIN = {"degraded": ("degraded", 1.0), "examination_changed": ("examination", 3.0)}
 """Condition -> (name of it in the table, days from the change in which it is to be told)."""
+PAGE = ROOT / "docs" / "explanation" / "position-bias.md"
+WHAT = {
+    "order": "another model fills its lists with good items",
+    "better": "another model sorts a little better",
+    "page": "people look further down, nothing is worse",
+    "drop": "the model sorts worse",
+    "both": "it sorts worse while people look at the top only",
+    "trust": "as the first, and people trust the top",
+    "cascade": "as the first, and people stop at a click",
+}
+HEAD = "| what happens | NDCG of clicks is off by | corrected DCG is off by | its direction is right | days covered |"
 DEVICES = ("desktop", "mobile")
 LOOK_ELSEWHERE = ("page", "both")
 TWO_MODELS = ("order", "trust", "cascade", "better")
@@ -161,6 +173,17 @@ def _daily(store: Path) -> dict[tuple[int, str], tuple[float, float, float]]:
     return found
 
 
+def documented(said: str) -> str:
+    """The page for owners of models, with what was `said` as its table."""
+    rows = []
+    for line in said.splitlines():
+        figures = dict(re.findall(r"(error|naive|right|covered) (\d\.\d+)", line))
+        cells = WHAT[line.split()[0]], *(figures.get(name, "") for name in ("naive", "error", "right", "covered"))
+        rows.append(f"| {' | '.join(cells)} |")
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(HEAD)
+    return "\n".join([before + HEAD, "|---|---|---|---|---|", *rows, "", after.partition("\n\n")[2]])
+
+
 def main() -> None:
     """Score the seeds and print, or keep, the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.label_truth", description=__doc__)
@@ -177,6 +200,7 @@ def main() -> None:
     if given.write:
         about = f"# Label truth\n\n{__doc__.partition(chr(10) * 2)[2].strip()}\n\nSeeds {', '.join(seeds)}.\n"
         RESULTS.write_text(f"{about}\n```text\n{said}```\n", encoding="utf-8")
+        PAGE.write_text(documented(said), encoding="utf-8")
 
 
 if __name__ == "__main__":

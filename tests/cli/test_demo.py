@@ -60,7 +60,22 @@ def test_commands_are_told_by_full_paths(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
-def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path) -> None:
+def _assert_power_of_swaps_is_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The days differ, so that the figures may a little."""
+    page = (ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8")
+    capfd.readouterr()
+    assert cli.run(["power", "--swapped", "200", "--depth", "5", "-c", config]) == 0
+    line = re.compile(r"^ +(\d) +(\d+\.\d) % +([\d,]+)$", re.MULTILINE)
+    ours, told = line.findall(capfd.readouterr().out), line.findall(page)
+    assert [rank for rank, *_ in ours] == [rank for rank, *_ in told] == list("2345")
+    assert [float(w) for _, w, _ in told] == pytest.approx([float(w) for _, w, _ in ours], rel=0.1)
+    told_enough, enough = ([int(n.replace(",", "")) for *_, n in found] for found in (told, ours))
+    assert told_enough == pytest.approx(enough, rel=0.2)
+
+
+def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     code = "import sys, monitor.cli; sys.exit(monitor.cli.run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "demo", "--once", "--folder", str(tmp_path / "demo")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -83,6 +98,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(tmp_path: Path)
     assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
     assert "Page: " not in done.stdout, "which nobody serves any more"
+    _assert_power_of_swaps_is_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     shown = set(re.findall(r"(?:^More|later|stays): (.+)$", before + after, re.MULTILINE))
     assert len(shown) == 3
     for each in shown:

@@ -155,3 +155,69 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     path.write_text(path.read_text(encoding="utf-8").replace(" query: query,", ""), encoding="utf-8")
     assert cli.run(["examination", "search", *TO, *given]) == 2
     assert "name the column with the query as rankings.query" in capsys.readouterr().err
+
+
+def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """4000 requests of a day; the tables of more swaps are narrower, and what is enough stays about the same."""
+    fill(f"sqlite:///{tmp_path}/shop.db")
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
+    found = {}
+    for swapped in (20, 80):
+        assert cli.run(["power", "--swapped", str(swapped), "--depth", "3", "--format", "json", *given]) == 0
+        (said,) = json.loads(capsys.readouterr().out)
+        found[swapped] = said["ranks"]
+        assert [rank["rank"] for rank in said["ranks"]] == [2, 3]
+    for few, many in zip(found[20], found[80], strict=True):
+        assert 1.8 < few["off_by"] / many["off_by"] < 2.6
+        assert many["enough"] == pytest.approx(few["enough"], rel=0.4)
+    assert cli.run(["power", "--swapped", "80", "--depth", "3", *given]) == 0
+    assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
+    assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
+    assert "swap from 1 to 4000 requests" in capsys.readouterr().err
+
+
+def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A look in a thousand at rank 3 makes one click there outweigh all others: the figure does not look sure."""
+    fill(f"sqlite:///{tmp_path}/shop.db", 1000)
+    rare, usual = "dcg(examination={1:1,2:0.6,3:0.001})@3", "dcg(examination={1:1,2:0.6,3:0.3})@3"
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=f"{json.dumps(rare)}, {json.dumps(usual)}")
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:  # but for one click in a hundred at rank 3
+        connection.exec_driver_sql(
+            "DELETE FROM clicks WHERE substr(request, -2) <> '00' AND EXISTS (SELECT 1 FROM shown AS s "
+            "WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
+        )
+    engine.dispose()
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["lower"] is not None]
+    width = {p["measure"]: (p["upper"] - p["lower"]) / p["value"] for p in points}
+    assert width[rare] > 5 * width[usual]
+
+
+def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clicks over looks are the mean wish, for items come to each place alike; the query is the slice."""
+    fill(f"sqlite:///{tmp_path}/shop.db")
+    chance = random.Random(5)
+    wishes = {(f"q{q}", i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
+    truth = {"": sum(wishes.values()) / 60} | {
+        f"q{q}": sum(wishes[f"q{q}", i] for i in range(3)) / 3 for q in range(20)
+    }
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure='"coec(examination={1:1,2:0.6,3:0.3})@3"')
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [query]\n    bucket: 1h\n", encoding="utf-8")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02")]
+    assert len(points) == 21
+    held = 0
+    for point in points:
+        mean = truth[point["slice"] or ""]
+        assert point["value"] == pytest.approx(mean, rel=0.2)
+        assert point["upper"] - point["lower"] < 0.5 * mean
+        held += point["lower"] <= mean <= point["upper"]
+    assert held >= 18

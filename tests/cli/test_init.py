@@ -101,6 +101,15 @@ class Log:
         self.out, self.err = self.capsys.readouterr()
         return yaml.safe_load(self.output.read_text())["monitors"][0] if self.output.exists() else {}
 
+    def series(self) -> list[tuple[str, float]]:
+        """(end, value) of the first day's NDCG, by what was written."""
+        given = ["-c", str(self.output)]
+        assert cli.run(["backfill", "--from", "2026-11-01", "--to", "2026-11-03", *given]) == 0
+        self.capsys.readouterr()
+        assert cli.run(["series", "--from", "2026-11-01", "--format", "json", *given]) == 0
+        points = json.loads(self.capsys.readouterr().out)
+        return [(p["end"], round(p["value"], 12)) for p in points if p["measure"].startswith("ndcg") and p["value"]]
+
 
 @pytest.fixture
 def log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Log:
@@ -276,13 +285,14 @@ def test_a_file_that_cannot_be_written_is_named(log: Log, tmp_path: Path) -> Non
     assert (log.code, log.err) == (2, f"rankmon: cannot write {log.output}: No such file or directory\n")
 
 
-def test_behavior_insights_in_parquet_files(log: Log, tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    shown, events = shop()
+def behavior_insights(clock: Clock = iso) -> tuple[list[Row], list[Row]]:
+    """The shop as OpenSearch's UBI logs it: (ubi_queries, ubi_events)."""
+    shown, events = shop(clock)
     lists: dict[str, list[str]] = {}
     for row in shown:
         lists.setdefault(row["request_id"], []).append(row["item_id"])
     firsts = {r["request_id"]: r for r in shown}
+    places = {(r["request_id"], r["item_id"]): r["position"] for r in shown}
     searches = [
         {
             "query_id": key,
@@ -299,31 +309,65 @@ def test_behavior_insights_in_parquet_files(log: Log, tmp_path: Path) -> None:
             "query_id": e["request_id"],
             "action_name": e["event_type"],
             "timestamp": e["occurred_at"],
-            "event_attributes": {"object": {"object_id": e["item_id"]}, "position": {"ordinal": 1}},
+            "event_attributes": {
+                "object": {"object_id": e["item_id"]},
+                "position": {"ordinal": places[e["request_id"], e["item_id"]]},
+            },
         }
         for e in events
     ]
-    for name, rows in (("ubi_queries", searches), ("ubi_events", acts)):
-        (tmp_path / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
-        duckdb.sql(
-            f"COPY (SELECT * FROM read_json('{tmp_path}/{name}.json', timestampformat='none', dateformat='none'))"
-            f" TO '{tmp_path}/{name}.parquet' (FORMAT parquet)"
+    return searches, acts
+
+
+@pytest.mark.parametrize("engine", ["parquet", "sqlite", "postgresql"])
+def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
+    """Found, filled, and of the same value as the same shop in plain rows."""
+    files: list[str] = []
+    url = log.url
+    if engine == "parquet":
+        duckdb = pytest.importorskip("duckdb")
+        for name, rows in zip(("ubi_queries", "ubi_events"), behavior_insights(), strict=True):
+            (tmp_path / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
+            duckdb.sql(
+                f"COPY (SELECT * FROM read_json('{tmp_path}/{name}.json', timestampformat='none', dateformat='none'))"
+                f" TO '{tmp_path}/{name}.parquet' (FORMAT parquet)"
+            )
+            files += ["--file", f"{tmp_path}/{name}.parquet"]
+        url = "duckdb:///:memory:"
+    elif engine == "sqlite":
+        searches, acts = behavior_insights()
+        texts = [[{k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in r.items()} for r in searches]]
+        texts += [[{k: json.dumps(v) if isinstance(v, dict) else v for k, v in r.items()} for r in acts]]
+        fill(url, ubi_queries=texts[0], ubi_events=texts[1])
+    else:
+        url = request.getfixturevalue("postgres_url")
+        searches, acts = behavior_insights(lambda at: at)
+        fill(
+            url,
+            ubi_queries=searches,
+            ubi_events=[{**r, "event_attributes": json.dumps(r["event_attributes"])} for r in acts],
         )
-    made = log.init(
-        *(a for name in ("queries", "events") for a in ("--file", f"{tmp_path}/ubi_{name}.parquet")),
-        url="duckdb:///:memory:",
-    )
+        made = sa.create_engine(url)
+        with made.begin() as connection:
+            connection.exec_driver_sql(
+                "ALTER TABLE ubi_events ALTER event_attributes TYPE JSONB USING event_attributes::jsonb"
+            )
+        made.dispose()
+    found = log.init(*files, url=url)
     assert log.code == 0, log.err
-    assert (made["rankings"]["request"], made["rankings"]["item"]) == ("query_id", "list_item")
-    assert made["rankings"]["query"] == "user_query"
-    assert made["slices"] == ["application"]
-    recipe = made["relevance"]["events"]
-    assert (recipe["request"], recipe["item"], recipe["type"]) == (
-        "query_id",
-        "event_attributes_object_object_id",
-        "action_name",
-    )
+    assert (found["rankings"]["request"], found["rankings"]["item"]) == ("query_id", "list_item")
+    assert found["rankings"]["query"] == "user_query"
+    assert found["slices"] == ["application"]
+    recipe = found["relevance"]["events"]
+    names = "query_id", "event_attributes_object_object_id", "action_name"
+    assert (recipe["request"], recipe["item"], recipe["type"]) == names
     assert "position_ordinal" not in recipe["select"]
+    plain = Log(tmp_path / "plain", log.capsys)
+    (tmp_path / "plain").mkdir()
+    shown, events = shop()
+    fill(plain.url, search_log=shown, search_events=events)
+    plain.init()
+    assert log.series() == plain.series() != []
 
 
 def test_rankings_that_were_delivered_twice_are_recognised_and_told(log: Log) -> None:

@@ -327,8 +327,8 @@ def test_each_reading_aggregates_as_it_says(golden: Path) -> None:
 def test_no_data_is_no_number(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\nq,1,\n")
     assert values("a.csv") == {"ndcg@10": None}
-    assert invoke("a.csv", "--format", "csv").output == "measure,value,requests,empty\nndcg@10,,0,0\n"
-    assert invoke("a.csv").output.splitlines()[1].split() == ["ndcg@10", "-", "0", "0"]
+    assert invoke("a.csv", "--format", "csv").output == "measure,value,requests,empty,judged\nndcg@10,,0,0,\n"
+    assert invoke("a.csv").output.splitlines()[1].split() == ["ndcg@10", "-", "0", "0", "-"]
 
 
 def test_measures_are_named_canonically_and_counted_once(golden: Path) -> None:
@@ -412,8 +412,8 @@ DIRT = {
     "unknown ending": (
         {"a.xls": "x"},
         "a.xls",
-        "a.xls: unknown ending, and not a TREC run; known are .csv, .tsv, .jsonl or .ndjson (also with .gz), .parquet; "
-        "convert or rename it",
+        "a.xls: unknown ending, and not a TREC run; known are .csv, .tsv, .jsonl or .ndjson (also with .gz), .parquet, "
+        ".json of judgments; convert or rename it",
     ),
     "no zip file": (
         {"a.csv.gz": HEAD},
@@ -770,7 +770,7 @@ def assert_same_but_for_the_last_digit(found: list[dict[str, Any]], expected: li
 def test_json_and_csv_carry_every_digit(golden: Path) -> None:
     exact = scoring.evaluate(scoring.read(Path("shown.csv")), [parse("ndcg@10")]).results[0].value
     assert values("shown.csv") == {"ndcg@10": exact}
-    assert invoke("shown.csv", "--format", "csv").output.splitlines()[1] == f"ndcg@10,{exact!r},3,1"
+    assert invoke("shown.csv", "--format", "csv").output.splitlines()[1] == f"ndcg@10,{exact!r},3,1,0.75"
 
 
 def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path) -> None:

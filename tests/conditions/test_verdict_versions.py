@@ -206,7 +206,7 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     assert (one.version, one.since) == ("v2", LATER - 3 * DAY)
     assert (one.value, one.others, one.share) == (pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.1))
     assert one.part == pytest.approx(-0.03)
-    error = np.sqrt(2 * (0.2 * 0.8 / 960 + 0.5 * 0.5 / 8640))  # of the four days that it served
+    error = np.sqrt(0.2 * 0.8 / 960 + 0.5 * 0.5 / 8640)  # of the four days that it served
     assert (one.lower, one.upper) == (pytest.approx(-0.3 - 1.96 * error), pytest.approx(-0.3 + 1.96 * error))
     told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
     assert weak_version(told) == [

@@ -58,12 +58,12 @@ def by_loop(m: Measure, requests: Sequence[Request]) -> Scores:
 def value(text: str, *requests: Request) -> float:
     """The first request's value."""
     m = parse(text)
-    return float(score(m, rankings(requests, m.k)).value[0])
+    return float(score(m, rankings(requests)).value[0])
 
 
 def empty(text: str, request: Request) -> bool:
     m = parse(text)
-    return bool(score(m, rankings([request], m.k)).empty[0])
+    return bool(score(m, rankings([request])).empty[0])
 
 
 # The plain loop.
@@ -74,7 +74,7 @@ def empty(text: str, request: Request) -> bool:
 @given(data=st.data())
 def test_every_measure_equals_a_plain_loop(name: str, data: st.DataObject) -> None:
     m, requests = data.draw(cases(name))
-    assert_close(score(m, rankings(requests, m.k)), by_loop(m, requests))
+    assert_close(score(m, rankings(requests)), by_loop(m, requests))
 
 
 @briefly
@@ -82,14 +82,14 @@ def test_every_measure_equals_a_plain_loop(name: str, data: st.DataObject) -> No
 def test_rows_of_grade_0_can_be_left_out_where_the_measure_is_sparse(case: tuple[Measure, list[Request]]) -> None:
     m, requests = case
     if m.is_sparse:
-        assert_close(score(m, rankings(requests, m.k, sparse=True)), by_loop(m, requests))
+        assert_close(score(m, rankings(requests, sparse=True)), by_loop(m, requests))
 
 
 @briefly
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(case: tuple[Measure, list[Request]], random: Random) -> None:
     m, requests = case
-    r = rankings(requests, m.k)
+    r = rankings(requests)
     order = np.array(random.sample(range(len(r.rank)), len(r.rank)), int)
     shuffled = replace(r, request=r.request[order], rank=r.rank[order], grade=r.grade[order])
     assert_close(score(m, shuffled), score(m, r))
@@ -99,7 +99,7 @@ def test_the_order_of_rows_does_not_matter(case: tuple[Measure, list[Request]], 
 @given(cases())
 def test_the_reading_changes_no_score(case: tuple[Measure, list[Request]]) -> None:
     m, requests = case
-    assert_close(score(m.kernel, rankings(requests, m.k)), score(m, rankings(requests, m.k)))
+    assert_close(score(m.kernel, rankings(requests)), score(m, rankings(requests)))
 
 
 @briefly
@@ -107,7 +107,7 @@ def test_the_reading_changes_no_score(case: tuple[Measure, list[Request]]) -> No
 def test_a_ratio_lies_between_0_and_1(case: tuple[Measure, list[Request]]) -> None:
     m, requests = case
     if m.spec.unit == "ratio":
-        values = score(m, rankings(requests, m.k)).value
+        values = score(m, rankings(requests)).value
         assert ((values >= 0) & (values <= 1 + TOLERANCE)).all()
 
 
@@ -119,7 +119,7 @@ def test_counting_grades_gives_the_same_ideal_as_sorting(case: tuple[Measure, li
     for few in (0, 10**6):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernels, "_FEW_GRADES", few)
-            both.append(score(m, rankings(requests, m.k)))
+            both.append(score(m, rankings(requests)))
     assert_close(*both)
 
 
@@ -139,14 +139,14 @@ def test_judgments_of_one_grade_may_come_in_several_counts() -> None:
 @briefly
 @given(measures())
 def test_no_requests_have_no_scores(m: Measure) -> None:
-    got = score(m, rankings([], m.k))
+    got = score(m, rankings([]))
     assert [got.value.shape, got.empty.shape, got.numerator.shape, got.denominator.shape] == [(0,)] * 4
 
 
 @briefly
 @given(measures())
 def test_a_request_without_rows_is_empty(m: Measure) -> None:
-    got = score(m, rankings([Request({})], m.k))
+    got = score(m, rankings([Request({})]))
     assert got.value[0] == 0
     assert got.empty[0]
 

@@ -99,12 +99,12 @@ def test_only_a_gain_for_grade_0_makes_a_measure_dense() -> None:
         assert parse(text).is_sparse
 
 
-_NAMES = "cg, click_position, ctr, dcg, err, hit_rate, map, mrr, ndcg, no_results, precision, rbp, recall"
+_NAMES = "cg, click_position, coec, ctr, dcg, err, hit_rate, map, mrr, ndcg, no_results, precision, rbp, recall"
 KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
 OF_NDCG = "is no option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
 LOOKS = "examination must be a table like {0:0,1:1,2:3}"
-RARE = "examination must be 1 at rank 1 and above 0 at each rank; cut where people look too rarely, e.g. @5"
+RARE = "examination must be above 0 at each rank; cut where people look too rarely, e.g. @5"
 GAIN = "gain must be linear, exp2 or a table like {0:0,1:1,2:3}"
 FALL = "gains must lie from 0 to 1e+100 and must not fall with the grade"
 
@@ -162,7 +162,11 @@ WRONG = [
     ("a gain that overflows", "cg(gain={1:1e200})", f"'cg(gain={{1:1e200}})': {FALL}"),
     ("no table", "dcg(examination=steep)@2", f"'dcg(examination=steep)@2': {LOOKS}, not 'steep'"),
     ("a rank at which nobody looks", "dcg(examination={1:1,2:0})@2", f"'dcg(examination={{1:1,2:0}})@2': {RARE}"),
-    ("a first rank that is not 1", "dcg(examination={1:.5,2:.4})@2", f"'dcg(examination={{1:.5,2:.4}})@2': {RARE}"),
+    (
+        "weights that explode",
+        "dcg(examination={1:1,2:1e-200})@2",
+        f"'dcg(examination={{1:1,2:1e-200}})@2': {RARE}",
+    ),
     (
         "a rank that is left out",
         "dcg(examination={1:1,3:.5})@2",

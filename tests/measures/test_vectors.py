@@ -25,7 +25,7 @@ GOLDEN: list[Case] = json.loads((Path(__file__).parents[1] / "golden" / "measure
 
 def read(m: Measure, requests: Sequence[Request]) -> float:
     """The one number that the measure reads as over all requests."""
-    r = rankings(requests, m.k, sparse=m.is_sparse)
+    r = rankings(requests, sparse=m.is_sparse)
     return float(read_as(m, sums(score(m, r), r.sampled, np.zeros(r.size, int), 1))[0])
 
 

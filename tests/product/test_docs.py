@@ -19,6 +19,7 @@ from monitor.config import json_schema, load
 from monitor.measures.measure import SPECS, parse
 from monitor.store import Store
 from monitor.types import format_duration
+from tests.benchmarks import label_truth
 from tests.support import house, references
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,12 @@ def test_every_measure_that_is_written_parses() -> None:
     assert len(written - foreign) > 12
     for text in written - foreign:
         assert parse(text)
+
+
+def test_the_page_on_position_bias_has_the_figures_that_were_measured() -> None:
+    (said,) = re.findall(r"```text\n(.*?)```", label_truth.RESULTS.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(said.splitlines()) == len(label_truth.WHAT)
+    assert label_truth.documented(said) == label_truth.PAGE.read_text(encoding="utf-8")
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------

@@ -306,7 +306,16 @@ def test_buckets_may_be_short_or_long(width: int, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["ndcg@10", "ndcg(empty=one)@10", "ndcg(aggregate=pooled)@10", "dcg", "ctr", "click_position"]
+    "text",
+    [
+        "ndcg@10",
+        "ndcg(empty=one)@10",
+        "ndcg(aggregate=pooled)@10",
+        "dcg",
+        "ctr",
+        "coec(examination={1:1,2:0.5})@2",
+        "click_position",
+    ],
 )
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

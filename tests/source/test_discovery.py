@@ -17,11 +17,15 @@ from monitor.source.engine import Database
 from tests.support.mariadb import MariaServer
 
 ENGINES = ("sqlite", "postgresql", "duckdb", pytest.param("mariadb", marks=pytest.mark.engines), "clickhouse")
-TEXT = {"clickhouse": "String", "mariadb": "VARCHAR(200)"}
+TEXT = {"clickhouse": "String", "hive": "STRING", "mariadb": "VARCHAR(200)"}
 NATIVE = {
     "postgresql": ("TEXT[]", "JSONB", "ARRAY['a', 'b']", "ARRAY[]::TEXT[]", '\'{"deep": {"id": "x"}}\''),
     "duckdb": ("TEXT[]", "STRUCT(deep STRUCT(id TEXT))", "['a', 'b']", "[]", "{'deep': {'id': 'x'}}"),
     "clickhouse": ("Array(String)", "Tuple(deep Tuple(id String))", "['a', 'b']", "[]", "tuple(tuple('x'))"),
+    "hive": (
+        *("ARRAY<STRING>", "STRUCT<deep: STRUCT<id: STRING>>", "array('a', 'b')", "array()"),
+        "named_struct('deep', named_struct('id', 'x'))",
+    ),
 }
 """Engine -> types of a list and an object, a list, an empty list, an object."""
 

@@ -51,6 +51,7 @@ EVERY_MEASURE = (
     "err(max_grade=5)@4",
     "rbp(p=0.5)",
     "ctr@3",
+    "coec(examination={1:0.5,2:0.25,3:0.25})@3",
     "click_position",
 )
 BY_JUDGMENTS = (

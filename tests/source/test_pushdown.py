@@ -60,6 +60,7 @@ MEASURES = (
     "rbp(p=0.5)",
     "rbp@2",
     "ctr@2",
+    "coec(examination={1:0.5,2:0.25,3:0.25})@3",
     "click_position",
     "no_results",
 )

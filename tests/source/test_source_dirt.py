@@ -305,7 +305,8 @@ def summed_up(answer: Part, monitored: Monitor) -> Partials:
     return of_answer(answer, BUCKET, [m.kernel for m in monitored.measures], monitored.slices, {})
 
 
-LENGTHS = ("ctr@2", "ctr", "precision", "precision@3", "ndcg@3", "ndcg", "click_position", "mrr")
+COEC = "coec(examination={1:0.5,2:0.25,3:0.25})@3"
+LENGTHS = ("ctr@2", "ctr", COEC, "precision", "precision@3", "ndcg@3", "ndcg", "click_position", "mrr")
 
 
 def searches() -> Log:

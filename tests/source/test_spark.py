@@ -29,6 +29,7 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.types import Position, Relation, Slice
+from tests.source import test_discovery as discovery
 from tests.source.test_pushdown import both
 from tests.source.test_pushdown_engines import case
 from tests.source.test_source import assert_same, measures, read, recipe_of
@@ -345,3 +346,12 @@ def test_the_server_and_its_executors_die_with_their_killed_parent() -> None:
             for left in of_session(pid):
                 os.kill(left, signal.SIGKILL)
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_lists_and_objects_in_a_column_are_read_as_on_other_engines(spark: SparkServer) -> None:
+    url = spark.create_database()
+    discovery.fill("hive", url)
+    database = opened(url)
+    discovery.test_a_list_gives_a_row_per_item_and_one_if_it_is_empty(database)
+    discovery.test_an_object_gives_a_column_per_value(database)
+    database.close()

@@ -364,8 +364,11 @@ def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     q = Request({rank: grade for _, rank, grade in sample.rows}, _unseen(sample))
     by_length = measure.name == "ctr" or (measure.name == "precision" and measure.k is None)
     part = (len(hits(measure, q)), one.listed(measure.k)) if by_length else ORACLE[measure.name](measure, q)
-    empty = part[1] == 0 if measure.name == "ctr" else is_empty(measure, q)
-    pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "click_position")
+    if measure.name == "coec":
+        ranks = {one.rank(row) for row in one.rows if row["item"] is not None}
+        part = part[0], sum(looks for rank, looks in measure.examination[: measure.k] if rank in ranks)
+    empty = part[1] == 0 if measure.name in ("ctr", "coec") else is_empty(measure, q)
+    pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "coec", "click_position")
     over, under = part if pooled else (0.0, 0.0)
     value = 0.0 if empty else part[0] / part[1]
     return [1, empty, value, value**2, over, under, over**2, under**2, over * under]

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import log2
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -139,6 +140,11 @@ def click_through_rate(m: Measure, q: Request) -> Part:
     return len(hits(m, q)), len(top(m, q))
 
 
+def clicks_over_expected(m: Measure, q: Request) -> Part:
+    """Relevant items by the examination of the ranks that show an item, within k."""
+    return len(hits(m, q)), sum(dict(m.examination).get(rank, 1.0) for rank in top(m, q))
+
+
 def click_position(m: Measure, q: Request) -> Part:
     """Sum of the ranks of the relevant items by their number, within k."""
     return sum(hits(m, q)), len(hits(m, q))
@@ -156,6 +162,7 @@ ORACLE: dict[str, Callable[[Measure, Request], Part]] = {
     "err": expected_reciprocal_rank,
     "rbp": rank_biased_precision,
     "ctr": click_through_rate,
+    "coec": clicks_over_expected,
     "click_position": click_position,
 }
 
@@ -171,7 +178,7 @@ def is_empty(m: Measure, q: Request) -> bool:
     return ORACLE[m.name](m, q)[1] == 0
 
 
-def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = False) -> GradedRankings:
+def rankings(requests: Sequence[Request], sparse: bool = False) -> GradedRankings:
     """The columns of some requests, with their rows of grade 0 or, sparse, without them."""
     cells = [(n, rank, g) for n, q in enumerate(requests) for rank, g in q.shown.items() if g > 0 or not sparse]
     pools = [Counter(g for g in [*q.shown.values(), *q.unseen] if g > 0 or not sparse) for q in requests]
@@ -182,7 +189,7 @@ def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = F
         rank=np.array([rank for _, rank, _ in cells], int),
         grade=np.array([grade for _, _, grade in cells], float),
         sampled=np.array([q.sampled for q in requests], bool),
-        shown={depth: _shown(requests, depth) for depth in {k, None}},
+        shown=_Shown(requests),
         judged=JudgedItems(
             np.array([n for n, _, _ in judged], int),
             np.array([grade for _, grade, _ in judged], float),
@@ -191,8 +198,18 @@ def rankings(requests: Sequence[Request], k: int | None = None, sparse: bool = F
     )
 
 
-def _shown(requests: Sequence[Request], k: int | None) -> np.typing.NDArray[np.int64]:
-    return np.array([sum(k is None or rank <= k for rank in q.shown) for q in requests], int)
+class _Shown(dict[Any, np.typing.NDArray[Any]]):
+    """Depth -> items shown, or the sum of a table over their ranks, of each request."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+
+    def __missing__(self, depth: Any) -> np.typing.NDArray[Any]:
+        table = dict(depth) if isinstance(depth, tuple) else None
+        within = [[rank for rank in q.shown if table or depth is None or rank <= depth] for q in self._requests]
+        if table is None:
+            return np.array([len(ranks) for ranks in within], int)
+        return np.array([sum(table.get(rank, 0) for rank in ranks) for ranks in within], float)
 
 
 def listed(grades: Sequence[float | None], unseen: Sequence[float] = ()) -> Request:

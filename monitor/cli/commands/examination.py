@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
-from monitor.cli.options import InstantParam, config_option
+from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
 
@@ -96,10 +96,8 @@ class UnknownExamination:
 @command
 @config_option
 @click.argument("monitor")
-@click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks to look at.")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days of requests to use.")
+@past_options
 @click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
-@click.option("--to", "until", type=InstantParam(), help="End of these days (default: now, less the attribution).")
 @rendered("table", "json")
 def examination(
     config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None

@@ -2,36 +2,52 @@
 
 That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
 sooner, smaller ones later or never.
+
+With --swapped N it is how well `rankmon examination` would know each rank after 28 days in which N requests a day swap
+two neighbours, by the queries and clicks of the newest 28 days of the log, and how many suffice for 10 %.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, rendered, stored
+from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, count, number, percent, table_of
+from monitor.cli.render import Shown, column, count, number, percent, record, rows, table_of
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
     from monitor.conditions.verdict_units import Unit
+    from monitor.config import Config
     from monitor.evaluation.run import BaselineStatus
+    from monitor.types import Monitor
 
 
 HOURS = 24
+DAYS = 28
+"""Of swaps."""
+
+SURE = 0.1
+"""Error of examination that is asked for."""
 
 
 @command
 @config_option
 @monitors_option
+@click.option("--swapped", type=click.IntRange(1), help="Requests a day that swap two neighbours of the first --depth.")
+@click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks, for --swapped.")
 @rendered("table", "json")
-def power(config_path: Path, names: tuple[str, ...]) -> list[Shown]:
+def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth: int) -> list[Shown]:
     from monitor.evaluation.run import baseline_status
 
+    if swapped is not None:
+        config = load_config(config_path)
+        return [_of_swaps(config, monitor, swapped, depth) for monitor in pick_monitors(config, names)]
     config = load_config(config_path, with_sources=False)
     wanted = pick_monitors(config, names)
     off = ", ".join(monitor.name for monitor in wanted if monitor.drift is None)
@@ -42,6 +58,39 @@ def power(config_path: Path, names: tuple[str, ...]) -> list[Shown]:
         with stored(config) as store:
             return [_power(baseline_status(monitor, store)) for monitor in judged]
     raise InputError(told)
+
+
+@record
+class RankPower:
+    """How far the 95 % interval of a rank's examination would reach up and down, as a factor less one."""
+
+    rank: int = column("rank")
+    off_by: float = column("known to within", percent)
+    enough: int | None = column("a day for 10 %", count)
+
+
+def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Shown:
+    import numpy as np
+
+    from monitor.measures.examination import Z95, swap_errors
+    from monitor.source.pull import Pull
+    from monitor.source.swaps import shown_counts
+
+    with source_of(config, monitor) as database:
+        source = Pull(monitor, database)
+        newest = source.freshness(0, time.time()).newest
+        until = int(newest or 0) + 1
+        counts = shown_counts(source, until - DAYS * 86_400, until, depth)
+    try:
+        wide = np.expm1(Z95 * swap_errors(counts, depth, swapped * DAYS))
+    except ValueError as error:
+        raise InputError(f"{monitor.name}: {error}, of {DAYS} days") from error
+    needed = np.ceil(swapped * (np.log1p(wide) / np.log1p(SURE)) ** 2)
+    known = zip(wide.tolist(), needed.tolist(), strict=True)
+    ranks = [RankPower(i, off, int(n) if np.isfinite(n) else None) for i, (off, n) in enumerate(known, 1)][1:]
+    told = f"{monitor.name}: looks at each rank, were {swapped} requests a day to swap two neighbours for {DAYS} days"
+    data = {"monitor": monitor.name, "days": DAYS, "swapped": swapped, "ranks": ranks}
+    return Shown(data, lambda: [told, *rows(ranks, "  ")])
 
 
 def _power(found: BaselineStatus) -> Shown:

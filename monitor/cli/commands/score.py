@@ -3,8 +3,8 @@
 RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
 may end in .gz); - is standard input, of any of these kinds. Its columns are found by name: request or request_id (else
 query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank, else score; grade, relevance,
-rel or label. An empty grade is no judgment, not a 0, and a request without any grade is left out. A query in a column
-of its own ties requests to judgments that are made by query.
+rel, label or rating. An empty grade is no judgment, not a 0, and a request without any grade is left out. A query in a
+column of its own ties requests to judgments that are made by query.
 
 \b
   rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
@@ -18,6 +18,10 @@ trec_eval takes it over all judged ones and counts queries with nothing relevant
   ndcg_cut_10   ndcg(ideal=global,empty=zero)@10     map       map(ideal=global,empty=zero)
   recall_100    recall(ideal=global,empty=zero)@100  P_5       precision@5
   ndcg          ndcg(ideal=global,empty=zero)        recip_rank  mrr
+
+`judged` is the share of the items within k that have a grade; one without counts as not relevant, so where few have one
+a value says little. Judgments may be TREC qrels; query, item and grade in the other formats, as in Quepid's CSV; or the
+.json of OpenSearch's Search Relevance Workbench.
 
 Without -m it is ndcg@10, or ndcg(ideal=global)@10 where judgments are given. A negative judgment in TREC qrels is
 none; queries of the run that are not judged are left out; the run's rank column is ignored. rbp is binary and has p=0.8
@@ -35,7 +39,7 @@ import click
 
 from monitor.cli.common import command
 from monitor.cli.options import format_option
-from monitor.cli.render import Shown, column, record, render, rows
+from monitor.cli.render import Shown, column, percent, record, render, rows
 from monitor.measures.measure import Measure, parse
 from monitor.messages.words import counted, plain
 
@@ -141,6 +145,7 @@ class MeasureRow:
     value: float | None = column("value", _digits)
     requests: int = column("requests")
     empty: int = column("empty")
+    judged: float | None = column("judged", lambda share: "-" if share is None else percent(share))
 
 
 @record
@@ -154,7 +159,7 @@ class RequestRow:
 
 
 def _shown(report: ScoreReport, path: Path, per_request: bool) -> Shown:
-    measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty) for r in report.results]
+    measures = [MeasureRow(str(r.measure), r.value, r.requests, r.empty, r.judged) for r in report.results]
     requests = list(_requests(report)) if per_request else []
     data = {"rankings": str(path), "requests": len(report.requests), "unlabelled": report.unlabelled}
     data |= {"unranked": report.unranked, "measures": measures} | ({"per_request": requests} if per_request else {})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
@@ -50,8 +51,16 @@ def create(url: URL, limit: float) -> sa.Engine:
     It does not pool: a Spark session caches a table's file list and would miss new files.
     """
     engine = sa.create_engine(url, poolclass=sa.NullPool)
-    preparer: Any = engine.dialect.identifier_preparer  # PyHive sets the quote character, but not its escape
+    dialect: Any = engine.dialect
+    preparer = dialect.identifier_preparer  # PyHive sets the quote character, but not its escape
     preparer.escape_quote, preparer.escape_to_quote = "`", "``"
+
+    def names(connection: sa.Connection, schema: str | None = None, **_: object) -> list[str]:
+        """Of tables and views; PyHive takes the first column, which is Hive's name and Spark's schema."""
+        where = f" IN {preparer.quote_identifier(schema)}" if schema else ""
+        return [row[-2] for row in connection.execute(sa.text(f"SHOW TABLES{where}"))]
+
+    dialect.get_table_names, dialect.get_view_names = names, lambda *_, **__: []
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(_: object, __: object, ___: object, parameters: dict[str, Any]) -> Connection:
@@ -190,16 +199,23 @@ class _Socket(TSocket):  # type: ignore[misc]
 
 
 def _values(column: Any, kind: str) -> list[Any]:
-    """A column's values; a time Python cannot hold stays text, so readers see it as unreadable."""
+    """A column's values; what Python cannot hold stays text, so readers see it as unreadable."""
     found: list[Any] = hive._unwrap_column(column)
-    if kind == "TIMESTAMP":
-        return [None if value is None else _moment(value) for value in found]
-    return [None if value is None else Decimal(value) for value in found] if kind == "DECIMAL" else found
+    read = _READERS.get(kind)
+    return [None if value is None else _read(read, value) for value in found] if read else found
 
 
-def _moment(text: str) -> datetime | str:
+_READERS: dict[str, Callable[[str], Any]] = {
+    "TIMESTAMP": datetime.fromisoformat,  # 20 times as fast as PyHive's strptime
+    "DECIMAL": Decimal,
+    "ARRAY": json.loads,
+    "STRUCT": json.loads,
+}
+
+
+def _read(read: Callable[[str], Any], text: str) -> Any:
     with suppress(ValueError):
-        return datetime.fromisoformat(text)  # 20 times as fast as PyHive's strptime
+        return read(text)
     return text
 
 

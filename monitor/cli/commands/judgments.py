@@ -1,0 +1,89 @@
+"""Make graded judgments of each (query, item) from clicks over expected clicks, and write them to a file.
+
+Where few looked at an item its grade is drawn to the mean of all; how much, the counts themselves say (empirical
+Bayes). The highest grade is that of the item most wanted; an item that was never shown has no judgment. The examination
+is that of the monitor's measures, or else estimated as by `rankmon examination`.
+
+\b
+  rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table
+  rankmon judgments search -o judgments.json     # for OpenSearch's Search Relevance Workbench
+  rankmon judgments search -o judgments.qrels    # for trec_eval
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, writing
+from monitor.cli.options import config_option, past_options
+from monitor.cli.render import column, count, number, record
+from monitor.errors import InputError
+
+if TYPE_CHECKING:
+    from monitor.arrays import Floats
+    from monitor.measures.examination import ShownCounts
+    from monitor.types import Monitor
+
+DAY = 86_400
+
+
+@record
+class MadeJudgments:
+    """What was written; `version` depends on the judgments alone."""
+
+    output: str
+    version: str
+    judgments: int = column("judgments", count)
+    queries: int = column("queries", count)
+    clicks_per_look: float = column("mean clicks per look", number)
+    strength: float = column("looks that the mean counts for", number)
+
+
+@command
+@config_option
+@click.argument("monitor")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
+@click.option("--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Of the item most wanted.")
+@past_options
+@rendered("table", "json")
+def judgments(
+    config_path: Path, monitor: str, output: Path, max_grade: int, depth: int, days: int, until: int | None
+) -> MadeJudgments:
+    from monitor.measures.judgments import judge
+    from monitor.scoring.judgments import write_judgments
+    from monitor.source.labels import fingerprint
+    from monitor.source.pull import Pull
+    from monitor.source.swaps import shown_counts
+
+    config = load_config(config_path)
+    (wanted,) = pick_monitors(config, (monitor,))
+    end = int(time.time()) - wanted.recipe.attribution if until is None else until
+    with source_of(config, wanted) as database:
+        counts = shown_counts(Pull(wanted, database), end - days * DAY, end, depth)
+    try:
+        wishes = judge(counts, _looks(wanted, counts, depth))
+    except ValueError as error:
+        raise InputError(f"{wanted.name}: {error}") from error
+    graded = zip(counts.names, wishes.grades(max_grade).tolist(), strict=True)
+    made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
+    version, queries = fingerprint(made), len({query for query, _, _ in made})
+    past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"
+    about = f"clicks over expected clicks of {past}, mean {wishes.mean:.4g} worth {wishes.strength:.4g} looks"
+    with writing(output):
+        write_judgments(output, made, f"rankmon {wanted.name} {version}", about)
+    return MadeJudgments(str(output), version, len(made), queries, wishes.mean, wishes.strength)
+
+
+def _looks(monitor: Monitor, counts: ShownCounts, depth: int) -> Floats:
+    """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError."""
+    import numpy as np
+
+    from monitor.measures.examination import estimate
+
+    known = (m.examination for m in monitor.measures if len(m.examination) >= depth)
+    table = next(known, None)
+    return estimate(counts, depth).value if table is None else np.array([looks for _, looks in table[:depth]])

@@ -1,0 +1,122 @@
+"""The conditions on new model versions, each compared with the others that serve at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from monitor.causes.newcomers import YOUNG, newcomer
+from monitor.conditions.checkpoint import Announcement
+from monitor.conditions.evidence import severity_of
+from monitor.conditions.kinds.version_worse import VersionWorse, compared
+from monitor.conditions.thresholds import Change, Condition, ConditionName, State
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.drift.series import WEEK
+from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
+from monitor.series import partials as b
+from monitor.series.intervals import REACH
+from monitor.series.windows import History
+from monitor.types import Drift, Monitor
+
+LONGEST = REACH - WEEK
+"""Seconds since a version began until it counts as usual, however much worse it was."""
+NO_LONGER_NEW = "hardly anything else was served for so long that it counts as usual now"
+
+Compared = dict[ConditionName, VersionWorse]
+
+
+@dataclass(frozen=True)
+class VersionConditions:
+    """One condition per new version, a value of `dimension`.
+
+    Announced hours are left out as they are known at the time: what is announced later changes nothing of the past.
+    """
+
+    monitor: Monitor
+    drift: Drift
+    dimension: str
+    announced: Sequence[Announcement]
+
+    @cached_property
+    def identity(self) -> str:
+        return f"v{self.monitor.drift_identity(self.drift, [], [])[1:]}"
+
+    def has(self, name: ConditionName) -> bool:
+        return name[0] == VersionWorse.kind
+
+    def judges(self, name: ConditionName) -> bool:
+        return name[1] in ("", self.dimension)
+
+    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
+        known = {name: one for name, one in checkpoint.of(self.identity).items() if self.has(name)}
+        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
+
+    def oldest(self, past: FinalHours, until: int) -> Beginning:
+        return Beginning(until if past.first is None else min(past.first, until))
+
+    def why_changed(self, identity: str) -> str:
+        return CHANGED
+
+    def advance(
+        self, past: FinalHours, begin: Beginning, until: int
+    ) -> tuple[Mapping[ConditionName, Condition], EventBatch]:
+        lived_until = begin.since if begin.lived_until is None else begin.lived_until
+        after, seen, events = dict(begin.conditions), dict[Change, VersionWorse | None](), EventBatch()
+        step, newest = step_of(self.monitor.bucket), Compared()
+        for ends in chain(past.windows(begin.since, lived_until), past.windows(lived_until, until)):
+            steps = [end for end in ends if end % step == 0]
+            history = self._history(past, steps[0], steps[-1]) if steps else None
+            for end in steps:
+                assert history is not None
+                newest = self._compared(history, after, end)
+                after, changes = self._after(after, newest, end)
+                seen |= changes
+        for change, told in begin.events(list(seen), lived_until + self.monitor.bucket).items():
+            events.changes.append(told)
+            evidence = seen[change]
+            if evidence is not None:
+                events.evidence[told] = evidence
+            else:
+                events.reasons[told] = NO_LONGER_NEW
+        events.newest |= {name: one for name, one in newest.items() if name in after and after[name].state == "firing"}
+        # Kept without a version too: else it would count as new each time.
+        return after or {(VersionWorse.kind, "", ""): Condition()}, events
+
+    def _history(self, past: FinalHours, since: int, until: int) -> History:
+        """What is judged, as far back as versions are compared."""
+        definition, step = self.monitor.definition(judged(self.drift.measure)), step_of(self.monitor.bucket)
+        found = past.history(definition, since - REACH, until)
+        spans = (range(one.since + step, one.until + step, step) for one in self.announced)
+        return found.without([end for span in spans for end in span], step)
+
+    def _compared(self, history: History, before: Mapping[ConditionName, Condition], end: int) -> Compared:
+        """The new versions, and those found worse before, by the condition's name."""
+        by, found = self.drift.mix_by or "", Compared()
+        for key in history.slices:
+            if key[0] != self.dimension or key[1] in b.RESERVED:
+                continue
+            name = (VersionWorse.kind, *key)
+            young = LONGEST if name in before else YOUNG
+            known = history.between(end - young - WEEK, end)
+            one = newcomer(known, key, "" if by == key[0] else by, end, young)
+            if one is not None and not one.is_before:
+                found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
+        return found
+
+    def _after(
+        self, before: Mapping[ConditionName, Condition], newest: Compared, end: int
+    ) -> tuple[dict[ConditionName, Condition], dict[Change, VersionWorse | None]]:
+        after, changes = dict[ConditionName, Condition](), dict[Change, VersionWorse | None]()
+        for name in sorted(before.keys() | newest.keys()):
+            was, one = before.get(name, Condition()), newest.get(name)
+            fired = was.state == "firing"
+            fires = one is not None and one.holds(self.drift, len(newest), fired)
+            since = next((s for s in (was.since, None if one is None else one.since) if s is not None), end)
+            if fires:
+                after[name] = Condition("firing", since, 0, end)
+            if fires != fired:
+                became: State = "firing" if fires else "withdrawn" if one is None else "ok"
+                changes[Change(name, severity_of(self.drift, name[0]), False, was.state, became, since, end)] = one
+        return after, changes

@@ -1,0 +1,37 @@
+"""Clicks over expected clicks, Zhang and Jones (2007): how attractive what was shown is, wherever it was shown."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from monitor.measures.kernels import GradedRankings, Scores, as_ratio, count_hits, is_relevant
+from monitor.measures.measure import Measure, Spec
+from monitor.measures.sql import Formula, RequestSums
+
+
+def _score(m: Measure, r: GradedRankings) -> Scores:
+    return as_ratio(count_hits(m, r), reduce(add, (r.shown[part].astype(float) for part in m.list_lengths)))
+
+
+def _sql(m: Measure, s: RequestSums) -> Formula:
+    return Formula(numerator=s.hits(m), denominator=reduce(add, map(s.shown, m.list_lengths)))
+
+
+COEC = Spec(
+    "coec",
+    "clicks over expected clicks",
+    "gain",
+    "rel examination aggregate",
+    _score,
+    _sql,
+    lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
+    ("relevant", "", "relevant items", "expected of the ranks shown"),
+    aggregate="pooled",
+    empty="skip",
+    empties=("skip",),
+    list_length="always",
+    what="relevant (clicked) items over those that `examination` expects of the ranks shown",
+)

@@ -1,0 +1,137 @@
+"""`rankmon judgments`: made from a log, written in each format, read again, and what the daemon then judges by."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+import monitor.cli as cli
+from tests.cli.test_examination import LOOKS, configured, fill
+
+TO = ["--days", "2", "--to", "2026-01-03", "--depth", "3"]
+TABLE = f"dcg(examination={{1:1,2:{LOOKS[1]},3:{LOOKS[2]}}})@3"
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options that name a configuration whose measure has the table of examination."""
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:///shop.db")
+    return configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=json.dumps(TABLE))
+
+
+def ratings(path: str) -> dict[tuple[str, str], int]:
+    with Path(path).open(encoding="utf-8") as file:
+        return {(row["query"], row["docid"]): int(row["rating"]) for row in csv.DictReader(file)}
+
+
+def made(log: list[str], capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, object]:
+    capsys.readouterr()
+    assert cli.run(["judgments", "search", *TO, *options, "--format", "json", *log]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_items_are_judged_by_how_often_those_who_look_click(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(5)
+    wishes = {(f"q{q}", f"i{i}"): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
+    said = made(log, capsys, "-o", "a.csv")
+    assert (said["judgments"], said["queries"]) == (60, 20)
+    found, best = ratings("a.csv"), max(wishes.values())
+    assert max(found.values()) == 100
+    assert sum(abs(found[key] - 100 * wish / best) for key, wish in wishes.items()) / 60 < 6
+
+
+def test_all_formats_hold_the_same_and_are_read_by_score(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = [made(log, capsys, "-o", name) for name in ("a.csv", "a.json", "a.qrels")]
+    assert len({one["version"] for one in said}) == 1
+    body = json.loads(Path("a.json").read_text(encoding="utf-8"))
+    assert body["type"] == "IMPORT_JUDGMENT"
+    assert body["name"] == f"rankmon search {said[0]['version']}"
+    each = [(one["query"], rating) for one in body["judgmentRatings"] for rating in one["ratings"]]
+    assert {(query, one["docId"]): int(one["rating"]) for query, one in each} == ratings("a.csv")
+    Path("got.json").write_text(json.dumps({"hits": {"hits": [{"_source": body}]}}), encoding="utf-8")
+    Path("a.run").write_text("q1 Q0 i0 1 3 x\nq1 Q0 i1 2 2 x\nq1 Q0 never 3 1 x\n", encoding="utf-8")
+    scores = []
+    for name in ("a.csv", "a.json", "a.qrels", "got.json"):
+        capsys.readouterr()
+        assert cli.run(["score", "a.run", "--qrels", name, "--format", "json"]) == 0
+        scores.append(json.loads(capsys.readouterr().out)["measures"])
+    assert scores[0][0]["judged"] == pytest.approx(2 / 3)
+    assert scores == [scores[0]] * 4
+
+
+def test_the_same_past_makes_the_same_version_and_another_one_another(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, again = (made(log, capsys, "-o", name)["version"] for name in ("a.csv", "b.csv"))
+    assert first == again != made(log, capsys, "-o", "c.csv", "--days", "1", "--to", "2026-01-01T12:00Z")["version"]
+
+
+def test_without_a_table_examination_is_estimated(
+    tmp_path: Path, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(log, capsys, "-o", "given.csv")
+    made(configured(tmp_path, f"sqlite:///{tmp_path}/shop.db"), capsys, "-o", "own.csv")
+    given, own = ratings("given.csv"), ratings("own.csv")
+    assert given != own
+    assert max(abs(given[key] - own[key]) for key in given) < 10
+
+
+def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
+    tmp_path: Path, log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(log, capsys, "-o", "a.csv")
+    rows = [{"query": q, "docid": i, "rating": g} for (q, i), g in ratings("a.csv").items() if i != "i2"]
+    engine = sa.create_engine("sqlite:///shop.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE judgments (query TEXT, docid TEXT, rating INTEGER)")
+        names = sa.table("judgments", *map(sa.column, ("query", "docid", "rating")))
+        connection.execute(names.insert(), rows)
+    engine.dispose()
+    recipe = "judgments: {table: judgments, query: query, item: docid, grade: rating, max_grade: 100}"
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", recipe, "ndcg(ideal=global)@3")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    *_, point = json.loads(capsys.readouterr().out)
+    assert point["label_coverage"] == pytest.approx(2 / 3)
+    assert 0.5 < point["value"] < 1
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "said"),
+    [
+        ("", ["--to", "2025-01-01"], "nothing was clicked at ranks 1 to 3"),
+        ("UPDATE shown SET query = 'red dress'", ["-o", "a.qrels"], "'red dress' has a blank or nothing"),
+        ("DELETE FROM clicks", [], "nothing was clicked at ranks 1 to 3"),
+        ("", ["-o", "nowhere/a.csv"], "cannot write nowhere/a.csv"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(
+    log: list[str], capsys: pytest.CaptureFixture[str], change: str, arguments: list[str], said: str
+) -> None:
+    if change:
+        engine = sa.create_engine("sqlite:///shop.db")
+        with engine.begin() as connection:
+            connection.exec_driver_sql(change)
+        engine.dispose()
+    assert cli.run(["judgments", "search", "-o", "a.csv", *TO, *arguments, *log]) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_file_of_other_json_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.run").write_text("q1 Q0 i0 1 3 x\n", encoding="utf-8")
+    for text in ('{"a": 1}', "[1]", "no", '{"hits": {"hits": []}}', '{"judgmentRatings": [{"query": "q"}]}'):
+        Path("a.json").write_text(text, encoding="utf-8")
+        assert cli.run(["score", "a.run", "--qrels", "a.json"]) == 2
+        assert "no judgmentRatings of query, docId and rating" in capsys.readouterr().err

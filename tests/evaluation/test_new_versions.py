@@ -1,0 +1,144 @@
+"""A new model version beside the former one: told if it is worse, however the hours are judged, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.causes.newcomers import YOUNG
+from monitor.conditions.checkpoint import Announcement
+from monitor.conditions.kinds.version_worse import BUDGET_SHARE, VersionWorse
+from monitor.drift.constants import BUDGET_HOURS
+from monitor.drift.series import HOUR, Hours
+from monitor.evaluation.replay import replay
+from monitor.measures.measure import parse
+from monitor.types import Drift
+from tests.support.bench import Bench, opened
+from tests.support.drift import Ranking, day
+
+BEGAN = 8
+"""Days until v2 begins, before there is any baseline."""
+V1, V2 = "slice 0", "slice 1"
+
+
+def past(worse: float, share: float = 0.5, days: int = 14, until: float = 1e9, seed: int = 1, peak: int = 200) -> Hours:
+    """Of v1, and of v2 on a share of the requests from day BEGAN on, whose values are lower by a part."""
+    found = Ranking.of(days, slices=2, peak=peak, seed=seed).since(0, mean=0.5 / 0.6, slices=[1])
+    found = found.since(0, BEGAN, rate=0.0, slices=[1]).since(until, rate=0.0, slices=[1])
+    found = found.since(BEGAN, until, rate=2 * share, slices=[1]).since(BEGAN, until, rate=2 * (1 - share), slices=[0])
+    return found.since(BEGAN, mean=1 - worse, slices=[1]).draw(seed)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with opened(f"sqlite:///{tmp_path}/store.db") as found:
+        column = found.monitor.slices[0].column
+        rankings = replace(found.monitor.rankings, model_version=column)
+        found.monitor = replace(found.monitor, rankings=rankings, drift=replace(found.drift, mix_by=None))
+        yield found
+
+
+def lived(bench: Bench, some: Hours, step: int = 24) -> list[tuple[int, int | None, str]]:
+    """(opened, closed, state) of the incidents on quality, in hours since v2 began."""
+    bench.put(some.rows(0, BEGAN * 24))
+    bench.judge(day(BEGAN), current=False)
+    bench.live(some, BEGAN * 24, step)
+    found = [stored.incident for stored in bench.incidents if stored.incident.matter == "quality"]
+    return [(hour(i.opened_at), None if i.closed_at is None else hour(i.closed_at), i.state) for i in found]
+
+
+def hour(at: int) -> int:
+    return (at - day(BEGAN)) // HOUR
+
+
+def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench) -> None:
+    ((opened_at, closed_at, _),) = lived(bench, past(0.08, days=12))
+    assert 12 < opened_at < 60
+    assert closed_at is None
+    assert not bench.incidents[0].incident.retrain
+    told = bench.notices[0][1]
+    assert told.title.startswith("search: ndcg(empty=zero)@10 of device=slice 1 ")
+    assert " % below the others, at 50 % of requests" in told.title
+    assert "the others at the same time" in told.text
+    assert "if so, take model version slice 1 back" in told.text
+
+
+def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
+    ((_, closed_at, state),) = lived(bench, past(0.08, days=13, until=BEGAN + 4), 1)
+    assert 4 * 24 < closed_at <= 4 * 24 + 6
+    assert state == "resolved"
+    assert bench.notices[-1][1].title.endswith("device=slice 1: no longer served")
+
+
+@pytest.mark.parametrize(("worse", "share"), [(0.0, 0.5), (-0.1, 0.5), (0.1, 0.05)], ids=["same", "better", "small"])
+def test_one_that_takes_next_to_nothing_from_the_mean_pages_nobody(bench: Bench, worse: float, share: float) -> None:
+    assert lived(bench, past(worse, share)) == []
+
+
+def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench) -> None:
+    some = past(0.08, days=40)
+    late = (some.starts >= day(BEGAN + 5))[:, None] & np.array([True, False])
+    gone = {name: np.where(late, 0.0, getattr(some, name)) for name in ("requests", "total", "squares", "labelled")}
+    ((_, closed_at, state),) = lived(bench, replace(some, **gone))
+    assert 14 * 24 < closed_at <= 28 * 24 + 1
+    assert state == "withdrawn"
+    assert "hardly anything else was served" in bench.notices[-1][1].text
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_any_split_of_the_hours_and_a_replay_tell_the_same(bench: Bench, tmp_path: Path, step: int) -> None:
+    some = past(0.08, days=13, until=BEGAN + 3)
+    found = lived(bench, some, step)
+    with opened(f"sqlite:///{tmp_path}/other.db") as other:
+        other.monitor = bench.monitor
+        assert lived(other, some, 24) == found != []
+        (again,) = replay(other.monitor, other.store, day(BEGAN), day(13)).of("quality")
+    assert again.incident == bench.incidents[0].incident
+
+
+def test_announced_hours_are_left_out(bench: Bench) -> None:
+    worse, same = past(0.3), past(0.0)
+    some = same.rows(0, 24 * BEGAN)
+    bench.store.verdicts.announce("search", Announcement(day(BEGAN), day(BEGAN + 2), "ada", "trial"), 0.0)
+    bench.put(some)
+    bench.judge(day(BEGAN), current=False)
+    bench.live(worse.rows(0, 24 * (BEGAN + 2)), BEGAN * 24)
+    bench.live(same, (BEGAN + 2) * 24)
+    assert bench.incidents == []
+
+
+def test_looking_every_hour_keeps_the_budget() -> None:
+    """Of 4,000 versions that are the same model, looked at for two weeks, few more than the budget's share page."""
+    rng, drift, looks = np.random.default_rng(3), Drift(parse("ndcg@10")), YOUNG // HOUR
+    each = 0.5 / np.sqrt(25)  # error of an hour's difference
+    means = np.cumsum(rng.normal(0, each, (4000, looks)), axis=1) / np.arange(1, looks + 1)
+    errors = each / np.sqrt(np.arange(1, looks + 1))
+    chance = BUDGET_SHARE * YOUNG / (BUDGET_HOURS * HOUR)
+    paged = 0
+    for path in means:
+        at = np.flatnonzero(path < -2.5 * errors)  # below, the odds are against it
+        paged += any(compared(0.5 + path[i], errors[i], looks).holds(drift, 1, False) for i in at.tolist())
+    assert paged / 4000 <= chance
+    sure = compared(0.5 - 6 * errors[-1], errors[-1], looks)
+    assert sure.holds(drift, 1, False)
+    assert not compared(0.5 - 3 * errors[-1], errors[-1], looks).holds(drift, 1, False)
+
+
+def compared(value: float, error: float, hours: int) -> VersionWorse:
+    """A version at a value, of an error, where the others have .5."""
+    return VersionWorse(
+        rule="version_worse",
+        severity="critical",
+        end=hours * HOUR,
+        window=hours * HOUR,
+        since=HOUR,
+        value=value,
+        lower=value - 1.96 * error,
+        upper=value + 1.96 * error,
+        before=0.5,
+        share=0.5,
+    )

@@ -1,0 +1,77 @@
+"""Judgments from clicks: by hand, drawn to the mean as far as the counts say, nearer to the truth than rates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.measures.examination import ShownCounts
+from monitor.measures.judgments import judge
+
+LOOKS = np.array([1.0, 0.5])
+
+
+def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
+    """Of (pair, rank, shown, clicked), all of one query."""
+    pair, rank, shown, clicked = map(np.array, zip(*rows, strict=True))
+    names = [("q", f"i{n}") for n in range(max(pair) + 1)]
+    return ShownCounts(np.zeros(len(rows), int), pair, rank, shown.astype(float), clicked.astype(float), names)
+
+
+def test_by_hand() -> None:
+    """A has 30 clicks of 50 + 0.5 x 100 looks, B 10 of 100, C is below the depth."""
+    certain = (50 + 0.25 * 100) / 100 + 1
+    variance = (2 * 100 * 0.1**2 - 2 * 0.2 + 0.2**2 * certain) / (200 - certain)
+    strength = (0.2 - (0.2**2 + variance) * certain / 2) / variance
+    found = judge(counts((0, 1, 50, 20), (0, 2, 100, 10), (1, 1, 100, 10), (2, 3, 9, 9)), LOOKS)
+    assert found.mean == pytest.approx(40 / 200)
+    assert found.strength == pytest.approx(strength) == pytest.approx(18.71, abs=0.01)
+    kept = 100 / (100 + strength)
+    assert found.value[:2].tolist() == pytest.approx([0.2 + kept * 0.1, 0.2 - kept * 0.1])
+    assert np.isnan(found.value[2])
+    assert found.grades(100).tolist() == [100, 41, -1]
+    assert found.grades(3).tolist() == [3, 1, -1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_prior_is_the_one_that_the_wishes_were_drawn_from(seed: int) -> None:
+    """Beta(2, 8) is worth 10 looks."""
+    rng = np.random.default_rng(seed)
+    wish = rng.beta(2, 8, 4000)
+    shown = rng.integers(1, 30, (2, 4000))
+    clicked = rng.binomial(shown, LOOKS[:, None] * wish)
+    rows = [(n, r + 1, shown[r, n], clicked[r, n]) for n in range(4000) for r in (0, 1)]
+    found = judge(counts(*rows), LOOKS)
+    assert found.mean == pytest.approx(0.2, rel=0.05)
+    assert found.strength == pytest.approx(10, rel=0.15)
+
+
+def test_items_that_differ_by_no_more_than_chance_are_all_as_the_mean() -> None:
+    found = judge(counts((0, 1, 10, 1), (1, 1, 10, 2)), LOOKS)
+    assert found.strength == np.inf
+    assert found.value.tolist() == pytest.approx([0.15, 0.15])
+
+
+def test_one_item_is_as_the_mean() -> None:
+    found = judge(counts((0, 1, 10, 1)), LOOKS)
+    assert found.value.tolist() == pytest.approx([0.1])
+
+
+def test_no_clicks_say_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing was clicked at ranks 1 to 2"):
+        judge(counts((0, 1, 10, 0), (1, 3, 10, 4)), LOOKS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_they_are_nearer_to_the_truth_than_clicks_by_looks(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = 2000
+    wish, looks = rng.beta(2, 8, size), np.round(rng.lognormal(2, 1.5, size)) + 1
+    clicked = rng.binomial(looks.astype(int), wish)
+    names = [("q", n) for n in range(size)]
+    made = ShownCounts(np.zeros(size, int), np.arange(size), np.ones(size, int), looks, clicked.astype(float), names)
+    found = judge(made, LOOKS)
+    error, raw = np.mean((found.value - wish) ** 2), np.mean((clicked / looks - wish) ** 2)
+    assert error < 0.5 * raw
+    fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - wish) ** 2) for s in (1, 3, 10, 30, 100))
+    assert error < 1.1 * fixed  # as good as the best fixed strength, which nobody knows beforehand
