@@ -575,7 +575,7 @@ class Monitor(Section):
         """The first measure corrected by examination, if verdicts are wanted and clicks by query can be had."""
         if self.drift is None or self.rankings.query is None or isinstance(self.recipe, Judgments):
             return None
-        return next((m for m in self.measures if m.examination), None)
+        return next((m for m in self.measures if m.is_corrected), None)
 
     @property
     def definitions(self) -> tuple[Definition, ...]:

@@ -78,7 +78,7 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
 def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float:
     if measure.is_of_lists:
         return float(scores.value[0])
-    is_ratio = bool(scores.numerator[0]) and not measure.examination
+    is_ratio = bool(scores.numerator[0]) and not measure.is_corrected
     return float(scores.numerator[0]) if is_ratio else fsum(t.product for t in terms)
 
 

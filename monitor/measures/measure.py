@@ -175,6 +175,11 @@ class Measure:
         return self.spec.is_of_lists
 
     @property
+    def is_corrected(self) -> bool:
+        """Whether each click counts by how seldom people look at its rank; `coec` divides by all looks instead."""
+        return bool(self.examination) and self.spec.aggregate == "mean"
+
+    @property
     def is_better_lower(self) -> bool:
         """Whether a rise is for the worse.
 

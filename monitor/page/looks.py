@@ -16,7 +16,7 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
     newest = [(one.measure, overall_point(one, least)) for one in snapshot.series]
     plain = next(((m, point) for m, point in newest if not m.examination and point is not None), None)
     for measure, point in newest:
-        if not measure.examination or point is None:
+        if not measure.is_corrected or point is None:
             continue
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
         yield (

@@ -249,7 +249,7 @@ def points(
                 shares.get(key, shares[OVERALL]),
                 final,
                 basis,
-                float(b.effective(merged.get(key, none))) if measure.examination else None,
+                float(b.effective(merged.get(key, none))) if measure.is_corrected else None,
             )
         )
     return found

@@ -276,7 +276,7 @@ def series_table(
     names = ["monitor", "measure", "window", "definition", *_NAMES]
     table = pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, "float64"))
     table["end"] = pd.to_datetime(table["end"], unit="s", utc=True)
-    return table if any(measure.examination for measure in measures) else table.drop(columns="effective")
+    return table if any(measure.is_corrected for measure in measures) else table.drop(columns="effective")
 
 
 def _ends(history: History, width: int, span: tuple[int, int], length: int, step: int) -> range:
