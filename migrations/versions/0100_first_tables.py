@@ -270,7 +270,7 @@ outbox = _table(
     _each(sa.Integer, "attempts"),
     _each(sa.Double, "next_at"),
     _each(sa.Text, "last_error"),
-    _each(sa.Double, "sent_at? dropped_at?"),
+    _each(sa.Double, "begun_at? sent_at? dropped_at?"),
     _each(sa.Text, "receipt?"),
     sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),
