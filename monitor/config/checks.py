@@ -41,6 +41,10 @@ def check_names(scopes: Sequence[Scope], report: Report) -> None:
         if name in seen:
             report.add(where, f"{name!r} is the name of the monitor in line {seen[name]} already; take another")
         seen.setdefault(name, report.line(where))
+    for scope in scopes:
+        if (former := scope.own.get("renamed_from")) in seen and isinstance(former, str):
+            text = f"{former!r} is the name of the monitor in line {seen[former]} already, so it was not renamed; take this out"
+            scope.refuse(text, "renamed_from")
 
 
 def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:
