@@ -43,8 +43,8 @@ def check_names(scopes: Sequence[Scope], report: Report) -> None:
         seen.setdefault(name, report.line(where))
     for scope in scopes:
         if (former := scope.own.get("renamed_from")) in seen and isinstance(former, str):
-            text = f"{former!r} is the name of the monitor in line {seen[former]} already, so it was not renamed; take this out"
-            scope.refuse(text, "renamed_from")
+            there = f"is the name of the monitor in line {seen[former]} already"
+            scope.refuse(f"{former!r} {there}, so it was not renamed; take this out", "renamed_from")
 
 
 def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:

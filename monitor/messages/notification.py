@@ -93,10 +93,9 @@ class About:
     page: str = ""
     called: str = CALLED
 
-    @property
-    def url(self) -> str:
-        """Address of the monitor's own page; empty without one."""
-        return f"{self.page}monitors/{self.name}" if self.page else ""
+    def url(self, incident: str = "") -> str:
+        """Address of the page of the monitor, or of an incident; empty without one."""
+        return self.page and self.page + (f"incidents/{incident}" if incident else f"monitors/{self.name}")
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,10 @@ class _Told:
     former_severity: Severity | None
     reason: str
     over: Sequence[Evidence]
+
+    @property
+    def url(self) -> str:
+        return self.about.url("" if self.kind == "test" else self.incident.id)
 
     def lines(self, template: str) -> list[str]:
         a = Assessment(self.findings)
@@ -229,7 +232,7 @@ def notification(
         incident.closed_at,
         plain(f"{about.name}: {' '.join(told.lines('title'))}", one_line=True),
         plain("\n".join(told.lines("page"))),
-        about.url,
+        told.url,
         about.runbook_url,
         about.labels,
         ordered,

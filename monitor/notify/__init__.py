@@ -104,6 +104,11 @@ class ChannelConfig(Section):
         raise NotImplementedError
 
 
+def acknowledging(channels: Sequence[ChannelConfig]) -> list[str]:
+    """Targets that take an acknowledgement."""
+    return [receiver.target for one in channels if one.ACKNOWLEDGES for receiver in one.receivers()]
+
+
 def channel_kinds() -> Mapping[str, type[ChannelConfig]]:
     """The kinds of channels there are, by the key of each."""
     _import_kinds()

@@ -20,10 +20,12 @@ from monitor.logs import set_up
 from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
+from monitor.page import IncidentSource
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
 from monitor.service.charts import Charts
 from monitor.service.escalation import Escalator
+from monitor.service.incident_desk import IncidentDesk
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
@@ -112,6 +114,7 @@ class App:
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )
+        self.desk: IncidentSource = IncidentDesk(self.store, lambda: self.config, self.telling, self.wake)
         self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
