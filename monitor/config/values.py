@@ -20,7 +20,7 @@ from monitor.config.urls import database_url, store_url
 from monitor.errors import InputError
 from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
 from monitor.notify import ChannelConfig, channel_kinds
-from monitor.routing import Route
+from monitor.routing import MailedReport, Route
 from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
 from monitor.types import Monitor
@@ -232,6 +232,7 @@ class File(Section):
             "Default: none."
         ),
     ] = ()
+    reports: Annotated[tuple[MailedReport, ...], key("Reports that are mailed regularly. Default: none.")] = ()
     defaults: Annotated[
         Settings,  # type: ignore[valid-type]
         key("Defaults for all monitors."),
@@ -251,6 +252,7 @@ class Config:
     log: LogConfig = LogConfig()
     channels: tuple[ChannelConfig, ...] = ()
     routes: tuple[Route, ...] = ()
+    reports: tuple[MailedReport, ...] = ()
     lines: Mapping[Where, int] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, *where: str | int) -> str:

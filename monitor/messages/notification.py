@@ -20,7 +20,7 @@ from monitor.messages import explanation as x
 from monitor.messages.templates import render
 from monitor.messages.words import CALLED, DAY, command, plain
 
-Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "test"]
+Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "test"]
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
 
@@ -37,6 +37,7 @@ class Notification:
         former_severity: as sent before, if it has changed.
         evidence: of a request to retrain; see `retraining`.
         text: five lines for people; `details` has everything else.
+        html: a report in full.
     """
 
     kind: Kind
@@ -57,6 +58,7 @@ class Notification:
     matter: Matter = "quality"
     evidence: Mapping[str, Any] | None = field(default=None, hash=False)
     details: str = ""
+    html: str = ""
 
     @property
     def full_text(self) -> str:
@@ -66,8 +68,9 @@ class Notification:
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
-        if self.evidence is None:
-            del data["evidence"]
+        for name in ("evidence", "html"):
+            if not data[name]:
+                del data[name]
         return {**data, "findings": [f.plain() for f in self.findings]}
 
     @classmethod

@@ -93,6 +93,9 @@ class ChannelConfig(Section):
     ACKNOWLEDGES: ClassVar[bool] = False
     """Whether its receivers take an acknowledgement; others get none."""
 
+    MAILS: ClassVar[bool] = False
+    """Whether its receivers take reports."""
+
     name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -26,6 +26,7 @@ from monitor.service.audit import Readers
 from monitor.service.charts import Charts
 from monitor.service.escalation import Escalator
 from monitor.service.incident_desk import IncidentDesk
+from monitor.service.mailed_reports import ReportMailer
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
@@ -61,8 +62,8 @@ SHOW_WITHIN = 2.0
 SOON = 0.5
 """Seconds until a redefined monitor runs, if its former definition was still running."""
 
-POLL_EVERY, ORPHANS_EVERY = 2.0, 5.0
-"""Seconds between polls for acknowledgements, and for orphaned monitors."""
+POLL_EVERY, ORPHANS_EVERY, REPORTS_EVERY = 2.0, 5.0, 60.0
+"""Seconds between polls for acknowledgements, for orphaned monitors, and for reports that are due."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,10 @@ class App:
         poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
+        reports = ReportMailer(self.store, lambda: self.config, self.telling, self.wake, time.time)
         self._tasks = (
             PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
+            PeriodicTask("reports", reports.run, lambda: REPORTS_EVERY, logging.WARNING),
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )

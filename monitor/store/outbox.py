@@ -196,6 +196,10 @@ class Outbox(Connected):
         with self.documents():
             return [Notification.of(json.loads(document)) for (document,) in found]
 
+    def having(self, key: str) -> set[str]:
+        """The targets that a notification was queued for, whatever became of it. Raises StoreError."""
+        return {target for (target,) in self.rows(sa.select(outbox.c.target).where(outbox.c.key == key))}
+
     def is_open(self, incident: str) -> bool:
         """Whether an incident is open. Raises StoreError."""
         return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
