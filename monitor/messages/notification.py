@@ -20,7 +20,7 @@ from monitor.messages import explanation as x
 from monitor.messages.templates import render
 from monitor.messages.words import CALLED, DAY, command, plain
 
-Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "test"]
+Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
 

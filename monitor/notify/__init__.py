@@ -93,6 +93,8 @@ class ChannelConfig(Section):
     ACKNOWLEDGES: ClassVar[bool] = False
     """Whether its receivers take an acknowledgement; others get none."""
 
+    TAKES_CHANGES: ClassVar[bool] = False
+    """Whether its receivers are told of new versions, new baselines and announcements."""
     MAILS: ClassVar[bool] = False
     """Whether its receivers take reports."""
 

@@ -23,10 +23,12 @@ from monitor.notify.log import Log
 from monitor.page import IncidentSource
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
+from monitor.service.changes import Changes
 from monitor.service.charts import Charts
+from monitor.service.due_notices import DueNotices
 from monitor.service.escalation import Escalator
 from monitor.service.incident_desk import IncidentDesk
-from monitor.service.mailed_reports import ReportMailer
+from monitor.service.mailed_reports import MailedReports
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
@@ -62,8 +64,8 @@ SHOW_WITHIN = 2.0
 SOON = 0.5
 """Seconds until a redefined monitor runs, if its former definition was still running."""
 
-POLL_EVERY, ORPHANS_EVERY, REPORTS_EVERY = 2.0, 5.0, 60.0
-"""Seconds between polls for acknowledgements, for orphaned monitors, and for reports that are due."""
+POLL_EVERY, ORPHANS_EVERY, DUE_EVERY = 2.0, 5.0, 60.0
+"""Seconds between polls for acknowledgements, for orphaned monitors, and for reports and changes that are due."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,12 @@ class App:
         poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
-        reports = ReportMailer(self.store, lambda: self.config, self.telling, self.wake, time.time)
+        known = (self.store, lambda: self.config, self.telling)
+        found = [MailedReports(*known).due, Changes(*known, self.clock.now).due]
+        due = DueNotices(self.store, found, self.wake, time.time)
         self._tasks = (
             PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
-            PeriodicTask("reports", reports.run, lambda: REPORTS_EVERY, logging.WARNING),
+            PeriodicTask("reports and changes", due.run, lambda: DUE_EVERY, logging.WARNING),
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )

@@ -45,7 +45,7 @@ class Mean(NamedTuple):
 
 
 class ChartMark(NamedTuple):
-    """Something that people did at an instant, seconds: a model version that came, or an announcement."""
+    """Something that people did at an instant, seconds: a new model version or baseline, or an announcement."""
 
     at: int
     words: str
@@ -72,7 +72,7 @@ class Fall:
         began: earliest and latest instant, seconds, at which the fall may have begun.
         since: the mean since then, which the alarm is about: at first a whole day shows little of a fall.
         bad: [since, until) seconds with bad data, by the verdicts.
-        marks: versions and announcements of these days, the newest MOST_MARKS, oldest first.
+        marks: versions, baselines and announcements of these days, the newest MOST_MARKS, oldest first.
     """
 
     monitor: str
@@ -131,6 +131,9 @@ def marks_of(monitor: Monitor, store: Store, since: int, until: int) -> tuple[Ch
     for one in store.verdicts.announced(monitor.name):
         if since < one.since < until:
             found.append(ChartMark(one.since, one.note or "announced"))
+    for reset in store.verdicts.baselines(monitor.name):
+        if since < reset.since < until:
+            found.append(ChartMark(reset.since, f"new baseline{reset.note and ': '}{reset.note}"))
     return tuple(sorted(found)[-MOST_MARKS:])
 
 

@@ -1,60 +1,37 @@
-"""Queues the reports that are due. The outbox is the only state: what it has the key of was queued by some process."""
+"""Reports that are mailed by a schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 from monitor.config.values import Config
-from monitor.errors import InputError, LeaseLost
+from monitor.errors import InputError
 from monitor.evaluation.telling import Telling
 from monitor.messages.notification import Notification, key
 from monitor.messages.words import counted
 from monitor.page.report import as_page, as_text
 from monitor.routing import MailedReport
+from monitor.service.due_notices import DueNotice
 from monitor.service.reporting import QualityReport, report
 from monitor.store import Store
 
-LEASE = "reports by mail"
-"""Lease of the one process that queues at a time; no name of a monitor holds blanks."""
 
+class MailedReports:
+    """Finds the reports that are due."""
 
-class ReportMailer:
-    """Mails what `reports` of the configuration says."""
-
-    def __init__(
-        self,
-        store: Store,
-        config: Callable[[], Config],
-        telling: Callable[[], Telling],
-        wake: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
-        """`config`, `telling`: as they are now; `wake`: sends what is queued; `clock`: real seconds since 1970."""
+    def __init__(self, store: Store, config: Callable[[], Config], telling: Callable[[], Telling]) -> None:
+        """`config`, `telling`: as they are now."""
         self._store = store
         self._config = config
         self._telling = telling
-        self._wake = wake
-        self._clock = clock
 
-    def run(self) -> None:
-        """Queue the last report due of each, unless it was; earlier ones are past. Raises StoreError."""
-        now = self._clock()
-        if not any(self._missing(now)):
-            return
-        with suppress(LeaseLost), self._store.hold(LEASE) as lease:
-            for wanted, due, targets in list(self._missing(now)):
-                notice = self._made(wanted, due)
-                if notice is not None:
-                    self._store.alerts.notify(lease, [(target, notice) for target in targets], now)
-        self._wake()
-
-    def _missing(self, now: float) -> Iterator[tuple[MailedReport, int, list[str]]]:
+    def due(self, now: float) -> Iterator[DueNotice]:
+        """The last one due of each; earlier ones are past."""
         for wanted in self._config().reports:
-            due, targets = wanted.due(now), self._telling().receivers(wanted.channels)
-            had = self._store.outbox.having(_key(wanted, due))
-            if left := [target for target in targets if target not in had]:
-                yield wanted, due, left
+            at, targets = wanted.due(now), self._telling().receivers(wanted.channels)
+            yield DueNotice(_key(wanted, at), targets, partial(self._made, wanted, at))
 
     def _made(self, wanted: MailedReport, due: int) -> Notification | None:
         """None if nothing is stored yet of any monitor."""

@@ -17,7 +17,8 @@ from monitor.config.values import Config
 from monitor.evaluation.telling import Telling
 from monitor.notify.email import EmailConfig
 from monitor.routing import MailedReport
-from monitor.service.mailed_reports import ReportMailer
+from monitor.service.due_notices import DueNotices
+from monitor.service.mailed_reports import MailedReports
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -64,11 +65,10 @@ def configured(tmp_path: Path, port: int, *reports: MailedReport) -> Config:
     return config(tmp_path, {"shop": "sqlite://"}, [watched("search")], channels=(mail,), reports=reports)
 
 
-def mailer(store: Store, configuration: Config, now: str) -> ReportMailer:
+def mailer(store: Store, configuration: Config, now: str) -> DueNotices:
     targets = {"mail": ("mail team@test", "mail boss@test")}
-    return ReportMailer(
-        store, lambda: configuration, lambda: Telling(targets, "https://mon.test/"), lambda: None, lambda: at(now)
-    )
+    found = MailedReports(store, lambda: configuration, lambda: Telling(targets, "https://mon.test/"))
+    return DueNotices(store, [found.due], lambda: None, lambda: at(now))
 
 
 def sent(store: Store, configuration: Config, double: MailDouble) -> list[Any]:
