@@ -122,19 +122,13 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
 
 
 def marks_of(monitor: Monitor, store: Store, since: int, until: int) -> tuple[ChartMark, ...]:
-    """The newest marks in (since, until), seconds, oldest first. What was there from the beginning came before."""
-    begun, found = store.oldest_bucket(monitor.traffic), list[ChartMark]()
-    for version in store.known_slices(monitor.name).get(MODEL_VERSION, ()):
-        at = store.first_bucket_of(monitor.traffic, MODEL_VERSION, version)
-        if at is not None and at != begun and since < at < until:
-            found.append(ChartMark(at, f"version {version}"))
-    for one in store.verdicts.announced(monitor.name):
-        if since < one.since < until:
-            found.append(ChartMark(one.since, one.note or "announced"))
-    for reset in store.verdicts.baselines(monitor.name):
-        if since < reset.since < until:
-            found.append(ChartMark(reset.since, f"new baseline{reset.note and ': '}{reset.note}"))
-    return tuple(sorted(found)[-MOST_MARKS:])
+    """The newest marks in [since, until), seconds, oldest first. A version that is back after two weeks is one too."""
+    came = store.came(monitor.traffic, MODEL_VERSION, since, until, 2 * WEEK)
+    found = [ChartMark(at, f"version {version}") for version, at in came.items()]
+    found += [ChartMark(one.since, one.note or "announced") for one in store.verdicts.announced(monitor.name)]
+    resets = store.verdicts.baselines(monitor.name)
+    found += [ChartMark(reset.since, f"new baseline{reset.note and ': '}{reset.note}") for reset in resets]
+    return tuple(sorted(mark for mark in found if since <= mark.at < until)[-MOST_MARKS:])
 
 
 def _rule(monitor: Monitor, found: Evidence | None) -> Rule | None:

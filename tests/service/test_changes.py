@@ -68,4 +68,4 @@ def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path)
 
 def test_what_was_there_from_the_beginning_is_no_change(store: Store) -> None:
     assert [m.words for m in marks_of(MONITOR, store, START - DAY, FARTHEST)] == ["version v2", "version v3"]
-    assert marks_of(MONITOR, store, END - DAY, FARTHEST) == ()
+    assert marks_of(MONITOR, store, END - DAY + HOUR, FARTHEST) == ()
