@@ -162,7 +162,7 @@ def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> li
 def marked(snapshot: MonitorSnapshot, since: int, until: int) -> list[ShadedPeriod]:
     """New model versions and announcements in (since, until), seconds, as lines with words for a legend."""
     found = [(n.since, f"version {n.slice}") for n in snapshot.newcomers if n.dimension == MODEL_VERSION]
-    found += [(one.since, one.note or "announced") for one in snapshot.announced]
+    found += [(one.since, one.note or "announced") for one in snapshot.noted]
     return [ShadedPeriod(at, at, words, "mark") for at, words in sorted(found) if since < at < until]
 
 

@@ -81,7 +81,7 @@ class MonitorSnapshot:
         histories, verdict_history: for charts; only in a daemon's snapshot.
         refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> values with a series of their own.
-        announced: what is announced and not over.
+        announced: what is announced and not over; `noted` is all that ever was.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
@@ -112,6 +112,7 @@ class MonitorSnapshot:
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
+    noted: tuple[Announcement, ...] = ()
 
     def open_incident(self, matter: str) -> StoredIncident | None:
         """The open incident on the `quality` or the `data`."""
@@ -272,7 +273,8 @@ def renew(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in condition_names()}
         ),
         silenced_until=max(until, default=None),
-        announced=tuple(one for one in announced_of(snapshot.monitor, store, FARTHEST) if one.until > now),
+        noted=(every := tuple(announced_of(snapshot.monitor, store, FARTHEST))),
+        announced=tuple(one for one in every if one.until > now),
     )
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import bcrypt
 import pytest
 
+from monitor.causes.newcomers import Newcomer
 from monitor.clock import ReplayClock
 from monitor.conditions.checkpoint import Announcement
 from monitor.config.values import AccessConfig
@@ -87,6 +88,17 @@ def test_it_holds_what_messages_say_and_more(app: App) -> None:
         assert words in found.text
     assert "<v8>" not in found.text
     assert ask(app, "/incidents/nothing").status == 404
+
+
+def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None:
+    known = app.board.snapshots["search"]
+    version = Newcomer("model_version", "v8", END - DAY, 0.1, 0.6, 0.7, -0.2, 0.0, "", False)
+    noted = (Announcement(END - 2 * DAY, END - DAY, "ada", "a <sale>", False),)
+    app.board.publish(replace(known, newcomers=(version,), noted=noted))
+    page = ask(app, "/monitors/search").text
+    for words in ("version v8, 2022-01-20 00:00 UTC", "a &lt;sale&gt;, 2022-01-19 00:00 UTC"):
+        assert f'<span class="mark">{words}</span>' in page
+    assert page.count('<rect class="mark"') >= 2
 
 
 @pytest.mark.parametrize("width", [320, PHONE, 1100])
