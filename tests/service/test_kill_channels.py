@@ -18,9 +18,11 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from monitor.messages.notification import Kind, Notification
 from monitor.notify import channel_kinds
+from monitor.store.schema import outbox
 from tests.support.monitors import new_store
 from tests.support.notices import notice, put
 from tests.support.processes import Zygote
@@ -31,6 +33,9 @@ from tests.support.services import MailDouble, PagerDutyDouble, SlackDouble
 KILLS = int(os.environ.get("RANKMON_TEST_KILLS", "6"))
 KINDS: tuple[Kind, ...] = ("firing", "updated", "resolved")
 INCIDENTS = 8
+
+BEGUN = sa.select(sa.func.max(outbox.c.begun_at))
+"""When the newest attempt began: kills fall into the sending, not into the start."""
 
 Life = list[tuple[str, str]]
 """(key, what was said), in order."""
@@ -181,8 +186,10 @@ def test_whenever_it_is_killed_nothing_is_lost_or_out_of_order(
                 put(store, CHANNEL, life_of(incident))
             number += INCIDENTS
             while store.outbox.queues():
-                child = zygote.start(url, kind, str(port))
-                time.sleep(rng.uniform(0.02, 0.4))
+                child, before = zygote.start(url, kind, str(port)), store.scalar(BEGUN)
+                while child.is_running() and store.scalar(BEGUN) == before:
+                    time.sleep(0.002)
+                time.sleep(rng.uniform(0, 0.08))
                 if kills < KILLS and child.is_running():
                     child.kill()
                     kills += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import apprise  # noqa: F401
 from sqlalchemy.engine import make_url
 
 from monitor.notify import ChannelConfig, channel_kinds, slack
@@ -14,6 +15,8 @@ from monitor.store import Store
 from tests.support.services import ROUTING_KEY, TOKEN
 
 CHANNEL = "told"
+
+channel_kinds()  # so that a forked process need not import them, nor what apprise brings
 
 
 def channel(kind: str, port: int) -> ChannelConfig:
