@@ -27,7 +27,7 @@ class Reference:
 
     Attributes:
         good: (T,) 1 if data and model were well, as far as known.
-        requests, total, labelled, unlabelled: (T, S) as in `Hours`; single precision to save space.
+        requests, total, labelled, unlabelled, ideal: (T, S) as in `Hours`; single precision to save space.
         squares: (S,) sum over all steps.
         crowd: (T, 5) events, unmatched, refused, items shown, items at rank 1.
     """
@@ -38,10 +38,11 @@ class Reference:
     total: NDArray[Any]
     labelled: NDArray[Any]
     unlabelled: NDArray[Any]
+    ideal: NDArray[Any]
     squares: Floats
     crowd: Floats
 
-    BY_SLICE = ("requests", "total", "labelled", "unlabelled")
+    BY_SLICE = ("requests", "total", "labelled", "unlabelled", "ideal")
     BY_STEP = ("starts", "good", *BY_SLICE, "crowd")
 
     @classmethod
@@ -49,7 +50,8 @@ class Reference:
         """A reference without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 5)))
+        none = (nothing, nothing, nothing, nothing, nothing)
+        return cls(starts, np.zeros(0), *none, np.zeros(slices), np.zeros((0, 5)))
 
     def padded(self, slices: int) -> Reference:
         """The reference with zeros for new slices."""

@@ -168,7 +168,8 @@ def _tracked(
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
     served = precise.served
-    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, served * kept * share]
+    total, labelled = precise.total * kept, precise.labelled * kept
+    of_model = [total, size * mean, squares, total * precise.ideal, labelled, served * kept * share]
     by_field = [*of_model, served, volume, counts]
     whole = served.sum(axis=1, keepdims=True)
     crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
