@@ -91,7 +91,9 @@ def _connect(config: Config) -> tuple[list[RankmonError], list[str]]:
     """(problems, warnings)."""
     from monitor.source.engine import Database
 
-    databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
+    databases = {
+        s.name: Database(s.name, s.url, s.statement_timeout, selects=config.selects(s.name)) for s in config.sources
+    }
     problems, warnings = list[RankmonError](), list[str]()
     for index, monitor in enumerate(config.monitors):
         try:

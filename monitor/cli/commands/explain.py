@@ -32,7 +32,9 @@ def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
     from monitor.source.engine import Database
 
     config, code = load_config(config_path), 0
-    databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
+    databases = {
+        s.name: Database(s.name, s.url, s.statement_timeout, selects=config.selects(s.name)) for s in config.sources
+    }
     for monitor in pick_monitors(config, names):
         try:
             _explain(monitor, databases[monitor.source], sql)
