@@ -15,7 +15,7 @@ from monitor.drift import data_checks as checks
 from monitor.drift import noise, seasonality
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import SeasonalMeans
-from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, mapped, some, units
+from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, mapped, ratio, some, units
 from monitor.drift.settings import DriftSettings
 
 # ---- reference -----------------------------------------------------------------------------------------------------
@@ -245,6 +245,7 @@ class DriftBaseline:
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
         rank_variance: of the items at rank 1 of a request.
         silence: (S,) mean worth of a silence in requests: 1 by chance, more where requests come in bursts.
+        ideal: what values were divided by, on average.
     """
 
     step: int
@@ -265,6 +266,7 @@ class DriftBaseline:
     mix_noise: float
     rank_variance: float
     silence: Floats
+    ideal: float
 
     @cached_property
     def tables(self) -> Floats:
@@ -402,6 +404,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         noise.mix_noise(settings, size, in_measure, mean),
         _rank_variance(settings, reference),
         _silence(reference, expected),
+        ratio(float((total * reference.ideal).sum()), float(total.sum())) or 1.0,
     )
     return found.with_strangers(~known)
 

@@ -225,8 +225,10 @@ def _improved(state: DriftState, found: DriftBaseline) -> int:
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
-    """Days in a row, up to now, with the mean clearly below the reference."""
-    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
+    """Days in a row, up to now, with the mean clearly below the reference, and what is found by its ideal too."""
+    gain = _change(state.levels.pending, found, (lv.GAIN, lv.EXPECTED)) or 0.0
+    moved = max(_moved(state, found) or 0.0, (1 + gain) / found.ideal - 1)
+    return state.decayed + 1 if moved < -least_decay(state, found) else 0
 
 
 def _moved(state: DriftState, found: DriftBaseline) -> float | None:
