@@ -180,6 +180,9 @@ def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: 
             look(url, text, named if "memory" in url else [named[1]])
         with pytest.raises(SourceError, match="only files that a `select:` or a view of the database names are read"):
             look(url, f"SELECT a FROM '{files}/other.parquet'", named)
+    monkeypatch.setenv("HOME", str(files))
+    for text in ("SELECT a FROM '~/log/*.parquet'", "SELECT a FROM '~/one.parquet'"):
+        look("duckdb:///:memory:", text, [text])
     monkeypatch.setattr(Quoting, "enclosed", lambda _, text: text)
     out = files / "out.csv"
     for door in (f"COPY (SELECT 1) TO '{out}'", "SET lock_configuration = false", f"ATTACH '{files}/other.duckdb'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -165,7 +166,8 @@ def named_files(texts: Iterable[str]) -> tuple[list[str], list[str]]:
     (['a.csv', 'f'], ['/d/', '/e/'])
     """
     files, folders = list[str](), list[str]()
-    for name in ((one or other).replace("''", "'") for text in texts for one, other in _QUOTED.findall(text)):
+    names = [(one or other).replace("''", "'") for text in texts for one, other in _QUOTED.findall(text)]
+    for name in (*names, *(f"{Path.home()}{name[1:]}" for name in names if name.startswith("~/"))):
         fixed = _ANY.split(name)[0]
         if fixed == name and not name.endswith("/"):
             files.append(name)
