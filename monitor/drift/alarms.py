@@ -157,7 +157,7 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (8, T, U) sums of the last hours, fields as in `data_checks`.
+        short: (9, T, U) sums of the last hours, fields as in `data_checks`.
         past: (4, R + T, S) sums as of `fallen`, of the day before and of the steps.
     """
     factor = factors(sums, noise, threshold, hours)

@@ -365,8 +365,7 @@ class FaultTracker:
         """Whether most labels of the step itself are missing, and clearly of the day: a thin day has few by chance."""
         step, _, day = (sums[:, row] for sums in self._block.checked.spans)
         return all(
-            sums[checks.TOTAL] == 0 < sums[checks.EXPECTED]
-            or sums[checks.LABELLED] + errors * half**0.5 < half
+            sums[checks.TOTAL] == 0 < sums[checks.EXPECTED] or sums[checks.LABELLED] + errors * half**0.5 < half
             for sums, errors in ((step, 0.0), (day, c.STANDARD_ERRORS))
             for half in [c.LABELS_RATIO_SETTLING * float(sums[checks.EXPECTED_LABELLED])]
         )

@@ -175,7 +175,7 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
 
 
 def labels_still_lack(sums: Floats) -> bool:
-    """Whether (9,) sums are nearer to the most labels that are missing than to all: chance may hide a part of a loss."""
+    """Whether (9,) sums are nearer to the most labels missing than to all: chance may hide a part of a loss."""
     return float(sums[LABELLED]) < (1 + c.LABELS_OPENING_RATIO) / 2 * float(sums[EXPECTED_LABELLED])
 
 

@@ -379,7 +379,7 @@ class DailyCycle:
         """The cycle at the start of a day, before the levels are updated.
 
         Args:
-            sums: (8, R, S) of the day before, fields as in `data_checks`.
+            sums: (9, R, S) of the day before, fields as in `data_checks`.
             since: start of the open alarms' falls, seconds; later days are ignored.
         """
         numbers, pending = self.numbers, self.pending
