@@ -23,7 +23,7 @@ from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
 from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
-from monitor.types import Monitor
+from monitor.types import Column, Monitor
 
 _Named = TypeVar("_Named", "Monitor", "SourceConfig")
 
@@ -274,6 +274,11 @@ class Config:
             InputError: there is none.
         """
         return _named(name, self.sources, "source")
+
+    def selects(self, source: str) -> list[str]:
+        """Every `select:` that is sent to a source."""
+        parts = [part for m in self.monitors if m.source == source for part in (m.rankings, m.recipe)]
+        return [part.relation.select for part in parts if not isinstance(part, Column)]
 
 
 def _named(name: str, values: tuple[_Named, ...], what: str) -> _Named:

@@ -303,8 +303,8 @@ class App:
         return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
-        stop = self.stopping.is_set
-        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent)
+        stop, selects = self.stopping.is_set, self.config.selects(source.name)
+        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent, selects)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)
