@@ -91,6 +91,29 @@ class Route(Section):
         return (*self.channels, *(c for step in self.escalate if step.after <= age for c in step.channels))
 
 
+@dataclass(frozen=True, slots=True)
+class MailedReport(Section):
+    """A report on the last days, mailed at an hour of some days of the week."""
+
+    channels: Annotated[tuple[Name, ...], key("Mail channels.", min_length=1, examples=["[mail]"])]
+    at: Annotated[TimeOfDay, key("When, by the clocks of the zone.", examples=["08:00"])]
+    zone: Annotated[Zone, key("Time zone.", examples=["Europe/Berlin"])]
+    days: Annotated[tuple[Day, ...], key("Days of the week.", min_length=1)] = ("mon",)
+    last: Annotated[PositiveDuration, key("How far it looks back, in whole days.")] = 7 * 86_400
+    monitors: Annotated[tuple[Name, ...], key("Monitors in it. Default: all.")] = ()
+
+    def due(self, now: float) -> int:
+        """When it was to be mailed last, at `now` at the latest; seconds since 1970."""
+        zone = ZoneInfo(self.zone)
+        today = datetime.fromtimestamp(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        for ago in range(9):
+            day = today - timedelta(ago)
+            at = int((day + timedelta(minutes=self.at)).timestamp())
+            if at <= now and DAYS[day.weekday()] in self.days:
+                return at
+        raise AssertionError("a week has all days")
+
+
 @dataclass(frozen=True)
 class Routing:
     """The routes of a monitor: the common ones, then its own channels."""

@@ -401,6 +401,9 @@ class Monitor(Section):
     """One ranking to watch: what to read, what to compute, when."""
 
     name: Annotated[Name, key("Name of the monitor, unique, in every metric and message.", examples=["search"])]
+    renamed_from: Annotated[
+        Maybe[Name], key("Former name of the monitor, whose history becomes its. Default: none.")
+    ] = field(default=None, kw_only=True)
     source: Annotated[str, Derived, key("Source to read. Default: none; a monitor names it, or `defaults` does.")]
     rankings: Annotated[
         Rankings,

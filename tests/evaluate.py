@@ -46,6 +46,7 @@ SCORER = ("-m", "tests.support.alert_quality", str(SHARED))
 RUNS = (
     tests("kills: 400 of backfilling and running", "tests/service/test_kill.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 400 with alerts", "tests/service/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
+    tests("kills: 50 of each channel", "tests/service/test_kill_channels.py", RANKMON_TEST_KILLS="50"),
     tests("properties: 20 times the examples", PROPERTIES, RANKMON_TEST_EXAMPLES="20"),
     tests("parity: 20 times the examples", "tests/source/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
     Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),

@@ -133,6 +133,7 @@ monitors = _table(
     _each(sa.String(10), "judged_as?"),
     _each(sa.BigInteger, "judged_run?"),
     _each(sa.Double, "audited_at?"),
+    _each(sa.Text, "origin?"),
 )
 
 restatements = _table(
@@ -171,6 +172,7 @@ incidents = _table(
     _each(sa.Text, "acknowledged_by? note?"),
     _each(sa.Text, "label? labelled_by? label_note?"),
     _each(sa.String(16), "matter", server_default="quality"),
+    _each(sa.Text, "origin?"),
 )
 
 transitions = _table(
@@ -279,7 +281,7 @@ outbox = _table(
     _each(sa.Integer, "attempts"),
     _each(sa.Double, "next_at"),
     _each(sa.Text, "last_error"),
-    _each(sa.Double, "sent_at? dropped_at?"),
+    _each(sa.Double, "begun_at? sent_at? dropped_at?"),
     _each(sa.Text, "receipt?"),
     sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),

@@ -226,7 +226,7 @@ def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
     from monitor.source.engine import Database
 
     source = config.source(monitor.source)
-    database = Database(source.name, source.url, source.statement_timeout)
+    database = Database(source.name, source.url, source.statement_timeout, selects=config.selects(source.name))
     try:
         yield database
     finally:

@@ -58,6 +58,7 @@ class Incident:
 
     Attributes:
         began_at: when the first of its conditions first fell, or requests began to drop.
+        origin: the monitor's first name, if it was renamed.
         severity, retrain: the highest severity so far; whether retraining was ever recommended.
     """
 
@@ -70,12 +71,13 @@ class Incident:
     closed_at: int | None = None
     firing: Mapping[ConditionName, Firing] | None = None
     matter: Matter = "quality"
+    origin: str | None = None
 
     @property
     def id(self) -> str:
         """Ten hexadecimal digits, the same for the same buckets."""
         more = f"\n{self.matter}" if self.matter != "quality" else ""
-        return hashlib.sha256(f"{self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
+        return hashlib.sha256(f"{self.origin or self.monitor}\n{self.opened_at}{more}".encode()).hexdigest()[:10]
 
     @property
     def is_open(self) -> bool:
@@ -92,36 +94,44 @@ class Placed:
 
 
 def gather(
-    monitor: str, current: Incident | None, changes: Iterable[Change], matter: Matter = "quality"
+    monitor: str,
+    current: Incident | None,
+    changes: Iterable[Change],
+    matter: Matter = "quality",
+    origin: str | None = None,
 ) -> tuple[list[Incident], list[Placed]]:
-    """(incidents, oldest first; changes with their incidents) after changes, in any order, to the open one."""
+    """(incidents, oldest first; changes with their incidents) after changes, in any order, to the open one.
+
+    `origin`: the monitor's first name, if it was renamed.
+    """
     found: list[Incident] = [] if current is None else [current]
     placed: list[Placed] = []
     ordered = sorted(changes, key=_order)
     for at, group in groupby(ordered, key=lambda c: c.at):
         some = list(group)
         was = found[-1] if found and found[-1].is_open else None
-        now = _after(monitor, was, at, some, matter)
+        now = _after(was or Incident(monitor, at, at, matter=matter, origin=origin), was is None, at, some)
         if now is not None:
             found[-1 if was is not None else len(found) :] = [now]
         placed += [Placed(change, now.id if now is not None else None) for change in some]
     return found, placed
 
 
-def _after(monitor: str, was: Incident | None, at: int, changes: Sequence[Change], matter: Matter) -> Incident | None:
-    firing = dict(was.firing or {}) if was is not None else {}
+def _after(was: Incident, is_new: bool, at: int, changes: Sequence[Change]) -> Incident | None:
+    firing = dict(was.firing or {})
     fired = list(firing.values())
     for change in changes:
         firing.pop(change.name, None)
         if change.became == "firing":
             firing[change.name] = Firing(change.severity, change.retrain, change.since)
             fired.append(firing[change.name])
-    if was is None and not fired:
+    if is_new and not fired:
         return None
-    incident = was or Incident(monitor, min(f.since for f in fired), at, matter=matter)
+    since = [f.since for f in fired]
+    incident = replace(was, began_at=min(since)) if is_new else was
     incident = replace(
         incident,
-        began_at=min([incident.began_at, *(f.since for f in fired)]),
+        began_at=min([incident.began_at, *since]),
         severity=worst([incident.severity, *(f.severity for f in fired)]),
         retrain=incident.retrain or any(f.retrain for f in fired),
     )

@@ -54,7 +54,7 @@ def hours(
 
     sums = partial(_sums, starts, at)
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
-    requests = sums(history, dimension, names, b.REQUESTS)
+    requests, total, gain = (sums(history, dimension, names, field) for field in (b.REQUESTS, b.TOTAL, b.NUM))
 
     def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
         """(T, S) counts scaled up as if requests without results had brought the average."""
@@ -70,10 +70,11 @@ def hours(
         firsts[whole].astype(np.int64) * step,
         names,
         requests=requests,
-        total=sums(history, dimension, names, b.TOTAL),
+        total=total,
         squares=sums(history, dimension, names, b.SQUARES),
         labelled=of_lists(dimension, names, "labelled"),
         unlabelled=unlabelled,
+        ideal=np.divide(gain, total, out=np.ones(total.shape), where=(gain > 0) & (total > 0)),
         events=of_lists("", [""], "events")[:, 0],
         unmatched=of_lists("", [""], "unmatched")[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,

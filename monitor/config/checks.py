@@ -8,7 +8,8 @@ from typing import Any
 from monitor.config.report import Report, Scope, Where, nearest
 from monitor.measures.measure import Measure, parse
 from monitor.measures.summable import obstacle
-from monitor.routing import Route
+from monitor.notify import ChannelConfig
+from monitor.routing import MailedReport, Route
 from monitor.series.finality import final_age
 from monitor.series.retention import least_age, least_kept, needed
 from monitor.types import (
@@ -41,6 +42,10 @@ def check_names(scopes: Sequence[Scope], report: Report) -> None:
         if name in seen:
             report.add(where, f"{name!r} is the name of the monitor in line {seen[name]} already; take another")
         seen.setdefault(name, report.line(where))
+    for scope in scopes:
+        if (former := scope.own.get("renamed_from")) in seen and isinstance(former, str):
+            there = f"is the name of the monitor in line {seen[former]} already"
+            scope.refuse(f"{former!r} {there}, so it was not renamed; take this out", "renamed_from")
 
 
 def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:
@@ -251,6 +256,23 @@ def check_route(route: Route, where: Where, channels: Collection[str], report: R
             if name in told:
                 report.add((*place, index), f"{name!r} is notified before that already; name others, or use `repeat`")
         told.update(step.channels)
+
+
+def check_mailed(
+    mailed: MailedReport, where: Where, channels: Sequence[ChannelConfig], monitors: Sequence[str], report: Report
+) -> None:
+    """A report goes to mail channels that exist, is of monitors that exist, and covers whole days."""
+    known, mails = {one.name for one in channels}, {one.name for one in channels if one.MAILS}
+    for index, text in _channel_faults(mailed.channels, known):
+        report.add((*where, "channels", index), text)
+    for index, name in enumerate(mailed.channels):
+        if name in known - mails:
+            report.add((*where, "channels", index), f"{name!r} sends no mail; name a channel of kind `email`")
+    for index, name in enumerate(mailed.monitors):
+        if name not in monitors:
+            report.add((*where, "monitors", index), f"there is no monitor {name!r}; {nearest(name, monitors)}")
+    if mailed.last % DAY:
+        report.add((*where, "last"), f"{format_duration(mailed.last)} is not whole days; give e.g. 7d")
 
 
 def _channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
@@ -30,7 +30,7 @@ from monitor.config.web_file import load_web_file
 from monitor.errors import ConfigError
 from monitor.fields import Name
 from monitor.notify import ChannelConfig, channel_kinds
-from monitor.routing import Route
+from monitor.routing import MailedReport, Route
 from monitor.section import keys_of, no_file, unreadable
 from monitor.series.retention import least_age
 from monitor.types import FINE_FOR, MODEL_VERSION, Monitor, Retention, RollUp, Slice
@@ -47,6 +47,7 @@ _HOLDERS = {
     "channels": dict[Name, Any],
     "monitors": Annotated[list[Any], Field(min_length=1)],
     "routes": list[Any],
+    "reports": list[Any],
 }
 """What the parts of a file are that hold others, which are checked one by one."""
 
@@ -69,6 +70,7 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     channels = tuple(_channels(parts))
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
     config["routes"] = tuple(_routes(parts))
+    config["reports"] = tuple(_reports(parts, channels, monitors))
     if config["web"] is not None:
         config["web"] = _with_access(config["web"], environ, report)
     if config["store"] is not None:
@@ -130,7 +132,7 @@ class _Parts:
             return ()
         given = self._data[name]
         self.check(_HOLDERS[name], given, (name,))
-        return given if isinstance(given, list if name in ("monitors", "routes") else dict) else ()
+        return given if isinstance(given, list if name in ("monitors", "routes", "reports") else dict) else ()
 
     def names(self, name: str) -> tuple[str, ...]:
         """The names of what a part holds."""
@@ -239,6 +241,13 @@ def _routes(parts: _Parts) -> Iterator[Route]:
     for index, given in enumerate(parts.held("routes")):
         if (found := parts.check(Route, given, ("routes", index))) is not None:
             checks.check_route(found, ("routes", index), known, parts.report)
+            yield found
+
+
+def _reports(parts: _Parts, channels: Sequence[ChannelConfig], monitors: Sequence[Monitor]) -> Iterator[MailedReport]:
+    for index, given in enumerate(parts.held("reports")):
+        if (found := parts.check(MailedReport, given, ("reports", index))) is not None:
+            checks.check_mailed(found, ("reports", index), channels, [m.name for m in monitors], parts.report)
             yield found
 
 

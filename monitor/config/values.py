@@ -20,10 +20,10 @@ from monitor.config.urls import database_url, store_url
 from monitor.errors import InputError
 from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
 from monitor.notify import ChannelConfig, channel_kinds
-from monitor.routing import Route
+from monitor.routing import MailedReport, Route
 from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
-from monitor.types import Monitor
+from monitor.types import Column, Monitor
 
 _Named = TypeVar("_Named", "Monitor", "SourceConfig")
 
@@ -232,6 +232,7 @@ class File(Section):
             "Default: none."
         ),
     ] = ()
+    reports: Annotated[tuple[MailedReport, ...], key("Reports that are mailed regularly. Default: none.")] = ()
     defaults: Annotated[
         Settings,  # type: ignore[valid-type]
         key("Defaults for all monitors."),
@@ -251,6 +252,7 @@ class Config:
     log: LogConfig = LogConfig()
     channels: tuple[ChannelConfig, ...] = ()
     routes: tuple[Route, ...] = ()
+    reports: tuple[MailedReport, ...] = ()
     lines: Mapping[Where, int] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, *where: str | int) -> str:
@@ -272,6 +274,11 @@ class Config:
             InputError: there is none.
         """
         return _named(name, self.sources, "source")
+
+    def selects(self, source: str) -> list[str]:
+        """Every `select:` that is sent to a source."""
+        parts = [part for m in self.monitors if m.source == source for part in (m.rankings, m.recipe)]
+        return [part.relation.select for part in parts if not isinstance(part, Column)]
 
 
 def _named(name: str, values: tuple[_Named, ...], what: str) -> _Named:

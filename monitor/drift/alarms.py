@@ -18,7 +18,7 @@ from monitor.drift.series import DAY, HOUR, Bools, Floats, Ints, all_of, frozen,
 from monitor.drift.settings import EvidenceThreshold
 from monitor.drift.sudden_falls import FallFilter, Forecast
 
-REQUESTS, TOTAL, EXPECTED = range(3)
+REQUESTS, TOTAL, EXPECTED, FOUND = range(4)
 
 
 @frozen
@@ -28,15 +28,15 @@ class AlarmStates:
     Attributes:
         evidence: (U, 3), one per stake.
         run, since: log evidence of the middle stake, reset when it reaches 0, and the time of that reset.
-        fallen: (U, 3) requests, observed and expected sums since then, excluding a possible recovery.
+        fallen: (U, 4) requests, observed, expected and `FOUND` sums since then, excluding a possible recovery.
         opened_at: 0 if no alarm is open.
         back, back_since: log evidence of recovery, and the end of its first step (0 if none).
-        risen: (U, 3) sums since `back_since`. Both keep their values when the alarm closes.
+        risen: (U, 4) sums since `back_since`. Both keep their values when the alarm closes.
         along: log evidence of recovery since overall's began.
         sudden: log evidence of a sudden fall, from `course`; its maximum while an alarm is open.
         fit_since, unfit_from: since when every step was fit to be judged, and start of the unfit steps before.
         began: (U, 3) start of the step at which the fall began: most likely, earliest, latest.
-        besides: (U, 3) sums since the fall began minus `fallen`, which starts with the evidence.
+        besides: (U, 4) sums since the fall began minus `fallen`, which starts with the evidence.
     """
 
     evidence: Floats
@@ -58,10 +58,10 @@ class AlarmStates:
     @classmethod
     def empty(cls, count: int, now: int) -> AlarmStates:
         """The states before any evidence."""
-        zeros, sums, never = np.zeros(count), np.zeros((count, 3)), np.zeros(count, np.int64)
-        since, closed = np.full(count, now, np.int64), np.full(count, 0, np.int64)
+        evidence, zeros, sums = np.zeros((count, len(c.STAKES))), np.zeros(count), np.zeros((count, 4))
+        since, never = np.full(count, now, np.int64), np.zeros(count, np.int64)
         fresh = (since, since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
-        return cls(sums, zeros, since, sums, closed, zeros, never, sums, zeros, zeros, *fresh)
+        return cls(evidence, zeros, since, sums, never, zeros, never, sums, zeros, zeros, *fresh)
 
     def _of_arrays(self) -> list[str]:
         return [name for name in self.__dataclass_fields__ if name != "course"]
@@ -83,7 +83,7 @@ class AlarmStates:
 
     @property
     def told(self) -> Floats:
-        """(U, 3) sums like `fallen`, since the fall began: for messages only, never for judging."""
+        """(U, 4) sums like `fallen`, since the fall began: for messages only, never for judging."""
         return self.fallen + self.besides
 
     @property
@@ -100,6 +100,7 @@ class StepEvidence:
     Attributes:
         ends, length: seconds.
         factor, middle: (T, U, 3) factors of the evidence, (T, U) logarithm of the middle stake's.
+        sums: (T, U, 4) as of `fallen`.
         has, labelled: (T, U) whether there were requests; and enough labels in the last hours to blame the model.
     """
 
@@ -107,6 +108,7 @@ class StepEvidence:
     length: int
     factor: Floats
     middle: Floats
+    sums: Floats
     has: Bools
     labelled: Bools
     whole: UnitSums
@@ -155,8 +157,8 @@ def see(
     Args:
         judged: (U,) units that may raise an alarm.
         left_out: (T, S) slices whose labels are lost.
-        short: (8, T, U) sums of the last hours, fields as in `data_checks`.
-        past: (3, R + T, S) requests, observed and expected sums of the day before and of the steps.
+        short: (9, T, U) sums of the last hours, fields as in `data_checks`.
+        past: (4, R + T, S) sums as of `fallen`, of the day before and of the steps.
     """
     factor = factors(sums, noise, threshold, hours)
     whole = sums.whole
@@ -165,6 +167,7 @@ def see(
         round(hours * HOUR),
         np.exp(factor),
         factor[:, :, 1],
+        units(past[:, -len(ends) :]).transpose(1, 2, 0),
         whole.requests > 0,
         short[checks.LABELLED] >= c.LABELS_RATIO_DEGRADED * short[checks.EXPECTED_LABELLED],
         whole,
@@ -178,12 +181,27 @@ def see(
     )
 
 
+def finds_more(now: AlarmStates, seen: StepEvidence, row: int) -> Bools:
+    """(U,) whether people may find as much as before: only what it is divided by, their ideal, has risen.
+
+    By the odds of "as much as expected" against "as little as the mean says", which needs to be clearly likelier; with
+    the variance of the difference over the last day.
+    """
+    until, steps = seen.past.shape[1] - len(seen.ends) + row + 1, DAY // seen.length
+    size, means, _, by_usual = units(seen.past[:, max(until - steps, 0) : until])
+    variance = ((by_usual - means) ** 2).sum(axis=0) / np.maximum(size.sum(axis=0), 1.0)
+    requests, total, expected, found = now.fallen.T
+    lacks = expected - total
+    more: Bools = lacks * (2 * (found - total) - lacks) > -2 * c.SURE_LOG * requests * variance
+    return more
+
+
 def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThreshold) -> AlarmStates:
     """The states after one more step.
 
     Overall pauses while slices behind most of its fall are left out or silent: without them it would look well.
     """
-    has, sums, end, is_open = seen.has[row], seen.whole.sums[row], seen.ends[row], was.open
+    has, sums, end, is_open = seen.has[row], seen.sums[row], seen.ends[row], was.open
     if is_open[0] and _lacks_most(was, (seen.left_out[row] | seen.away[row]) & is_open[1:]):
         has, sums = has.copy(), sums.copy()
         has[0], sums[0] = False, 0.0
@@ -192,6 +210,9 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         evidence[~has] = was.evidence[~has]
     run = was.run + seen.middle[row]
     starts, begins, new = run <= 0, was.run <= 0, sums
+    held = was.score > threshold.half
+    if some(held) and some(held := held & finds_more(was, seen, row)):
+        starts, begins = starts & ~held, begins & ~held  # until the odds are clear
     if was.is_any_open:
         starts, begins, new = starts & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
     since, fallen = was.since.copy(), was.fallen + new
@@ -217,8 +238,15 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
     )
     fires = now.score > threshold.each
     if some(fires) and some(fires := fires & seen.judged & ~is_open & seen.fell[row]):
-        now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
+        now = _fired(now, seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
+
+
+def _fired(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
+    opened = _opened(_begun(now, fires, seen.ends[row]), seen, row, fires)
+    if some(more := fires & finds_more(opened, seen, row)):
+        return _fired(now, seen, row, fires & ~more)
+    return _dated(opened, seen, row, fires)
 
 
 def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:
@@ -244,7 +272,8 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
     """Estimates when the falls of (U,) units began; only roughly if the evidence is older than a day."""
     until, end, length = seen.past.shape[1] - len(seen.ends) + row + 1, seen.ends[row], seen.length
     steps = min(max(DAY // length, 1), until)
-    requests, total, expected = units(seen.past[:, until - steps : until])
+    past = units(seen.past[:, until - steps : until])
+    requests, total, expected, _ = past
     starts = end - length * np.arange(steps, 0, -1)
     known = (expected > 0) & (starts[:, None] >= now.fit_since)
     moved = np.where(known, total / np.maximum(expected, 1e-9) - 1, 0.0)
@@ -258,7 +287,7 @@ def _dated(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> Alar
     found[:, 1] = np.where(found[:, 1] <= now.fit_since, np.minimum(found[:, 1], now.unfit_from), found[:, 1])
     # Sums between the two beginnings: 1 where the fall began first, -1 where the evidence did.
     between = (starts[:, None] >= found[:, 0]) * 1.0 - (starts[:, None] >= now.since)
-    besides = np.stack([(between * sums).sum(axis=0) for sums in (requests, total, expected)], axis=1)
+    besides = np.stack([(between * sums).sum(axis=0) for sums in past], axis=1)
     is_new = fires[:, None]
     return replace(now, began=np.where(is_new, found, now.began), besides=np.where(is_new, besides, now.besides))
 

@@ -15,7 +15,7 @@ from monitor.drift import data_checks as checks
 from monitor.drift import noise, seasonality
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import SeasonalMeans
-from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, mapped, some, units
+from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, mapped, ratio, some, units
 from monitor.drift.settings import DriftSettings
 
 # ---- reference -----------------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ class Reference:
 
     Attributes:
         good: (T,) 1 if data and model were well, as far as known.
-        requests, total, labelled, unlabelled: (T, S) as in `Hours`; single precision to save space.
+        requests, total, labelled, unlabelled, ideal: (T, S) as in `Hours`; single precision to save space.
         squares: (S,) sum over all steps.
         crowd: (T, 5) events, unmatched, refused, items shown, items at rank 1.
     """
@@ -38,10 +38,11 @@ class Reference:
     total: NDArray[Any]
     labelled: NDArray[Any]
     unlabelled: NDArray[Any]
+    ideal: NDArray[Any]
     squares: Floats
     crowd: Floats
 
-    BY_SLICE = ("requests", "total", "labelled", "unlabelled")
+    BY_SLICE = ("requests", "total", "labelled", "unlabelled", "ideal")
     BY_STEP = ("starts", "good", *BY_SLICE, "crowd")
 
     @classmethod
@@ -49,7 +50,8 @@ class Reference:
         """A reference without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0), nothing, nothing, nothing, nothing, np.zeros(slices), np.zeros((0, 5)))
+        none = (nothing, nothing, nothing, nothing, nothing)
+        return cls(starts, np.zeros(0), *none, np.zeros(slices), np.zeros((0, 5)))
 
     def padded(self, slices: int) -> Reference:
         """The reference with zeros for new slices."""
@@ -243,6 +245,7 @@ class DriftBaseline:
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
         rank_variance: of the items at rank 1 of a request.
         silence: (S,) mean worth of a silence in requests: 1 by chance, more where requests come in bursts.
+        ideal: what values were divided by, on average.
     """
 
     step: int
@@ -263,6 +266,7 @@ class DriftBaseline:
     mix_noise: float
     rank_variance: float
     silence: Floats
+    ideal: float
 
     @cached_property
     def tables(self) -> Floats:
@@ -400,6 +404,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         noise.mix_noise(settings, size, in_measure, mean),
         _rank_variance(settings, reference),
         _silence(reference, expected),
+        ratio(float((total * reference.ideal).sum()), float(total.sum())) or 1.0,
     )
     return found.with_strangers(~known)
 

@@ -31,7 +31,7 @@ class DataChecks:
     """The data checks of T steps.
 
     Attributes:
-        spans: (8, T) sums of a step, of three hours, of a day, fields as in `data_checks`; `rows` as plain numbers.
+        spans: (9, T) sums of a step, of three hours, of a day, fields as in `data_checks`; `rows` as plain numbers.
         silent, usual: (T, S) as from `data_checks.silences`.
         lost_until: (T, S) end (seconds) of the last step made unusable by lost labels, as known by then.
         most_lost: whether slices with most of the requests have lost their labels.
@@ -132,7 +132,7 @@ def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 def _unlabelled(
     settings: DriftSettings, state: DriftState, window: Floats, short: Floats, dispersion: checks.Dispersion
 ) -> tuple[Bools, list[bool]]:
-    """(T, S) slices whose labels are lost and T whether most are; `short`: (8, T, S) sums of three hours."""
+    """(T, S) slices whose labels are lost and T whether most are; `short`: (9, T, S) sums of three hours."""
     count, faults = short.shape[1], state.trouble
     few = checks.slices_short_of_labels(window[:, -count:], short)
     if not (some(few) or some_of(faults.lost_since)):
@@ -162,11 +162,11 @@ class Block(NamedTuple):
     """Everything computed for all T steps at once.
 
     Attributes:
-        window, whole: (8, R + T, S) the day before and the steps, fields as in `data_checks`; (8, R + T) of all slices.
+        window, whole: (9, R + T, S) the day before and the steps, fields as in `data_checks`; (9, R + T) of all slices.
         busy: R + T requests that may be judged.
         sound: (R + T, S) 0 where a slice is left out because its labels are lost.
         crowd: (5, R + T) events, unmatched, refused, items shown, items at rank 1.
-        tracked: (8, T, S) fields as in `levels`.
+        tracked: (9, T, S) fields as in `levels`.
         mix: T relative effects of the mix on the mean.
         requests: (T, S), in the measure or not.
     """
@@ -194,7 +194,9 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     worth, expected_labelled = judged * mean, asked * shares
     of_usual = usual if settings.counts_unlabelled else usual * shares  # requests in the measure
     usually = of_usual * mean
-    fields = [served, judged, known(hours.total), worth, known(hours.labelled), expected_labelled, asked, usual]
+    total, labelled = known(hours.total), known(hours.labelled)
+    found_by_usual = total * hours.ideal / state.levels.ideal
+    fields = [served, judged, total, worth, found_by_usual, labelled, expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
     few, dispersion = settings.few, checks.Dispersion(found.coverage_noise, found.volume_noise)
@@ -210,8 +212,8 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     log = checks.LogShape(crowd, found.rank_variance)
     checked = _checked(settings, state.levels, kept, whole, short, log, dispersion, shifted, lost_until, most_lost)
     threshold = settings.thresholds(found.judged)
-    past, squares = kept[checks.JUDGED : checks.EXPECTED + 1], known(hours.squares)
-    of_model = [hours.total, size * base[0], hours.squares, hours.labelled, served * base[1]]
+    past, squares = kept[checks.JUDGED : checks.FOUND + 1], known(hours.squares)
+    of_model = [hours.total, size * base[0], hours.squares, hours.total * hours.ideal, hours.labelled, served * base[1]]
     tracked = np.array([*of_model, served, base[2], size])
     if kept is not window:
         squares = squares * sound_now
@@ -226,7 +228,7 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
 
 
 def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, usual_worth: Floats) -> list[float]:
-    """T effects of the mix, by (T, S) requests; `whole`: (8, T), None if only labelled requests are in the measure."""
+    """T effects of the mix, by (T, S) requests; `whole`: (9, T), None if only labelled requests are in the measure."""
     worth = np.add.reduce(usual_worth, axis=1)
     if whole is not None:
         return mix_effects(whole[checks.JUDGED], whole[checks.EXPECTED_REQUESTS], whole[checks.EXPECTED], worth)
@@ -235,7 +237,7 @@ def _mix(whole: Floats | None, labelled: Floats, usual: Floats, mean: Floats, us
 
 
 def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Floats, Floats, Floats]:
-    """`window`, `whole` and `crowd` of a block whose steps have (8, T, S) `sums`."""
+    """`window`, `whole` and `crowd` of a block whose steps have (9, T, S) `sums`."""
     recent, whole = state.recent, np.add.reduce(sums, axis=2)
     both = (recent.sums, sums), (recent.whole, whole), (recent.crowd, hours.crowd)
     window, whole, crowd = (np.concatenate(pair, axis=1) for pair in both)
@@ -243,7 +245,7 @@ def _with_day_before(state: DriftState, hours: Hours, sums: Floats) -> tuple[Flo
 
 
 def without_lost(window: Floats, sound: Floats) -> Floats:
-    """(8, N, S) sums without what was judged where (N, S) `sound` is 0; the requests stay."""
+    """(9, N, S) sums without what was judged where (N, S) `sound` is 0; the requests stay."""
     if not some(sound == 0):
         return window
     found = window.copy()
@@ -436,7 +438,7 @@ class FaultTracker:
 
 
 def explanation(found: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion) -> checks.Explanation:
-    """What explains the fall of a unit (0: overall) in (8, N, S) sums of N steps."""
+    """What explains the fall of a unit (0: overall) in (9, N, S) sums of N steps."""
     sums = window.sum(axis=1)
     worth, labelled = sums[checks.EXPECTED], np.maximum(sums[checks.LABELLED], 1.0)
     share = np.clip(sums[checks.EXPECTED_LABELLED] / np.maximum(sums[checks.SERVED], 1e-9), 1e-9, 1.0)

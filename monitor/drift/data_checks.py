@@ -10,13 +10,13 @@ import numpy as np
 from monitor.drift import constants as c
 from monitor.drift.series import Bools, Floats, frozen, some
 
-REQUESTS, JUDGED, TOTAL, EXPECTED, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(8)
+REQUESTS, JUDGED, TOTAL, EXPECTED, FOUND, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(9)
 """Fields of sums: all REQUESTS; SERVED, those of slices with a baseline; JUDGED, those of them in the measure.
-SERVED and JUDGED are the same if an unlabelled request counts 0.
+SERVED and JUDGED are the same if an unlabelled request counts 0. FOUND is TOTAL by the usual ideal, not by their own.
 """
-FIELDS = 8
+FIELDS = 9
 Rows = list[list[float]]
-"""Sums of T steps, 8 each, as plain numbers: indexing single array elements is slow."""
+"""Sums of T steps, 9 each, as plain numbers: indexing single array elements is slow."""
 FEW = 6
 """Number of rows up to which adding them one by one is faster."""
 EVENTS, UNMATCHED, REFUSED, SHOWN, RANK_ONE = range(5)
@@ -105,7 +105,7 @@ def labels_suspect(
     If unlabelled requests are in no measure, losing labels moves no mean: then it is enough that most are gone.
 
     Args:
-        spans: (8, T) sums of a step, of three hours, of a day; the day counts only for thin traffic, and only
+        spans: (9, T) sums of a step, of three hours, of a day; the day counts only for thin traffic, and only
             while labels are missing in its last hours too.
         most, most_unseen: share of the expected labels above which none are missing; the latter if unlabelled
             requests are in no measure.
@@ -149,7 +149,7 @@ Explanation = Literal["labels", "model", "unclear"]
 
 
 def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> Explanation:
-    """What explains a unit's fall, in (8, S) sums of its time: missing labels, a worse model, or either.
+    """What explains a unit's fall, in (9, S) sums of its time: missing labels, a worse model, or either.
 
     Missing labels leave the mean of the labelled requests; who finds less clicks less, and what is clicked is worse.
     Labels must be missing from most of the traffic, since a worse slice gets fewer labels by itself.
@@ -175,12 +175,12 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
 
 
 def labels_still_lack(sums: Floats) -> bool:
-    """Whether (8,) sums are nearer to the most labels that are missing than to all: chance may hide a part of a loss."""
+    """Whether (9,) sums are nearer to the least loss that is told than to none: chance may hide a part of one."""
     return float(sums[LABELLED]) < (1 + c.LABELS_OPENING_RATIO) / 2 * float(sums[EXPECTED_LABELLED])
 
 
 def labels_came_back(short: Floats, day: Floats) -> bool:
-    """Whether (8,) sums of some hours are clearly nearer to the usual labels than to those of the day."""
+    """Whether (9,) sums of some hours are clearly nearer to the usual labels than to those of the day."""
     expected, middle = (
         float(short[EXPECTED_LABELLED]),
         (1 + float(day[LABELLED] / max(day[EXPECTED_LABELLED], 1e-9))) / 2,
@@ -209,7 +209,7 @@ def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
     of_hours = c.LABELS_RARE if spread.coverage < c.LABELS_WIDE else 1.0
     beyond = np.minimum(c.SLICE_Z * spread.coverage, np.repeat([of_hours, of_hours, c.LABELS_RARE_OF_DAY], count))
     found: Bools = (ratio < most) & (1 - ratio > beyond) & _are_fewer(sums)
-    found &= (_surprise(sums, share) > c.SLICE_LOG) & (_surprise(sums, most * share) > c.LIKELIER_LOG)
+    found &= (_surprise(sums, share) > c.SURE_LOG) & (_surprise(sums, most * share) > c.LIKELIER_LOG)
     return found
 
 
@@ -230,7 +230,7 @@ def _surprise(sums: Floats, share: Floats) -> Floats:
 
 
 def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
-    """(T, S) whether a slice has few labels, perhaps by chance, in (8, T, S) sums of a step or of three hours."""
+    """(T, S) whether a slice has few labels, perhaps by chance, in (9, T, S) sums of a step or of three hours."""
     found: Bools = step[LABELLED] < c.LABELS_RATIO_DEGRADED * step[EXPECTED_LABELLED]
     found |= short[LABELLED] < c.LABELS_RATIO_DEGRADED * short[EXPECTED_LABELLED]
     return found
@@ -239,7 +239,7 @@ def slices_short_of_labels(step: Floats, short: Floats) -> Bools:
 def slices_unlabelled(spans: Sequence[Floats], spread: Dispersion, usual: Floats) -> Bools:
     """(T, S) whether a slice has lost most of its labels; `usual` is the share that would be normal.
 
-    By (8, T, S) sums of a step, of three hours, and of up to a day for thin slices. The longer ones count only while
+    By (9, T, S) sums of a step, of three hours, and of up to a day for thin slices. The longer ones count only while
     labels are missing in the last three hours too.
     """
     step, short, *longer = spans
@@ -263,7 +263,7 @@ def _lost(sums: Floats, usual: Floats, spread: Dispersion) -> Bools:
     size, expected = np.maximum(sums[SERVED], 1e-9), np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     ratio, few = sums[LABELLED] / expected, np.where(size < c.LABELS_REQUESTS, c.LABELS_GONE, c.LABELS_RATIO_DEGRADED)
     is_most = (ratio < few) & (1 - ratio > c.SLICE_Z * spread.coverage)
-    found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > c.SLICE_LOG)
+    found: Bools = is_most & _explain(sums) & (_surprise(sums, usual * expected / size) > c.SURE_LOG)
     return found & (_are_fewer(sums) | ~_has_unseen(sums))
 
 
@@ -284,7 +284,7 @@ def slices_left_out(
     fall; the last not while its alarm is open.
 
     By (T, S) results of `slices_unlabelled`, those before, (S,) open alarms, the `usual` share of the labels, and
-    (8, T, S) sums of three hours and of a day.
+    (9, T, S) sums of three hours and of a day.
     """
     still = (short[LABELLED] <= c.SLICE_SEEN_AGAIN * usual * short[EXPECTED_LABELLED]) & (day[REQUESTS] > 0)
     may_be: Bools = is_open | _explain(day) | (day[LABELLED] >= c.SLICE_CLEARLY_FEWER * day[EXPECTED_LABELLED])
@@ -305,7 +305,7 @@ def traffic_low(
 
     It must be low an hour earlier and later too: people follow local clocks that change, not UTC.
 
-    By (8, T) sums of three hours, and of a day for thin traffic. `shifted` gives the (2, T) share of both that would be
+    By (9, T) sums of three hours, and of a day for thin traffic. `shifted` gives the (2, T) share of both that would be
     expected after a change of clocks.
     """
     both = np.array([short, day])
@@ -356,7 +356,7 @@ def rows_refused(short: Floats, refused: Floats, usual: float) -> Bools:
 def lists_short(spans: Sequence[Floats], shown: Sequence[Floats], in_day: Callable[[], Floats], usual: float) -> Bools:
     """(T,) whether far fewer items per request were shown than usual: positions are no longer logged, or not shown.
 
-    By (8, T) sums of a step, of three hours, of a day. The longer ones are for thin traffic, the day only while lists
+    By (9, T) sums of a step, of three hours, of a day. The longer ones are for thin traffic, the day only while lists
     are short in its last hours too. `shown` is (T,) items in a step and in three hours, `in_day` gives those in a day.
     """
     least = c.LISTS_RATIO * usual
@@ -374,7 +374,7 @@ def ranks_off(
 ) -> Bools:
     """(T,) whether far fewer or more items than usual are at rank 1: positions are logged wrongly, or the log changed.
 
-    By (8, T) sums of three hours and of a day, which decides for thin traffic while the hours are no better.
+    By (9, T) sums of three hours and of a day, which decides for thin traffic while the hours are no better.
 
     Args:
         ranked: (T,) items at rank 1 in three hours; `in_day` gives those in a day.

@@ -56,22 +56,20 @@ class SliceSums:
         level, variance = expected / size, within / size
         level[:, 1:], variance[:, 1:] = mean, self.variance
         variance = np.maximum(variance, c.LEAST_VARIANCE)
-        sums = found[:3].transpose(1, 2, 0)
-        return UnitSums(sums, requests, total, expected, size, level, variance, chance, found[5:])
+        return UnitSums(requests, total, expected, size, level, variance, chance, found[5:])
 
 
 class UnitSums(NamedTuple):
     """T steps by U units, (T, U) each.
 
     Attributes:
-        sums: (T, U, 3) `requests`, observed `total` and `expected` sums.
+        requests, total, expected: observed and expected sums.
         size: requests, at least one.
         level, variance: expected mean and variance of a request's value.
         chance: sampling variance of `total`, by the recent variance of the requests.
         products: (3, T, U) sums over requests of: expected mean squared, expected mean times value, value squared.
     """
 
-    sums: Floats
     requests: Floats
     total: Floats
     expected: Floats

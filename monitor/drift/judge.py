@@ -168,7 +168,8 @@ def _tracked(
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
     served = precise.served
-    of_model = [precise.total * kept, size * mean, squares, precise.labelled * kept, served * kept * share]
+    total, labelled = precise.total * kept, precise.labelled * kept
+    of_model = [total, size * mean, squares, total * precise.ideal, labelled, served * kept * share]
     by_field = [*of_model, served, volume, counts]
     whole = served.sum(axis=1, keepdims=True)
     crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
@@ -224,8 +225,10 @@ def _improved(state: DriftState, found: DriftBaseline) -> int:
 
 
 def _decayed(state: DriftState, found: DriftBaseline) -> int:
-    """Days in a row, up to now, with the mean clearly below the reference."""
-    return state.decayed + 1 if (_moved(state, found) or 0.0) < -least_decay(state, found) else 0
+    """Days in a row, up to now, with the mean clearly below the reference, and what is found by its ideal too."""
+    gain = _change(state.levels.pending, found, (lv.GAIN, lv.EXPECTED)) or 0.0
+    moved = max(_moved(state, found) or 0.0, (1 + gain) / found.ideal - 1)
+    return state.decayed + 1 if moved < -least_decay(state, found) else 0
 
 
 def _moved(state: DriftState, found: DriftBaseline) -> float | None:

@@ -14,12 +14,13 @@ from monitor.drift import data_checks as checks
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import WEEKDAYS, regressors, slots
-from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, units, widened
+from monitor.drift.series import DAY, Bools, Floats, Ints, all_of, frozen, units, widened
 from monitor.drift.settings import DriftSettings
 
-TOTAL, EXPECTED, SQUARES, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(8)
-"""Fields of day sums: all REQUESTS; MEASURED, those in the measure. Fields from REQUESTS on count even bad data."""
-FIELDS = 8
+TOTAL, EXPECTED, SQUARES, GAIN, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(9)
+"""Fields of day sums: GAIN, values times their ideal; all REQUESTS; MEASURED, those in the measure.
+Fields from REQUESTS on count even bad data."""
+FIELDS = 9
 PAIRS = ((TOTAL, EXPECTED), (LABELLED, EXPECTED_LABELLED), (REQUESTS, EXPECTED_REQUESTS))
 QUALITY, COVERAGE, VOLUME = range(3)
 SHOWN, RANK_ONE = 4, 5
@@ -28,7 +29,7 @@ CROWD = ("requests", "events", "unmatched", "refused", "shown", "rank_one")
 
 @frozen
 class DaySums:
-    """Sums of a UTC day: (8, S) by slice, (6,) over all slices, and whether the mix had shifted."""
+    """Sums of a UTC day: (9, S) by slice, (6,) over all slices, and whether the mix had shifted."""
 
     number: int
     sums: Floats
@@ -121,12 +122,18 @@ class Levels:
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
     def every(self) -> Floats:
-        """(8, S) sums of all remembered days, including the youngest."""
+        """(9, S) sums of all remembered days, including the youngest."""
         return sum((d.sums for d in self.pending), self.memory.sums.copy())
+
+    @property
+    def ideal(self) -> Floats:
+        """(S,) what values were divided by, on average; 1 if nothing is known."""
+        sums = self.memory.sums if all_of(self.memory.sums[TOTAL] > 0) else self.every()
+        return np.divide(sums[GAIN], sums[TOTAL], out=np.ones(sums.shape[1]), where=sums[TOTAL] > 0)
 
     def variance(self, level: Floats) -> Floats:
         """(S,) variance of a request's value over the remembered days, 0 if none. `level` is the baseline's, (S,)."""
-        total, expected, squares = self.memory.sums[:LABELLED]
+        total, expected, squares = self.memory.sums[:GAIN]
         size = np.divide(expected, level, out=np.zeros(len(level)), where=level > 0)
         has = size > 1
         scale = np.where(has, size, 1.0)
@@ -190,8 +197,8 @@ class Levels:
 
     def gathered(self, prior: Floats) -> Levels:
         """The levels with the young days counted in at once, and (S,) `prior` added to observed and expected sums."""
-        sums = self.every()
-        sums[TOTAL], sums[EXPECTED] = sums[TOTAL] + prior, sums[EXPECTED] + prior
+        sums, gain = self.every(), prior * self.ideal
+        sums[TOTAL], sums[EXPECTED], sums[GAIN] = sums[TOTAL] + prior, sums[EXPECTED] + prior, sums[GAIN] + gain
         crowd = sum((d.crowd for d in self.pending), self.memory.crowd)
         memory = DaySums(self.today.number - 1, sums, crowd)
         return replace(self, ratios=_ratios(memory, self.ratios), memory=memory, pending=())
@@ -217,7 +224,7 @@ def _total(sums: Floats) -> Floats:
 
 def _no_better(day: DaySums, level: Floats, which: Bools) -> DaySums:
     part = np.divide(level * day.sums[EXPECTED], day.sums[TOTAL], out=np.ones(len(level)), where=which)
-    return day.scaled([TOTAL, SQUARES], part)
+    return day.scaled([TOTAL, SQUARES, GAIN], part)
 
 
 def _are_fewer_for_good(had: Floats, usual: Floats) -> Bools:
@@ -372,7 +379,7 @@ class DailyCycle:
         """The cycle at the start of a day, before the levels are updated.
 
         Args:
-            sums: (8, R, S) of the day before, fields as in `data_checks`.
+            sums: (9, R, S) of the day before, fields as in `data_checks`.
             since: start of the open alarms' falls, seconds; later days are ignored.
         """
         numbers, pending = self.numbers, self.pending

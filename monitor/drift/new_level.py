@@ -12,7 +12,7 @@ from monitor.drift import constants as c
 from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import DaySums, Levels
-from monitor.drift.series import DAY, Floats, units
+from monitor.drift.series import DAY, Floats, ratio, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.messages.words import utc
@@ -62,7 +62,8 @@ def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now
     levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
     # Earlier hours were expected at the old level, so they are dropped.
     recent = RecentSteps.empty(settings.day, len(state.slices))
-    return replace(state, baseline=replace(found, quality=quality), levels=levels, recent=recent, settled=True)
+    found = replace(found, quality=quality, ideal=ratio(sums[lv.GAIN].sum(), sums[lv.TOTAL].sum()) or 1.0)
+    return replace(state, baseline=found, levels=levels, recent=recent, settled=True)
 
 
 def lacks_to_settle(state: DriftState, now: int) -> str:

@@ -87,6 +87,7 @@ class Hours:
         slices: values of one dimension, one per request; a single one if there is no dimension.
         total, squares: (T, S) sums of the requests' values and of their squares.
         labelled, unlabelled: (T, S) requests with a label; requests in no measure because they have none.
+        ideal: (T, S) what values were divided by, on average: for NDCG, DCG over NDCG; 1 if by nothing.
         events, unmatched, refused, shown, rank_one: (T,) events, events that match no impression, refused rows, items
             shown, items at rank 1.
     """
@@ -98,13 +99,14 @@ class Hours:
     squares: Floats
     labelled: Floats
     unlabelled: Floats
+    ideal: Floats
     events: Floats
     unmatched: Floats
     refused: Floats
     shown: Floats
     rank_one: Floats
 
-    BY_SLICE = ("requests", "total", "squares", "labelled", "unlabelled")
+    BY_SLICE = ("requests", "total", "squares", "labelled", "unlabelled", "ideal")
     OF_ALL = ("events", "unmatched", "refused", "shown", "rank_one")
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @frozen
 class RecentSteps:
-    """The last day's steps: (8, R, S) sums as in `data_checks`, (5, R) events, unmatched, refused, items shown,
+    """The last day's steps: (9, R, S) sums as in `data_checks`, (5, R) events, unmatched, refused, items shown,
     items at rank 1.
 
     `sound` is (R, S), 0 where a slice was left out because its labels were lost.
@@ -46,7 +46,7 @@ class RecentSteps:
 
     @cached_property
     def whole(self) -> Floats:
-        """(8, R) sums over all slices."""
+        """(9, R) sums over all slices."""
         return np.add.reduce(self.sums, axis=2)
 
     @classmethod

@@ -111,7 +111,7 @@ class _StepJudge:
         sound = self.block.sound[-len(hours.starts) :]
         if sound.all():
             return hours
-        _, judged, _, expected, _, labelled, _, _ = self.block.window[:, -len(hours.starts) :]
+        _, judged, _, expected, _, _, labelled, _, _ = self.block.window[:, -len(hours.starts) :]
         labelled = np.where(sound, hours.labelled, labelled)
         if not self._settings.counts_unlabelled:
             return replace(hours, labelled=labelled)
@@ -271,7 +271,7 @@ class _StepJudge:
             said,
             alarms_open,
             changes,
-            self._pending(),
+            self._pending(row),
             day[checks.TOTAL] / judged if judged else None,
             day[checks.EXPECTED] / judged if judged and settled else None,
             span[checks.REQUESTS],
@@ -338,12 +338,12 @@ class _StepJudge:
         lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, for good"
         return f"{lost}: rankmon baseline begin has another one learnt"
 
-    def _pending(self) -> tuple[str, ...]:
+    def _pending(self, row: int) -> tuple[str, ...]:
         now = self._standing
         which = now.score >= self.block.threshold.half
         if not some(which):
             return ()
-        which &= ~now.open & self.block.seen.judged
+        which &= ~now.open & self.block.seen.judged & ~alarms.finds_more(now, self.block.seen, row)
         return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
@@ -394,12 +394,12 @@ def least_decay(state: DriftState, found: DriftBaseline) -> float:
 
 
 def _means(sums: Floats) -> tuple[float | None, float | None, int]:
-    requests, total, expected = sums.tolist()
+    requests, total, expected, *_ = sums.tolist()
     return ratio(total, requests), ratio(expected, requests), round(requests)
 
 
 def _relative(sums: Floats) -> float:
-    _, total, expected = sums.tolist()
+    _, total, expected, *_ = sums.tolist()
     return float(total / expected - 1) if expected > 0 else 0.0
 
 

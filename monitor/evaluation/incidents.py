@@ -55,17 +55,17 @@ def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
 
 
 def gathered(
-    monitor: Monitor, open_before: Mapping[Matter, Incident], events: EventBatch
+    monitor: Monitor, open_before: Mapping[Matter, Incident], events: EventBatch, origin: str | None
 ) -> list[tuple[list[Incident], list[Placed]]]:
     """(incidents, events with their incidents) per matter."""
     matters = by_matter(events.changes, monitor.alerts, open_before.values())
-    return [gather(monitor.name, open_before.get(matter), some, matter) for matter, some in matters.items()]
+    return [gather(monitor.name, open_before.get(matter), some, matter, origin) for matter, some in matters.items()]
 
 
 def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch) -> IncidentUpdate:
     """Incidents derived from the open ones on."""
     incidents, placed = list[StoredIncident](), list[Placed]()
-    for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events):
+    for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events, state.origin):
         incidents += [described(monitor, state, incident, some, events) for incident in found]
         placed += some
     return IncidentUpdate(monitor, state, checkpoint, events, incidents, placed)
@@ -90,7 +90,7 @@ def rederived(
     """
     found, placed, end = list[Incident](), list[Placed](), checkpoint.until or 0
     for (some, events_of), current in zip(
-        gathered(monitor, open_before, events), map(state.open.get, MATTERS), strict=True
+        gathered(monitor, open_before, events, state.origin), map(state.open.get, MATTERS), strict=True
     ):
         renamed, placed_there = _renamed(current, some, events_of)
         found, placed = [*found, *renamed], [*placed, *placed_there]

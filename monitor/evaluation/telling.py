@@ -185,8 +185,8 @@ def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> Abo
 
 
 def as_told(about: About, last: Notification | None) -> About:
-    """With the labels by which the receivers know the incident, whatever the current configuration says."""
-    return about if last is None else replace(about, labels=last.labels)
+    """With the name and labels by which the receivers know the incident, whatever the current configuration says."""
+    return about if last is None else replace(about, name=last.monitor, labels=last.labels)
 
 
 def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:

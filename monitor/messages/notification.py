@@ -20,7 +20,7 @@ from monitor.messages import explanation as x
 from monitor.messages.templates import render
 from monitor.messages.words import CALLED, DAY, command, plain
 
-Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "test"]
+Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
 
@@ -37,6 +37,7 @@ class Notification:
         former_severity: as sent before, if it has changed.
         evidence: of a request to retrain; see `retraining`.
         text: five lines for people; `details` has everything else.
+        html: a report in full.
     """
 
     kind: Kind
@@ -57,6 +58,7 @@ class Notification:
     matter: Matter = "quality"
     evidence: Mapping[str, Any] | None = field(default=None, hash=False)
     details: str = ""
+    html: str = ""
 
     @property
     def full_text(self) -> str:
@@ -66,8 +68,9 @@ class Notification:
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
-        if self.evidence is None:
-            del data["evidence"]
+        for name in ("evidence", "html"):
+            if not data[name]:
+                del data[name]
         return {**data, "findings": [f.plain() for f in self.findings]}
 
     @classmethod
@@ -93,10 +96,9 @@ class About:
     page: str = ""
     called: str = CALLED
 
-    @property
-    def url(self) -> str:
-        """Address of the monitor's own page; empty without one."""
-        return f"{self.page}monitors/{self.name}" if self.page else ""
+    def url(self, incident: str = "") -> str:
+        """Address of the page of the monitor, or of an incident; empty without one."""
+        return self.page and self.page + (f"incidents/{incident}" if incident else f"monitors/{self.name}")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class _Told:
     former_severity: Severity | None
     reason: str
     over: Sequence[Evidence]
+
+    @property
+    def url(self) -> str:
+        return self.about.url("" if self.kind == "test" else self.incident.id)
 
     def lines(self, template: str) -> list[str]:
         a = Assessment(self.findings)
@@ -229,7 +235,7 @@ def notification(
         incident.closed_at,
         plain(f"{about.name}: {' '.join(told.lines('title'))}", one_line=True),
         plain("\n".join(told.lines("page"))),
-        about.url,
+        told.url,
         about.runbook_url,
         about.labels,
         ordered,

@@ -17,10 +17,13 @@ class PriorDelivery:
     Attributes:
         severities: under which it was told, or may have been.
         receipt: what `send` returned last, such as the id of a message that later ones belong to; "" if nothing.
+        begun_at: when an attempt at this very notification began whose answer nobody heard, so that it may have
+            it; real seconds since 1970, None for the first attempt.
     """
 
     severities: Collection[Severity] = ()
     receipt: str = ""
+    begun_at: float | None = None
 
 
 NO_PRIOR = PriorDelivery()

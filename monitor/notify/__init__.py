@@ -93,6 +93,11 @@ class ChannelConfig(Section):
     ACKNOWLEDGES: ClassVar[bool] = False
     """Whether its receivers take an acknowledgement; others get none."""
 
+    TAKES_CHANGES: ClassVar[bool] = False
+    """Whether its receivers are told of new versions, new baselines and announcements."""
+    MAILS: ClassVar[bool] = False
+    """Whether its receivers take reports."""
+
     name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -102,6 +107,11 @@ class ChannelConfig(Section):
     def receivers(self) -> Sequence[Receiver]:
         """Where its notifications go."""
         raise NotImplementedError
+
+
+def acknowledging(channels: Sequence[ChannelConfig]) -> list[str]:
+    """Targets that take an acknowledgement."""
+    return [receiver.target for one in channels if one.ACKNOWLEDGES for receiver in one.receivers()]
 
 
 def channel_kinds() -> Mapping[str, type[ChannelConfig]]:

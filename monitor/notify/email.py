@@ -50,6 +50,7 @@ class EmailConfig(ChannelConfig):
     """Mail addresses, by a mail server."""
 
     kind: ClassVar[str] = "email"
+    MAILS: ClassVar[bool] = True
 
     host: Annotated[Text, key("The mail server.", examples=["smtp.example.com"])]
     sender: Annotated[_Address, key("Address that mails come from.", alias="from", examples=["rankmon@example.com"])]
@@ -151,12 +152,17 @@ def mail(notification: Notification, sender: str, to: str, now: float, chart: by
     first = f"<{notification.incident}@{DOMAIN}>"
     found["From"], found["To"], found["Date"] = sender, to, formatdate(now)
     found["Subject"] = notification.title
-    if notification.kind == "firing":
+    if notification.kind in ("firing", "report"):
         found["Message-ID"] = first
     else:
         found["Message-ID"] = f"<{notification.key}@{DOMAIN}>"
         found["In-Reply-To"] = found["References"] = first
     found["Auto-Submitted"] = "auto-generated"  # no holiday notes in answer (RFC 3834)
+    if notification.kind == "report":
+        found["List-Unsubscribe"] = f"<mailto:{sender}?subject=unsubscribe>"
+        found.set_content(notification.text + "\n")
+        found.add_attachment(notification.html, subtype="html", filename="report.html")
+        return found
     links = [url for url in (notification.url, notification.runbook_url) if url]
     found.set_content("\n".join([notification.full_text, "", *links]).strip() + "\n")
     lines = "".join(f"<p>{escape(line)}</p>" for line in notification.text.splitlines())

@@ -88,8 +88,9 @@ class Poster:
     Neither redirects nor the environment's proxies are followed: they would carry credentials elsewhere.
     """
 
-    def __init__(self, url: str, timeout: float, ca_file: str | None = None) -> None:
+    def __init__(self, url: str, timeout: float, ca_file: str | None = None, longest_read: int = LONGEST_READ) -> None:
         """`timeout`: seconds for an attempt as a whole, however slowly names are resolved or the other side answers."""
+        self._longest_read = longest_read
         self._url = urlsplit(url)
         self._own = (
             {} if self._url.username is None else basic(unquote(self._url.username), unquote(self._url.password or ""))
@@ -135,7 +136,7 @@ class Poster:
                 sent = {"Content-Type": "application/json", "User-Agent": "rankmon", "Connection": "close", **headers}
                 connection.request("POST", self._path, body, sent)
                 with closing(connection.getresponse()) as answer:
-                    said = answer.read(LONGEST_READ)
+                    said = answer.read(self._longest_read)
                     wait = _seconds(answer.headers.get("Retry-After"))
                     return Answer(answer.status, said, wait, _instant(answer.headers.get("Date")))
             finally:

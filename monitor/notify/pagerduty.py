@@ -1,6 +1,7 @@
 """PagerDuty, by its Events API v2: an incident is one alert there, found by its `dedup_key`.
 
-https://developer.pagerduty.com/docs/events-api-v2-overview. A request to retrain is a change event.
+https://developer.pagerduty.com/docs/events-api-v2-overview. A request to retrain is a change event, and so
+is what may explain an incident: a new version, a new baseline, an announcement.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class PagerDutyConfig(HttpChannel):
 
     kind: ClassVar[str] = "pagerduty"
     ACKNOWLEDGES: ClassVar[bool] = True
+    TAKES_CHANGES: ClassVar[bool] = True
 
     routing_key: Annotated[
         Text, FromFile, key("Integration key of the service (Events API v2); best written as ${NAME}.")
@@ -57,7 +59,7 @@ class PagerDuty(OnlyReceiver):
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         """Send the event; an alarm for a test is resolved at once. Raises Undelivered."""
-        if notification.kind == "retrain":
+        if notification.kind in ("retrain", "change"):
             self._post(self._changes, change(notification, now))
             return
         self._post(self._alerts, event(notification, ACTIONS.get(notification.kind, "trigger")))

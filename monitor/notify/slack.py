@@ -1,8 +1,9 @@
 """Slack: one message an incident, kept up to date, with what happens in its thread; by a bot's token.
 
 https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart goes on
-with it; a chart of the fall follows in its thread. With the URL of an incoming webhook instead, which can change
-nothing, each notification is a message.
+with it; a chart of the fall follows in its thread. Slack knows no key against copies, so each message holds its own as
+metadata, and what may have been posted before is looked for first. With the URL of an incoming webhook instead, which
+can change nothing, each notification is a message.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ LONGEST_TITLE, LONGEST_TEXT = 150, 3000
 UPLOAD_WITHIN = 5.0
 """Seconds for a chart, which later messages wait for."""
 
+LOOKED_BACK = 86_400.0
+MOST_MESSAGES, MOST_BYTES = 999, 16 * 2**20
+"""Seconds for which a message that may be there is looked for; what one answer holds at most."""
+
+SETTLED = 2.0
+"""Seconds after which a message that a killed process posted is there or will not be."""
+
 GONE = ("message_not_found", "cant_update_message", "edit_window_closed")
 """Errors after which an incident gets a new message."""
 
@@ -47,9 +55,15 @@ class SlackConfig(HttpChannel):
     token: Annotated[
         Maybe[Text],
         FromFile,
-        key("Bot token with the scope chat:write, and files:write for charts; best written as ${NAME}. Default: none."),
+        key(
+            "Bot token with the scopes chat:write, files:write for charts, and channels:history or groups:history so "
+            "that a crash posts nothing twice; best written as ${NAME}. Default: none."
+        ),
     ] = field(default=None, repr=False)
-    channel: Annotated[Maybe[Text], key("Id or #name of the channel, for the token. Default: none.")] = None
+    channel: Annotated[
+        Maybe[Text],
+        key("Id (or #name, by which copies cannot be looked for) of the channel, for the token. Default: none."),
+    ] = None
     webhook_url: Annotated[
         Maybe[HttpAddress], FromFile, key("Incoming webhook, in place of token and channel. Default: none.")
     ] = field(default=None, repr=False)
@@ -75,7 +89,7 @@ class Slack(OnlyReceiver):
         super().__init__(config.name, config.give_up_after)
         self._to = config.channel
         self._headers = {"Authorization": f"Bearer {config.token}", "Content-Type": "application/json; charset=utf-8"}
-        self._base, self._ca_file = config.url.rstrip("/"), config.ca_file
+        self._base, self._ca_file, self._timeout = config.url.rstrip("/"), config.ca_file, config.timeout
         self._post_message, self._update = (
             self._poster(f"{self._base}/{method}", config.timeout) for method in ("chat.postMessage", "chat.update")
         )
@@ -95,10 +109,30 @@ class Slack(OnlyReceiver):
         place, _, ts = prior.receipt.partition(" ")
         if ts and self._call(self._update, {"channel": place, "ts": ts, **message(notification)}) is not None:
             said = {"text": _plainly(notification.title), "blocks": blocks(notification)[:2]}
-            self._call(self._post_message, {"channel": place, "thread_ts": ts, **said})
+            self._say(notification, now, prior, {"channel": place, "thread_ts": ts, **said})
             return None
-        answer = self._call(self._post_message, {"channel": self._to, **message(notification)}) or {}
+        return self._say(notification, now, prior, {"channel": self._to, **message(notification)})
+
+    def _say(self, notification: Notification, now: float, prior: PriorDelivery, body: dict[str, Any]) -> str:
+        """Post a message, unless it is there from an attempt before; its channel and `ts`."""
+        if prior.begun_at is not None:
+            time.sleep(min(max(prior.begun_at + SETTLED - now, 0.0), SETTLED))
+            if ts := self._known(notification.key, now, body["channel"], body.get("thread_ts")):
+                return f"{body['channel']} {ts}"
+        metadata = {"event_type": "rankmon", "event_payload": {"key": notification.key}}
+        answer = self._call(self._post_message, {**body, "metadata": metadata}) or {}
         return f"{answer['channel']} {answer['ts']}"
+
+    def _known(self, key: str, now: float, channel: str, thread: str | None) -> str:
+        """`ts` of the message with a notification's key, "" if there is none or the bot may not look."""
+        asked = {"channel": channel, "limit": MOST_MESSAGES, "include_all_metadata": "true"}
+        asked["oldest"] = f"{now - LOOKED_BACK:.6f}"
+        method = "conversations.history" if thread is None else "conversations.replies"
+        poster = Poster(f"{self._base}/{method}", self._timeout, self._ca_file, MOST_BYTES)
+        found, _ = self._ask(poster, asked | ({} if thread is None else {"ts": thread}), is_form=True)
+        messages = found.get("messages", ())  # none if it refused: better twice than never
+        marks = ((m.get("metadata", {}).get("event_payload", {}).get("key"), m["ts"]) for m in messages)
+        return next((ts for mark, ts in marks if mark == key), "")
 
     def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> None:
         """Upload a PNG into a message's thread (https://docs.slack.dev/messaging/working-with-files).
@@ -118,7 +152,17 @@ class Slack(OnlyReceiver):
         self._call(poster(f"{self._base}/files.completeUploadExternal"), shared)
 
     def _call(self, poster: Poster, body: dict[str, Any], is_form: bool = False) -> dict[str, Any] | None:
-        """The answer; None if the message to change is gone. `is_form`: not all methods read JSON."""
+        """The answer; None if the message to change is gone."""
+        found, wait = self._ask(poster, body, is_form)
+        error = str(found.get("error", "no reason given"))
+        if found["ok"]:
+            return found
+        if error in GONE and "ts" in body:
+            return None
+        raise Undelivered(f"{poster.place}: refused: {_remedy(poster.harmless(error.encode(), self._headers))}", wait)
+
+    def _ask(self, poster: Poster, body: dict[str, Any], is_form: bool = False) -> tuple[dict[str, Any], float]:
+        """(answer, seconds to wait), though it may be a refusal. `is_form`: not all methods read JSON."""
         if is_form:
             form = {"Content-Type": "application/x-www-form-urlencoded"}
             answer = poster.post(urlencode(body).encode(), self._headers | form)
@@ -126,16 +170,9 @@ class Slack(OnlyReceiver):
             answer = poster.post(json.dumps(body).encode(), self._headers)
         try:
             found: dict[str, Any] = json.loads(answer.said)
-            is_ok, error = bool(found["ok"]), str(found.get("error", "no reason given"))
+            return {**found, "ok": bool(found["ok"])}, answer.wait
         except (ValueError, KeyError, TypeError):
             raise Undelivered(f"{poster.place}: its answer is not Slack's; is the `url:` right?") from None
-        if is_ok:
-            return found
-        if error in GONE and "ts" in body:
-            return None
-        raise Undelivered(
-            f"{poster.place}: refused: {_remedy(poster.harmless(error.encode(), self._headers))}", answer.wait
-        )
 
 
 class SlackWebhook(OnlyReceiver):

@@ -67,7 +67,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class ShadedPeriod:
-    """A shaded time span of a plot, with words over it; `kind` is its class, a `mix` a strip at the bottom."""
+    """A shaded time span of a plot, with words over it; `kind` is its class, a `mix` a strip at the bottom, and the
+    words of a `mark` stand in the legend.
+    """
 
     since: int
     until: int
@@ -240,7 +242,7 @@ def plot(shown: Plot) -> str:
     known = [(t, v) for t, v in zip(at, line.value, strict=True) if v is not None]
     dots = [("last", known[-1])] if known else []
     ticks = ticks_of(frame.since, frame.until)
-    told = [period for period in shown.stretches if period.words]
+    told = [period for period in shown.stretches if period.words and period.kind != "mark"]
     return TEMPLATES.get_template("plot.svg").render(
         f=frame,
         shown=shown,

@@ -17,8 +17,8 @@ HEAD, ROW = 126, 38
 """Height of the headings, and of a row of keys."""
 
 ZONE = "; times in UTC"
-LONGEST_TITLE, LONGEST_LINE = 40, 58
-"""Characters of a title, and of a line below it."""
+LONGEST_TITLE, LONGEST_LINE, LONGEST_MARK = 40, 58, 30
+"""Characters of a title, of a line below it, and of a mark's words."""
 
 COLOUR = {
     "measured": COLOURS[0],
@@ -28,6 +28,7 @@ COLOUR = {
     "began": "#fbbf24",
     "bad": "#9ca3af",
     "edge": "#1d2330",
+    "mark": "#7c3aed",
 }
 
 Key = tuple[str, str, str]
@@ -43,7 +44,7 @@ def draw_fall(fall: Fall) -> str:
     of_since = [] if since is None else [(v,) * len(at) for v in since[2:] if v is not None]
     limits = [("", values) for values in (expected, limit, *of_since)]
     shown = Plot("", "", "", Line("", at, value, lower, upper), fall.step, limits)
-    keys = _rows([*_series(fall), *_marks(fall)])
+    keys = _rows([*_series(fall), *_marks(fall), *_done(fall)])
     frame = Frame(WIDTH, HEIGHT, at[0], at[-1], *shown.scale, (100, 30, HEAD + ROW * len(keys), 56))
     ticks, edges = ticks_of(at[0], at[-1]), () if incident is None else (incident.opened_at, incident.closed_at)
     return TEMPLATES.get_template("fall.svg").render(
@@ -55,6 +56,7 @@ def draw_fall(fall: Fall) -> str:
         bad=[frame.edges(Shade(*period, "")) for period in fall.bad],
         began=None if fall.began is None else frame.edges(Shade(*fall.began, "")),
         since=None if since is None else (since, frame.edges(Shade(since.since, since.until, ""))),
+        marks=[frame.x(mark.at) for mark in fall.marks],
         edges=[frame.x(t) for t in edges if t is not None and at[0] <= t <= at[-1]],
         band=frame.bands(shown.line, fall.step),
         lines=[
@@ -102,6 +104,11 @@ def _marks(fall: Fall) -> Iterator[Key]:
         yield "━", COLOUR["since"], f"mean since then {number(fall.since.value)}"
     opened, closed = fall.incident.opened_at, fall.incident.closed_at
     yield "┃", COLOUR["edge"], f"opened {_time(opened)}" + ("" if closed is None else f", closed {_time(closed)}")
+
+
+def _done(fall: Fall) -> Iterator[Key]:
+    for mark in fall.marks:
+        yield "┊", COLOUR["mark"], f"{_cut(mark.words, LONGEST_MARK)} {_time(mark.at)}"
 
 
 def _time(instant: int) -> str:

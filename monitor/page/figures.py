@@ -15,7 +15,7 @@ from monitor.page.words import TEMPLATES, caption, change, number
 from monitor.series.windows import Point, SliceKey
 from monitor.service.history import HistoryPoint, SeriesHistory
 from monitor.service.snapshot import MonitorSnapshot, Series, StoredIncident
-from monitor.types import OVERALL, format_duration
+from monitor.types import MODEL_VERSION, OVERALL, format_duration
 
 FEWEST_POINTS = 60
 MOST_SLICES = 20
@@ -63,7 +63,8 @@ def _figure(
         "has_baseline": any(name == "baseline" for name, _ in shown.limits),
         "has_threshold": any(name == "threshold" for name, _ in shown.limits),
         "has_band": any(v is not None for v in shown.line.lower),
-        "has_incident": bool(shown.stretches),
+        "has_incident": any(s.kind == "incident" for s in shown.stretches),
+        "marks": marked(snapshot, history.drawn[0].end, history.drawn[-1].end),
         **drawn(shown),
         **_slices(history, series, budget.slices),
     }
@@ -93,7 +94,7 @@ def _plot(ident: str, history: SeriesHistory, provisional: Point | None, snapsho
         Line(title, *columns(points)),
         history.step * _thinning(history, most),
         [*_limits(history, points)],
-        stretches(history, snapshot.incidents),
+        [*stretches(history, snapshot.incidents), *marked(snapshot, history.drawn[0].end, history.drawn[-1].end)],
         None if provisional is None or provisional.value is None else (provisional.end, provisional.value),
     )
 
@@ -156,6 +157,13 @@ def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> li
         found.append(ShadedPeriod(incident.began_at, until, caption(incident) if has_room else ""))
         free = left if has_room else free
     return found[::-1]
+
+
+def marked(snapshot: MonitorSnapshot, since: int, until: int) -> list[ShadedPeriod]:
+    """New model versions and announcements in (since, until), seconds, as lines with words for a legend."""
+    found = [(n.since, f"version {n.slice}") for n in snapshot.newcomers if n.dimension == MODEL_VERSION]
+    found += [(one.since, one.note or "announced") for one in snapshot.noted]
+    return [ShadedPeriod(at, at, words, "mark") for at, words in sorted(found) if since < at < until]
 
 
 def summary(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:

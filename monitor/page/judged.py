@@ -9,7 +9,7 @@ from monitor.conditions.verdict_hours import judged
 from monitor.drift.verdicts import VerdictPoint
 from monitor.messages.explanation import title_of
 from monitor.page.chart import Line, Plot, ShadedPeriod
-from monitor.page.figures import drawn
+from monitor.page.figures import drawn, marked
 from monitor.page.words import TEMPLATES, caption, change
 from monitor.service.history import VerdictHistory
 from monitor.service.snapshot import MonitorSnapshot
@@ -41,7 +41,8 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
             s
             for s in (*_incidents(snapshot, points[-1].end), *_periods(history))
             if s.until > points[0].end and s.since < points[-1].end
-        ],
+        ]
+        + (marks := marked(snapshot, points[0].end, points[-1].end)),
     )
     return {
         "title": f"{measure} over {format_duration(max(DAY, history.width))}, judged",
@@ -51,6 +52,7 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
         "shades": {s.kind for s in shown.stretches},
         "told": list(_told(history)),
         "mix_by": drift.mix_by,
+        "marks": marks,
         **drawn(shown),
     }
 

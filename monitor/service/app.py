@@ -20,10 +20,15 @@ from monitor.logs import set_up
 from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
+from monitor.page import IncidentSource
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
+from monitor.service.changes import Changes
 from monitor.service.charts import Charts
+from monitor.service.due_notices import DueNotices
 from monitor.service.escalation import Escalator
+from monitor.service.incident_desk import IncidentDesk
+from monitor.service.mailed_reports import MailedReports
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
@@ -59,8 +64,8 @@ SHOW_WITHIN = 2.0
 SOON = 0.5
 """Seconds until a redefined monitor runs, if its former definition was still running."""
 
-POLL_EVERY, ORPHANS_EVERY = 2.0, 5.0
-"""Seconds between polls for acknowledgements, and for orphaned monitors."""
+POLL_EVERY, ORPHANS_EVERY, DUE_EVERY = 2.0, 5.0, 60.0
+"""Seconds between polls for acknowledgements, for orphaned monitors, and for reports and changes that are due."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,16 @@ class App:
         poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
+        known = (self.store, lambda: self.config, self.telling)
+        found = [MailedReports(*known).due, Changes(*known, self.clock.now).due]
+        due = DueNotices(self.store, found, self.wake, time.time)
         self._tasks = (
             PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
+            PeriodicTask("reports and changes", due.run, lambda: DUE_EVERY, logging.WARNING),
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )
+        self.desk: IncidentSource = IncidentDesk(self.store, lambda: self.config, self.telling, self.wake)
         self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
@@ -293,8 +303,8 @@ class App:
         return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
-        stop = self.stopping.is_set
-        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent)
+        stop, selects = self.stopping.is_set, self.config.selects(source.name)
+        return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent, selects)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)

@@ -23,9 +23,10 @@ from monitor.service.diagnosing import first_fired
 from monitor.service.history import VerdictHistory
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
-from monitor.types import OVERALL, Monitor, format_duration
+from monitor.types import MODEL_VERSION, OVERALL, Monitor, format_duration
 
 MOST_POINTS = 200
+MOST_MARKS = 4
 WEEK, LONGEST = 7 * DAY, 42 * DAY
 """Seconds shown of whole days, and at most where a fall began long ago."""
 
@@ -41,6 +42,13 @@ class Mean(NamedTuple):
     value: float
     lower: float | None
     upper: float | None
+
+
+class ChartMark(NamedTuple):
+    """Something that people did at an instant, seconds: a new model version or baseline, or an announcement."""
+
+    at: int
+    words: str
 
 
 class FallPoint(NamedTuple):
@@ -64,6 +72,7 @@ class Fall:
         began: earliest and latest instant, seconds, at which the fall may have begun.
         since: the mean since then, which the alarm is about: at first a whole day shows little of a fall.
         bad: [since, until) seconds with bad data, by the verdicts.
+        marks: versions, baselines and announcements of these days, the newest MOST_MARKS, oldest first.
     """
 
     monitor: str
@@ -74,6 +83,7 @@ class Fall:
     began: tuple[int, int] | None = None
     since: Mean | None = None
     bad: tuple[tuple[int, int], ...] = ()
+    marks: tuple[ChartMark, ...] = ()
 
 
 def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None) -> Fall:
@@ -107,8 +117,18 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
     )
     text = f"{named(*key)}: " * (key != OVERALL) + f"{measure} over {format_duration(window)}"
     began, since = (None, None) if stored is None else (_began(stored.incident, found), _since(stored, found))
-    bad = tuple(_bad(monitor, store, ends))
-    return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since, bad)
+    bad, marks = tuple(_bad(monitor, store, ends)), marks_of(monitor, store, ends[0], ends[-1])
+    return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since, bad, marks)
+
+
+def marks_of(monitor: Monitor, store: Store, since: int, until: int) -> tuple[ChartMark, ...]:
+    """The newest marks in [since, until), seconds, oldest first. A version that is back after two weeks is one too."""
+    came = store.came(monitor.traffic, MODEL_VERSION, since, until, 2 * WEEK)
+    found = [ChartMark(at, f"version {version}") for version, at in came.items()]
+    found += [ChartMark(one.since, one.note or "announced") for one in store.verdicts.announced(monitor.name)]
+    resets = store.verdicts.baselines(monitor.name)
+    found += [ChartMark(reset.since, f"new baseline{reset.note and ': '}{reset.note}") for reset in resets]
+    return tuple(sorted(mark for mark in found if since <= mark.at < until)[-MOST_MARKS:])
 
 
 def _rule(monitor: Monitor, found: Evidence | None) -> Rule | None:

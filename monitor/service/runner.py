@@ -12,7 +12,7 @@ from typing import Protocol
 
 from monitor.clock import Clock, SystemClock
 from monitor.conditions.arrivals import Misread
-from monitor.errors import NO_MEMORY, ClockError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
+from monitor.errors import NO_MEMORY, ClockError, InputError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
 from monitor.evaluation.run import judge
 from monitor.evaluation.telling import Telling
 from monitor.messages.words import counted, storable
@@ -30,6 +30,7 @@ from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
 from monitor.source.pull import Freshness, Pull
 from monitor.store import CachedStore, Lease, Store
+from monitor.store.renaming import take_over
 from monitor.types import Monitor, format_duration
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class Runner:
         self._status = self._publisher.status
         self._began: float | None = None
         self._token = 0
+        self._former = monitor.renamed_from
         self._show_counters()
 
     def _show_counters(self) -> None:
@@ -181,6 +183,7 @@ class Runner:
             if lease.token != self._token + 1:  # another process has held it since
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
             self._token = lease.token
+            self._take_over(lease)
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
             result = self._examine(now, self._audit(now, self._read(now, began, lease)))
             taken = self._judge(now, began, lease, result)
@@ -188,6 +191,21 @@ class Runner:
             self._store.record(name, lease, last_success_at=now, **newest, **taken, last_error="")
             self._retain(lease, now)
         return result
+
+    def _take_over(self, lease: Lease) -> None:
+        """Take the history of the monitor's former name, if there is any. A run waits for who writes that one."""
+        former, self._former = self._former, None
+        if former is None:
+            return
+        try:
+            if take_over(self._store, lease, former):
+                log.info("monitor %s: it has the history of %s now", lease.monitor, former)
+                self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
+        except InputError as error:
+            log.error("%s", error)
+        except (LeaseLost, StoreError):
+            self._former = former
+            raise
 
     def _read(self, now: float, began: float, lease: Lease) -> CycleResult:
         result, is_real = CycleResult(), isinstance(self._clock, SystemClock)

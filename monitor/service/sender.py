@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -281,7 +281,9 @@ class _Worker:
             try:
                 if not self._store.outbox.is_waiting(waiting.id):
                     return False
-                self._receipts[waiting.id] = receipt = self._post(waiting.notification)
+                with suppress(StoreError):  # a full disk keeps nobody from being told
+                    self._store.outbox.begin(waiting.id, self._clock())
+                self._receipts[waiting.id] = receipt = self._post(waiting.notification, waiting.begun_at)
                 if isinstance(receiver, ChartAfter) and waiting.kind == "firing" and receipt is not None:
                     self._opened[waiting.id] = waiting.notification, receipt
             except Undelivered as error:
@@ -303,7 +305,7 @@ class _Worker:
         self._receipts.pop(waiting.id, None)
         return True
 
-    def _post(self, notification: Notification) -> str | None:
+    def _post(self, notification: Notification, begun_at: float | None = None) -> str | None:
         """Sends one while holding the lease, and returns its receipt; takes back what was over after a pause.
 
         Raises:
@@ -316,7 +318,7 @@ class _Worker:
                 chart = self._draw(notification)
         if self._lease is not None:
             self._store.leases.check(self._lease)
-        now, told = self._clock(), self._told(notification)
+        now, told = self._clock(), replace(self._told(notification), begun_at=begun_at)
         if chart and isinstance(receiver, ChartInside):
             receipt = receiver.send_with(notification, now, told, chart)
         else:

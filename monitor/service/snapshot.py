@@ -83,7 +83,7 @@ class MonitorSnapshot:
         histories, verdict_history: for charts; only in a daemon's snapshot.
         refused_then: for incidents about refused rows, id -> reason -> rows refused while it lasted.
         places: dimension -> values with a series of their own.
-        announced: what is announced and not over.
+        announced: what is announced and not over; `noted` is all that ever was.
         examined: the newest check of where people look.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
@@ -114,6 +114,7 @@ class MonitorSnapshot:
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
+    noted: tuple[Announcement, ...] = ()
     examined: ExaminationCheck | None = None
 
     @property
@@ -271,7 +272,8 @@ def renew(
         ),
         silenced_until=max(until, default=None),
         examined=None if snapshot.monitor.corrected is None else store.verdicts.newest_check(name),
-        announced=tuple(one for one in announced_of(snapshot.monitor, store, FARTHEST) if one.until > now),
+        noted=(every := tuple(announced_of(snapshot.monitor, store, FARTHEST))),
+        announced=tuple(one for one in every if one.until > now),
     )
 
 

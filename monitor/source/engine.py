@@ -70,16 +70,19 @@ class Database:
         statement_timeout: float,
         stop: Callable[[], bool] = lambda: False,
         max_concurrent: int = MOST_AT_ONCE,
+        selects: Sequence[str] | None = None,
     ) -> None:
         """`stop` is polled between fetches; `statement_timeout` is in seconds.
 
-        `max_concurrent`: concurrent transactions, with at most one running statement each.
+        `max_concurrent`: concurrent transactions, with at most one running statement each. `selects`: the only SELECTs
+        of the user that will be sent; None if unknown.
         """
         self.name = name
         self.url = url
         self.statement_timeout = statement_timeout
         self.max_concurrent = max_concurrent
         self._stop = stop
+        self._selects = selects
         self._turns = threading.Semaphore(max_concurrent)
         self._engine: sa.Engine | None = None
         self._creating = threading.Lock()
@@ -182,7 +185,7 @@ class Database:
                     raise SourceError(f"source {self.name}: {driver_help(self.url, error)}", "driver") from error
                 if not self.sql.is_in_process:
                     _sign(engine)
-                opened = partial(self.sql.opened, url=self.url)
+                opened = partial(self.sql.opened, url=self.url, selects=self._selects)
                 self._engine = watched(engine, opened, lambda: self._mine.watch)
             return self._engine
 

@@ -28,6 +28,7 @@ from monitor.store.schema import (
     examinations,
     incidents,
     judged,
+    monitors,
     outbox,
     restatements,
     retrains,
@@ -82,6 +83,7 @@ class AlertState:
         until: end of the last evaluated window, seconds; None before the first.
         restated: whether older buckets were stored since.
         open: the open incidents, at most one per matter.
+        origin: what ids of incidents are made of, if it is not the monitor's name.
     """
 
     until: int | None = None
@@ -89,6 +91,7 @@ class AlertState:
     conditions: Mapping[ConditionName, StoredCondition] = field(default_factory=dict)
     open: Mapping[Matter, StoredIncident] = field(default_factory=dict)
     retrain: Retrain | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -171,12 +174,14 @@ class Alerts(Connected):
             row = next(iter(self.rows(_JUDGED, monitor=monitor)), None)
             found = {(r.rule, r.dimension, r.value): _kept(r) for r in self.rows(_CONDITIONS, monitor=monitor)}
             asked = next(iter(self.rows(_RETRAINED, monitor=monitor)), None)
+            origin = self.scalar(_ORIGIN, monitor=monitor)
         return AlertState(
             until=None if row is None else row.until,
             restated=row is not None and bool(row.restated),
             conditions=found,
             open={s.incident.matter: s for s in self.incidents(monitor, "firing")},
             retrain=None if asked is None else Retrain(asked.key, asked.incident, asked.asked_at),
+            origin=origin,
         )
 
     def save(self, lease: Lease, judgement: Judgement, now: float) -> None:
@@ -344,6 +349,13 @@ class Alerts(Connected):
 
 
 _JUDGED = sa.select(judged).where(judged.c.monitor == MONITOR)
+_ORIGIN = sa.select(
+    sa.func.coalesce(
+        sa.select(monitors.c.origin).where(monitors.c.monitor == MONITOR).scalar_subquery(),
+        # A new monitor under the former name of another one: the same hour must not give both the same incident.
+        sa.case((sa.exists().where(monitors.c.origin == MONITOR), MONITOR + " again")),
+    )
+)
 _LABELS = (
     sa.select(incidents.c.label, sa.func.count())
     .where(incidents.c.monitor == MONITOR, incidents.c.label.is_not(None))
@@ -406,7 +418,7 @@ def _incident_row(stored: StoredIncident) -> dict[str, Any]:
         for name, f in (incident.firing or {}).items()
     ]
     summary = {"firing": firing, "findings": [f.plain() for f in stored.findings]}
-    names = ("id", "monitor", "matter", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
+    names = ["id", "monitor", "matter", "state", "severity", "retrain", "began_at", "opened_at", "closed_at", "origin"]
     return {name: getattr(incident, name) for name in names} | {"told": stored.told, "summary": json.dumps(summary)}
 
 
@@ -417,7 +429,8 @@ def _stored(row: Any) -> StoredIncident:
         for f in summary["firing"]
     }
     at = (row.began_at, row.opened_at)
-    incident = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
+    judged = Incident(row.monitor, *at, row.state, severity, bool(row.retrain), row.closed_at, firing, row.matter)
+    incident = replace(judged, origin=row.origin)
     findings = tuple(evidence_of(f) for f in summary["findings"])
     of_people = (row.acknowledged_at, row.acknowledged_by, row.note, row.label, row.labelled_by, row.label_note)
     return StoredIncident(incident, bool(row.told), findings, *of_people)

@@ -160,7 +160,7 @@ def _postgresql_engine(url: URL, lease: float) -> sa.Engine:
     arguments = postgresql_arguments(url, PROGRAM, 10, _SILENCE)
     engine = sa.create_engine(url, pool_pre_ping=True, pool_recycle=3600, connect_args=arguments)
     if url.get_driver_name() == "psycopg":
-        limit_waits(engine)
+        limit_waits(engine, 1.5 * lease)  # the server itself ends what waits for a lock a lease long
     limits = {"idle_in_transaction_session_timeout": lease / 2, "lock_timeout": lease}
     settings = (f"set_config('{name}', '{max(1, int(1000 * limit))}', true)" for name, limit in limits.items())
     ask = f"SELECT {', '.join(settings)}"  # for this transaction only: a pooler may share the connection

@@ -24,6 +24,8 @@ LONGEST = 3600.0
 """
 
 
+UNNAMED = "another process"
+
 _CUT_OFF = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
     "AND datname = current_database() AND usename = current_user AND application_name = :program "
@@ -158,6 +160,11 @@ class Leases(Connected):
         with self.writing() as connection:
             connection.execute(_RELEASING, named_in(lease))
 
+    def park(self, connection: sa.Connection, lease: Lease, holder: str, seconds: float) -> None:
+        """Within a transaction, keep everybody else out for so long; `holder` says why, see `named`."""
+        values = {"holder": holder, "expires_at": self._now + seconds}
+        connection.execute(leases.update().where(*_IS).values(values), named_in(lease))
+
     def check(self, lease: Lease) -> None:
         """Raises LeaseLost if the lease is no longer held."""
         with self.reading() as connection:
@@ -200,7 +207,9 @@ def named_in(lease: Lease) -> dict[str, str | int]:
 def named(holder: str) -> str:
     """A holder in words."""
     identity = _Identity.parse(holder)
-    return f"process {identity.pid} on {identity.host}" if identity else "another process"
+    if identity is None:
+        return holder if holder.startswith(UNNAMED) else UNNAMED
+    return f"process {identity.pid} on {identity.host}"
 
 
 class _Identity(NamedTuple):

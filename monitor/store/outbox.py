@@ -31,7 +31,10 @@ FARTHEST = 600.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """A notification that a target has not received yet; real seconds since 1970."""
+    """A notification that a target has not received yet; real seconds since 1970.
+
+    `attempts`: those that failed; `begun_at`: when the first began, whatever became of it.
+    """
 
     id: int
     target: str
@@ -40,6 +43,7 @@ class Waiting:
     document: str
     created_at: float
     attempts: int
+    begun_at: float | None
 
     @property
     def notification(self) -> Notification:
@@ -73,7 +77,7 @@ class TargetQueue:
 
 
 _WAITING = (outbox.c.sent_at.is_(None), outbox.c.dropped_at.is_(None))
-_TRIED = sa.or_(outbox.c.sent_at.is_not(None), outbox.c.attempts > 0)
+_TRIED = outbox.c.begun_at.is_not(None)
 _OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
 TELLING = ("firing", "updated")
 _STANDING = (outbox.c.kind.in_(TELLING), outbox.c.incident.in_(_OPEN))
@@ -192,6 +196,10 @@ class Outbox(Connected):
         with self.documents():
             return [Notification.of(json.loads(document)) for (document,) in found]
 
+    def having(self, key: str) -> set[str]:
+        """The targets that a notification was queued for, whatever became of it. Raises StoreError."""
+        return {target for (target,) in self.rows(sa.select(outbox.c.target).where(outbox.c.key == key))}
+
     def is_open(self, incident: str) -> bool:
         """Whether an incident is open. Raises StoreError."""
         return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
@@ -208,6 +216,10 @@ class Outbox(Connected):
             outbox.c.id > waiting.id,
         )
         return self.scalar(newer) is not None
+
+    def begin(self, id_: int, now: float) -> None:
+        """Record that an attempt begins: its answer may never be heard. Raises StoreError."""
+        self._change(id_, begun_at=now)
 
     def sent(self, id_: int, now: float, receipt: str | None = None) -> None:
         """Record delivery and what the receiver returned. Raises StoreError."""

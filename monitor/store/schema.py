@@ -132,10 +132,11 @@ monitors = _table(
     _each(sa.String(10), "judged_as?"),
     _each(sa.BigInteger, "judged_run?"),
     _each(sa.Double, "audited_at?"),
+    _each(sa.Text, "origin?"),
 )
 """State of a monitor's runs; `refresh` is the time between them, real seconds. `judged_by` held the lease with number
 `judged_run` at the last evaluation; `judged_as` is the `Monitor.judged_as` it used. `audited_at`: when the last
-self-audit began."""
+self-audit began. `origin`: the monitor's first name, if it was renamed."""
 
 restatements = _table(
     "restatements",
@@ -175,6 +176,7 @@ incidents = _table(
     _each(sa.Text, "acknowledged_by? note?"),
     _each(sa.Text, "label? labelled_by? label_note?"),
     _each(sa.String(16), "matter", server_default="quality"),
+    _each(sa.Text, "origin?"),
 )
 
 transitions = _table(
@@ -300,7 +302,7 @@ outbox = _table(
     _each(sa.Integer, "attempts"),
     _each(sa.Double, "next_at"),
     _each(sa.Text, "last_error"),
-    _each(sa.Double, "sent_at? dropped_at?"),
+    _each(sa.Double, "begun_at? sent_at? dropped_at?"),
     _each(sa.Text, "receipt?"),
     sa.UniqueConstraint("key", "target", name="uq_outbox_key"),
     sa.Index("ix_outbox_waiting", "sent_at", "dropped_at", "next_at"),

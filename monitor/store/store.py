@@ -171,6 +171,21 @@ class Store(Connected):
         query = query.where(table.c.slice_id == slices.c.id, *of_slice, table.c.requests > 0)
         return self.integer(query, identity(definition))
 
+    def came(self, definition: Definition, dimension: str, since: int, until: int, absent: int) -> dict[str, int]:
+        """Value of a dimension -> start of its first bucket in [since, until), if it had none for `absent` seconds.
+
+        None of those that are there since the oldest bucket.
+        """
+        table = table_of(definition.kernel)
+        of_slice = (slices.c.monitor == MONITOR, slices.c.dimension == dimension, table.c.slice_id == slices.c.id)
+        first = sa.func.min(buckets.c.bucket_start)
+        query = sa.select(slices.c.value, first).where(*FINE, table.c.bucket_id == buckets.c.id, *of_slice)
+        query = query.where(table.c.requests > 0, buckets.c.bucket_start >= SINCE, buckets.c.bucket_start < UNTIL)
+        span = {"since": since - absent, "until": until}
+        found = self.rows(query.group_by(slices.c.value), identity(definition) | span)
+        oldest = self.oldest_bucket(definition) if found else None
+        return {value: start for value, start in found if start >= since and start != oldest}
+
     def known_slices(self, monitor: str) -> dict[str, set[str]]:
         """Dimension -> admitted values."""
         known: dict[str, set[str]] = {}

@@ -1,6 +1,7 @@
 """Limits how long PostgreSQL is waited for: a hung server would block a run, and its monitor, for ever.
 
-`tcp_user_timeout` detects a vanished machine, but not a stopped server or one that waits for a disk.
+`tcp_user_timeout` detects a vanished machine, but not a stopped server, one that waits for a disk, or a proxy that
+takes what comes and passes on nothing.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-LONGEST_WAIT = 300.0
-"""Seconds per response, including waits for another session's lock."""
+SHORTEST_WAIT = 10.0
+"""Seconds that a response is waited for at least."""
 
 
-def limit_waits(engine: sa.Engine) -> None:
-    """Make the engine's psycopg connections give up, and close, after LONGEST_WAIT."""
+def limit_waits(engine: sa.Engine, seconds: float) -> None:
+    """Make the engine's psycopg connections give up, and close, after so many seconds without a response."""
+    limit = max(seconds, SHORTEST_WAIT)
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(_: object, __: object, arguments: Any, options: Any) -> Any:
-        return _impatient().connect(*arguments, **options)
+        connection = _impatient().connect(*arguments, **options)
+        connection.longest_wait = limit
+        return connection
 
 
 @contextmanager
@@ -33,12 +37,12 @@ def at_leisure(connection: sa.Connection) -> Iterator[None]:
     if not hasattr(driver, "longest_wait"):  # another driver's, which waits anyway
         yield
         return
-    driver.longest_wait = math.inf
+    usual, driver.longest_wait = driver.longest_wait, math.inf
     connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
     try:
         yield
     finally:
-        driver.longest_wait = None
+        driver.longest_wait = usual
 
 
 @cache
@@ -47,11 +51,10 @@ def _impatient() -> type[Any]:
     import psycopg
 
     class Impatient(psycopg.Connection[Any]):
-        longest_wait: float | None = None
+        longest_wait = math.inf  # connecting has a limit of its own
 
         def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
-            limit = LONGEST_WAIT if self.longest_wait is None else self.longest_wait
-            return super().wait(self._within(gen, limit), *arguments, **options)
+            return super().wait(self._within(gen, self.longest_wait), *arguments, **options)
 
         def _within(self, steps: Any, limit: float) -> Generator[Any, Any, Any]:
             """Runs the same protocol steps, and closes the connection when the server stays silent too long."""

@@ -1,18 +1,23 @@
-"""The site: metrics, health, readiness, reload and the page. No request touches a database."""
+"""The site: metrics, health, readiness, reload and the page. Only the pages of incidents touch the store."""
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Mapping
 from typing import Protocol
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from monitor.messages.words import plain
-from monitor.page import PageSource, render, render_monitor
+from monitor.errors import StoreError
+from monitor.messages.words import plain, storable
+from monitor.page import IncidentSource, PageSource, render, render_incident, render_monitor
 from monitor.web.access import Access, Gate, is_loopback
 
 _HEADERS = {
@@ -24,8 +29,20 @@ _HEADERS = {
 }
 
 
+_WITH_FORMS = {
+    **_HEADERS,
+    "Content-Security-Policy": _HEADERS["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'"),
+    "Referrer-Policy": "same-origin",  # without a referrer a form's Origin is null, as that of another site's page
+}
+
+LONGEST_FORM = 4096
+"""Bytes."""
+
+
 class SiteSource(PageSource, Protocol):
     """What the site needs to know."""
+
+    desk: IncidentSource
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
         """(text of `/metrics`, content type) for an Accept header."""
@@ -51,7 +68,7 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
         return _verdict(served.readiness())
 
     def reload(request: Request) -> Response:
-        if access.passwords is None and not _is_local(request):
+        if not _may_change(request, access):
             text = "reload is allowed from this machine only, or with a password (web.config_file)\n"
             return PlainTextResponse(text, 403)
         problems = served.reload()
@@ -70,6 +87,7 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
         routes=[
             Route("/", page),
             Route("/monitors/{name}", monitor),
+            *_of_incidents(served, access),
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
@@ -77,6 +95,62 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
         ],
         middleware=[Middleware(Gate, access=access), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
     )
+
+
+def _of_incidents(served: SiteSource, access: Access) -> list[Route]:
+    def incident(request: Request) -> Response:
+        try:
+            view = served.desk.view(request.path_params["id"])
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        if view is None:
+            return PlainTextResponse("no such incident\n", 404)
+        return HTMLResponse(plain(render_incident(view, _may_change(request, access))), headers=_WITH_FORMS)
+
+    async def change(request: Request) -> Response:
+        if not _may_change(request, access):
+            text = "changes are allowed from this machine only, or with a password (web.config_file)\n"
+            return PlainTextResponse(text, 403)
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > LONGEST_FORM:
+                return PlainTextResponse("too long\n", 413)
+        form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        return await run_in_threadpool(_change, served.desk, request, form)
+
+    return [Route("/incidents/{id}", incident), Route("/incidents/{id}/{what}", change, methods=["POST"])]
+
+
+def _may_change(request: Request, access: Access) -> bool:
+    return access.is_restricted or _is_local(request)
+
+
+def _change(desk: IncidentSource, request: Request, form: Mapping[str, str]) -> Response:
+    id_, by, note = request.path_params["id"], _user(request), storable(form.get("note", ""))
+    try:
+        match request.path_params["what"]:
+            case "acknowledge":
+                is_done = desk.acknowledge(id_, by, note)
+            case "silence":
+                is_done = desk.silence(id_, form.get("for", ""), by, note)
+            case "label":
+                is_done = desk.label(id_, form.get("label", ""), by, note)
+            case _:
+                is_done = False
+    except StoreError as error:
+        return PlainTextResponse(f"{error}\n", 503)
+    if not is_done:
+        return PlainTextResponse("no such incident, or nothing that can be said of it\n", 404)
+    return RedirectResponse(f"../{id_}", 303)
+
+
+def _user(request: Request) -> str:
+    """Who is asking, by the password that was right; `page` where none is needed."""
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "basic":
+        return "page"
+    return storable(b64decode(given, validate=False).decode("utf-8", "replace").partition(":")[0]) or "page"
 
 
 def _verdict(problem: str) -> Response:

@@ -352,7 +352,7 @@ def test_one_that_is_shown_has_the_link_to_its_page(
     filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents show", name) == 0
-    assert "Page: http://127.0.0.1:9184/monitors/shop" in capsys.readouterr().out
+    assert f"Page: http://127.0.0.1:9184/incidents/{name}" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -29,7 +29,17 @@ def anything(rng: np.random.Generator, step: int) -> Hours:
     events = labelled.sum(axis=1)
     shown = size.sum(axis=1) * rng.choice([0, 1, 10], count, p=[0.1, 0.2, 0.7])
     unlabelled = rng.binomial(size, rng.choice([0, 0, 0.3])) * 1.0
-    every = (size * 1.0, total, total, labelled, unlabelled, events, events * 0.1, rng.poisson(1, count) * 1.0)
+    every = (
+        size * 1.0,
+        total,
+        total,
+        labelled,
+        unlabelled,
+        rng.uniform(0.5, 2, size.shape),
+        events,
+        events * 0.1,
+        rng.poisson(1, count) * 1.0,
+    )
     every = (*every, shown, shown * 0.1)
     starts = START + np.arange(count, dtype=np.int64) * step
     return Hours(starts[kept], tuple(f"slice {i:02}" for i in range(slices)), *(sums[kept] for sums in every))

@@ -112,7 +112,7 @@ def test_a_fall_that_is_there_when_the_labels_are_back_may_have_begun_while_they
 
 def before(moved: list[float], effect: float, first: float = 4.5) -> float:
     """Day with which the fall of a unit may have begun, whose whole days 0, 1, ... were as much off."""
-    sums = [np.array([[5e2 * (1 + m)], [5e2], [3.5e2], [0], [0], [1e3], [0], [1e3]]) for m in moved]
+    sums = [np.array([[5e2 * (1 + m)], [5e2], [3.5e2], [0], [0], [0], [1e3], [0], [1e3]]) for m in moved]
     days = [DaySums(number, of_day, np.zeros(5)) for number, of_day in enumerate(sums)]
     one = np.full(2, 1e-6)
     noise = Noise(*[one] * 8)

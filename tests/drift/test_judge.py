@@ -224,12 +224,17 @@ def test_a_lasting_improvement_offers_a_new_baseline_and_a_passing_one_does_not(
     assert not any(v.improved for v in verdicts(Ranking.of(45).since(30, 32, mean=1.08).draw()))
 
 
-def decaying(by: float, until: float, days: int, mended: float = 1e9) -> list[Verdict]:
-    """On a mean that falls evenly from day 30 on until another one, and stays there until it is as it was."""
+def decaying(by: float, until: float, days: int, mended: float = 1e9, found: bool = False) -> list[Verdict]:
+    """On a mean that falls evenly from day 30 on until another one, and stays there until it is as it was.
+
+    If `found`, only because what it is divided by rises.
+    """
     ranking = Ranking.of(days, seed=1)
     day = (ranking.starts - START) / DAY
     part = np.where(day < mended, np.clip((day - 30) / (until - 30), 0, 1), 0.0)
-    return verdicts(replace(ranking, mean=ranking.mean * (1 - by * part[:, None])).draw())
+    left = 1 - by * part[:, None]
+    hours = replace(ranking, mean=ranking.mean * left).draw()
+    return verdicts(replace(hours, ideal=hours.ideal * 3 / left) if found else hours)
 
 
 def test_a_decay_that_is_too_slow_for_an_alarm_is_told_once_it_is_large() -> None:
@@ -238,6 +243,7 @@ def test_a_decay_that_is_too_slow_for_an_alarm_is_told_once_it_is_large() -> Non
     told = [(v.end - START) / DAY for v in found if v.decayed]
     assert 155 < told[0] < 175, "5 % are lost by day 155"
     assert all(v.decayed for v in on(found, told[0]))
+    assert not any(v.decayed for v in decaying(0.12, 330, 185, found=True))
     assert found[-1].moved == pytest.approx(-0.12 * 153 / 300, abs=0.01)
 
 

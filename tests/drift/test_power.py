@@ -52,10 +52,22 @@ def all_ones(seed: int, drop: float) -> Hours:
     fallen = (hour >= 30 * 24)[:, None]
     worth = requests - rng.binomial(requests.astype(int), np.where(fallen, drop, 0.0))
     every, none = requests.sum(axis=1), np.zeros(len(hour))
-    nothing = np.zeros(requests.shape)
+    nothing, one = np.zeros(requests.shape), np.ones(requests.shape)
     names = ("some", "most", "few")
     return Hours(
-        START + hour * HOUR, names, requests, worth, worth, requests, nothing, every, none, none, 10 * every, every
+        START + hour * HOUR,
+        names,
+        requests,
+        worth,
+        worth,
+        requests,
+        nothing,
+        one,
+        every,
+        none,
+        none,
+        10 * every,
+        every,
     )
 
 

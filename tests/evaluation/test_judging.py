@@ -53,7 +53,7 @@ class Bench:
             _fill(tally, self.monitor, BASE + (first + number) * HOUR, devices)
         tally.admitted = [("device", d) for d in ("mobile", "tv")]
         starts = range(tally.since, tally.until, HOUR)
-        with self.store.hold("search") as lease:
+        with self.store.hold(self.monitor.name) as lease:
             targets = dict.fromkeys(self.monitor.definitions, starts)
             finals = starts if final else ()
             self.store.write(lease, self.monitor, tally, targets, read_at, finals, force=True)
@@ -61,7 +61,7 @@ class Bench:
 
     def judge(self, current: bool = True, later: int = 0) -> None:
         now = BASE + self.hour * HOUR + later
-        with self.store.hold("search") as lease:
+        with self.store.hold(self.monitor.name) as lease:
             judge(self.monitor, now, self.store, lease, self.telling(current))
 
     def telling(self, current: bool = True) -> Telling:

@@ -47,7 +47,7 @@ def test_labels_are_those_that_stay_and_all_that_changes_is_an_annotation() -> N
         "team": "ranking",
     }
     assert set(alert["annotations"]) == {"summary", "description", "runbook_url", "incident", "state"}
-    assert alert["generatorURL"] == "https://mon.test/monitors/search"
+    assert alert["generatorURL"] == "https://mon.test/incidents/32a395de36"
     (worse,) = alerts(notice("updated", number=1, title="other", text="figures"), NOW + 500, HOLD)
     assert worse["labels"] == alert["labels"]
     assert worse["startsAt"] == alert["startsAt"]

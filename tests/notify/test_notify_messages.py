@@ -102,10 +102,8 @@ def test_every_message_reads_as_it_was_agreed() -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
     made = MESSAGES[name]
-    lines, links = (
-        made.text.splitlines(),
-        "Page: https://mon.test/monitors/search  Runbook: https://runbooks.test/search",
-    )
+    page = "monitors/search" if name == "test" else f"incidents/{made.incident}"
+    lines, links = made.text.splitlines(), f"Page: https://mon.test/{page}  Runbook: https://runbooks.test/search"
     assert len(lines) == (3 if name == "test" else 5)
     assert lines[-2].startswith("What to do: ")
     more = f"  More: rankmon explain-incident {made.incident}" * (made.kind in ("firing", "updated"))

@@ -29,7 +29,7 @@ from tests.service.test_notify_sender import Post, eventually, post  # noqa: F40
 from tests.support import notices
 from tests.support.notices import notice
 from tests.support.receiver import Got, Receiver, Reply
-from tests.support.services import ROUTING_KEY, TOKEN, MailDouble, PagerDutyDouble, SlackDouble
+from tests.support.services import ROUTING_KEY, TOKEN, MailDouble, PagerDutyDouble, SlackDouble, SlackMessage
 from tests.support.web import Authority
 
 FIRING, UPDATED, RESOLVED = notice("firing", number=0), notice("updated", number=1), notice("resolved", number=2)
@@ -228,6 +228,22 @@ def test_a_wrong_routing_key_is_told_without_it(pagerduty: PagerDutyDouble) -> N
 def test_a_message_that_somebody_deleted_is_posted_again(slack: SlackDouble) -> None:
     assert to_slack(slack).send(UPDATED, NOW, PriorDelivery((), "C1 7.7")) == "C1 1.000100"
     assert [m.text for m in slack.messages.values()] == [UPDATED.title]
+
+
+def test_what_was_posted_though_nobody_heard_is_found_among_many_messages(slack: SlackDouble) -> None:
+    made, many = to_slack(slack, channel="C1"), 900
+    for number in range(many):
+        slack.messages[f"{number}.0"] = SlackMessage("x" * 4000, keys=[f"{number:040x}"])
+    again = PriorDelivery(begun_at=NOW - 60)
+    assert made.send(FIRING, NOW, again) == f"C1 {many + 1}.000100", "not there yet"
+    assert made.send(FIRING, NOW, again) == f"C1 {many + 1}.000100"
+    slack.error = "missing_scope"
+    assert "missing_scope" in refused(made), "where it may not look it posts"
+    slack.trouble = lambda got: Reply(503) if "/conversations." in got.path else None
+    slack.error = ""
+    with pytest.raises(Undelivered, match="503"):
+        made.send(FIRING, NOW, again)
+    assert len(slack.messages) == many + 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A measure costs one file: it is found by configuration, reference, metrics, pull, push-down and explanation."""
 
-import importlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,18 +115,3 @@ def test_a_measure_without_sums_is_not_pushed_down_and_says_why(toy: Path) -> No
     config.write_text(CONFIG.format(engine="auto").replace("misses@3", "unsummed@3"), encoding="utf-8")
     (monitor,) = load(config, {}).monitors
     assert obstacle(monitor) == "unsummed@3: a toy has no sums"
-
-
-def test_an_entry_point_of_another_package_adds_a_measure(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        def load(self) -> object:
-            (packages := toy / "packages").mkdir(exist_ok=True)
-            (packages / "foreign.py").write_text(TOY.replace('"misses"', '"foreign"'), encoding="utf-8")
-            monkeypatch.syspath_prepend(packages)
-            return importlib.import_module("foreign").MISSES
-
-    monkeypatch.setattr(
-        "monitor.measures.measure.entry_points", lambda group: [Entry()] * (group == "rankmon.measures")
-    )
-    assert parse("foreign@3").spec.title == "places without a relevant item"
-    SPECS.remove("foreign")

@@ -155,7 +155,7 @@ def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_pa
     for key, value in piece.items():
         if key == "monitors":
             merge(monitor, value[0])
-        elif key in whole or key in {"channels", "routes", "defaults", "web", "log", "scheduler"}:
+        elif key in whole or key in {"channels", "routes", "reports", "defaults", "web", "log", "scheduler"}:
             merge(whole, {key: value})
         elif key in places["rankings"]:
             merge(monitor["rankings"], {key: value})

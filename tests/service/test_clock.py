@@ -18,7 +18,7 @@ from monitor.service.cycle import BatchSize, run_cycle
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
-from monitor.types import TimeColumn
+from monitor.types import Drift, TimeColumn
 from tests.evaluation.test_judging import BASE, Bench, bench
 from tests.support.monitors import DAY, shop
 from tests.support.tallies import HOUR
@@ -145,6 +145,17 @@ def test_a_long_past_is_judged_in_parts_that_come_to_the_same(bench: Bench, monk
     assert [s.incident.state for s in bench.incidents] == ["resolved", "firing"]
     assert [kind for _, kind in bench.notices] == ["firing"]
     assert bench.store.alerts.state("search").until == BASE + bench.hour * HOUR
+
+
+def test_a_gap_of_26_years_is_judged_at_once_and_nothing_is_written_for_its_hours(bench: Bench) -> None:
+    bench.monitor = replace(bench.monitor, drift=Drift(bench.monitor.measures[0]))
+    bench.put(*[0.8] * 30)
+    bench.judge()
+    bench.put(*[0.8] * 30, at=26 * 365 * 24)
+    bench.judge()
+    assert bench.store.alerts.state("search").until == BASE + bench.hour * HOUR
+    with bench.store.engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM verdicts")).scalar() == 60
 
 
 def test_judging_a_long_past_ends_when_the_process_is_to_end(bench: Bench) -> None:

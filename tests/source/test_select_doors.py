@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -120,9 +120,9 @@ def open_folder() -> Iterator[Path]:
 # ---- on real databases ---------------------------------------------------------------------------------------------
 
 
-def look(url: str, select: str) -> None:
-    """Send a `select:` as `check-config --connect` does first, then read it."""
-    database = Database("s", parse_url(url, None), 60)
+def look(url: str, select: str, named: Sequence[str] | None = None) -> None:
+    """Send a `select:` as `check-config --connect` does first, then read it; all those `named` are known."""
+    database = Database("s", parse_url(url, None), 60, selects=named)
     try:
         with database.reading() as reader:
             found = relation(Relation(select=select), "r", ["a"], reader.dialect)
@@ -158,6 +158,38 @@ def test_no_file_is_written_by_a_query_on_duckdb(tmp_path: Path, monkeypatch: py
     out = tmp_path / "out.csv"
     text = f"SELECT 1 AS a) AS r; COPY (SELECT 1 AS a) TO '{out}'; SELECT * FROM (SELECT 1 AS a"
     holds("duckdb:///:memory:", text, out, monkeypatch)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with Parquet files, and others that no query names."""
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as connection:
+        for name in ("log/a.parquet", "log/b.parquet", "one.parquet", "other.parquet"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            connection.execute(f"COPY (SELECT 1 AS a) TO '{tmp_path / name}'")
+    with duckdb.connect(str(tmp_path / "log.duckdb")) as connection:
+        connection.execute(f"CREATE VIEW log AS SELECT * FROM '{tmp_path}/log/*.parquet'")
+    return tmp_path
+
+
+def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [f"SELECT a FROM read_parquet('{files}/log/*.parquet')", f"SELECT a FROM '{files}/one.parquet'"]
+    for url in ("duckdb:///:memory:", f"duckdb:///{files}/log.duckdb"):
+        for text in (*named, *(["SELECT a FROM log"] if "memory" not in url else [])):
+            look(url, text, named if "memory" in url else [named[1]])
+        with pytest.raises(SourceError, match="only files that a `select:` or a view of the database names are read"):
+            look(url, f"SELECT a FROM '{files}/other.parquet'", named)
+    monkeypatch.setenv("HOME", str(files))
+    for text in ("SELECT a FROM '~/log/*.parquet'", "SELECT a FROM '~/one.parquet'"):
+        look("duckdb:///:memory:", text, [text])
+    monkeypatch.setattr(Quoting, "enclosed", lambda _, text: text)
+    out = files / "out.csv"
+    for door in (f"COPY (SELECT 1) TO '{out}'", "SET lock_configuration = false", f"ATTACH '{files}/other.duckdb'"):
+        with pytest.raises(SourceError, match=r"disabled by config|has been locked"):
+            look("duckdb:///:memory:", f"SELECT 1 AS a) AS r; {door}; SELECT * FROM (SELECT 1 AS a", named)
+    assert not out.exists()
+    look("duckdb:///:memory:?enable_external_access=true", f"SELECT a FROM '{files}/other.parquet'", named)
 
 
 def test_no_file_is_written_by_a_query_on_mariadb(maria: MariaServer, open_folder: Path) -> None:

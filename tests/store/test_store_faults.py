@@ -27,6 +27,7 @@ from monitor.store.migrate import LOCK
 from monitor.store.schema import drift_borders, incidents, outbox, transitions, verdicts
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer
+from tests.support.proxy import proxy
 
 CONFIG = """\
 web: {{listen: "127.0.0.1:0"}}
@@ -247,17 +248,21 @@ def standing_still(server: PostgresServer) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+LEASE = 1.0
+"""Seconds; a response is waited for half as long again."""
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a store for longer than a second."""
-    monkeypatch.setattr(waiting, "LONGEST_WAIT", 1.0)
+    """However short the lease is, nobody waits for longer."""
+    monkeypatch.setattr(waiting, "SHORTEST_WAIT", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_store_that_hangs_within_a_transaction_is_given_up_and_the_next_one_works(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    store = new_store(postgres_url)
+    store = new_store(postgres_url, LEASE)
 
     def read() -> None:
         with store.reading() as connection:
@@ -265,7 +270,7 @@ def test_a_store_that_hangs_within_a_transaction_is_given_up_and_the_next_one_wo
             with standing_still(postgres):
                 connection.execute(sa.text("SELECT 2"))
 
-    with pytest.raises(StoreError, match=r"has not answered for 1 s; is the server stopped, or its disk"):
+    with pytest.raises(StoreError, match=r"has not answered for 1.5 s; is the server stopped, or its disk"):
         read()
     store.record("m", newest_source_at=1.0)
     assert store.progress("m").newest_source_at == 1.0
@@ -276,7 +281,7 @@ def test_a_store_that_hangs_within_a_transaction_is_given_up_and_the_next_one_wo
 def test_a_connection_that_hangs_between_two_transactions_is_replaced(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
-    store = new_store(postgres_url)
+    store = new_store(postgres_url, LEASE)
     store.record("m", newest_source_at=1.0)
     with standing_still(postgres):
         assert store.progress("m").newest_source_at == 1.0
@@ -284,9 +289,34 @@ def test_a_connection_that_hangs_between_two_transactions_is_replaced(
 
 
 @pytest.mark.usefixtures("impatient")
+def test_behind_a_proxy_that_passes_on_nothing_a_statement_ends_within_two_leases(postgres_url: str) -> None:
+    url = make_url(postgres_url)
+    new_store(postgres_url).close()
+    with proxy(url.port or 5432) as between:
+        store = Store(url.set(host="127.0.0.1", port=between.port), LEASE)
+        store.record("m", newest_source_at=1.0)
+        between.fall_silent()
+        between.speak()  # to what connects from now on
+        began = time.monotonic()
+        assert store.progress("m").newest_source_at == 1.0
+
+        def write() -> None:
+            with store.writing() as connection:
+                connection.exec_driver_sql("SELECT 1")
+                between.fall_silent()
+                between.speak()
+                connection.exec_driver_sql("SELECT 2")
+
+        with pytest.raises(StoreError, match="has not answered"):
+            write()
+        assert time.monotonic() - began < 4 * LEASE, "one found between two statements, one amid a transaction"
+        store.close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url: str) -> None:
     url = make_url(postgres_url)
-    first, second = Store(url), Store(url)
+    first, second = Store(url), Store(url, LEASE)
     with first.writing() as connection, ThreadPoolExecutor(1) as other:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
         migrated = other.submit(second.schema.migrate)

@@ -34,6 +34,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
         history["ndcg_squares"],
         history["clicked"],
         np.zeros(size.shape),
+        np.ones(size.shape),
         nothing,
         nothing,
         nothing,

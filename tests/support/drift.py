@@ -93,7 +93,7 @@ class Ranking:
         size_of_all = size.sum(axis=1)
         crowd = (events, 0.05 * events, np.zeros(len(events)), self.items * size_of_all, size_of_all * 1.0)
         measured = size if counts_unlabelled else labelled
-        by_slice = (measured * 1.0, total, squares, labelled * 1.0, 1.0 * (size - measured))
+        by_slice = (measured * 1.0, total, squares, labelled * 1.0, 1.0 * (size - measured), np.ones(size.shape))
         return Hours(self.starts, names, *by_slice, *crowd)
 
 

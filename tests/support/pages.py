@@ -49,6 +49,7 @@ def fill(
     value: Value,
     devices: tuple[str, ...] = ("desktop", "mobile"),
     labelled: float = 1.0,
+    dimension: str = "device",
 ) -> None:
     """Store a final bucket for each start, and judge what has become final."""
     tallied, read = Partials(min(starts), max(starts) + HOUR), []
@@ -56,23 +57,23 @@ def fill(
         means = {d: m for d in devices if (m := value(start, d)) is not None}
         if means:
             read.append(start)
-            _add(tallied, monitor, start, means, labelled)
+            _add(tallied, monitor, start, {(dimension, d): m for d, m in means.items()}, labelled)
     with store.hold(monitor.name) as lease:
         store.write(lease, monitor, tallied, dict.fromkeys(monitor.definitions, read), 1e6, read)
         judge(monitor, tallied.until, store, lease, Telling({"log": ("log",)}, "http://page/", 1.0, True))
 
 
-def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[str, float], labelled: float) -> None:
+def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[tuple[str, str], float], labelled: float) -> None:
     """One bucket: 50 requests a device, whose values lie around the mean."""
     kernel = str(monitor.measures[0].kernel)
-    cells = {("device", d): np.array([50, 0, 50 * m, 50 * (m * m + 0.01), *[0.0] * 5]) for d, m in means.items()}
+    cells = {key: np.array([50, 0, 50 * m, 50 * (m * m + 0.01), *[0.0] * 5]) for key, m in means.items()}
     cells[OVERALL] = np.sum(list(cells.values()), axis=0)
     tallied.measures.setdefault(kernel, {}).update({(start, *key): sums for key, sums in cells.items()})
     for key, sums in cells.items():
         shown = 10 * sums[0]
         crowd = [sums[0], sums[0] * labelled, shown, shown * labelled, 0, 0, 0, sums[0]]
         tallied.traffic[(start, *key)] = np.array(crowd)
-    tallied.admitted = list(dict.fromkeys([*tallied.admitted, *(("device", device) for device in means)]))
+    tallied.admitted = list(dict.fromkeys([*tallied.admitted, *means]))
 
 
 def shown(store: Store, monitor: Monitor, now: float, former: tuple[SeriesHistory, ...] = ()) -> MonitorSnapshot:

@@ -30,12 +30,6 @@ class Proxy:
         """Pass on what comes through new connections; those that were open before stay silent."""
         self._is_silent.clear()
 
-    def end_silent(self) -> None:
-        """End the connections that are silent, as a kernel does after its time for what nobody acknowledges."""
-        for each in list(self._lost):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
         """End all connections."""
         for each in (self._listener, *self._open):

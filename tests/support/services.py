@@ -5,6 +5,7 @@ Each keeps the state that people would see: alerts, messages with their threads,
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -64,6 +65,12 @@ class SlackMessage:
     edits: int = 0
     thread: list[str] = field(default_factory=list)
     files: list[bytes] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    """Of its metadata, and of that of each message in its thread."""
+
+
+def _message(ts: str, text: str, key: str) -> dict[str, Any]:
+    return {"ts": ts, "text": text, "metadata": {"event_type": "rankmon", "event_payload": {"key": key}}}
 
 
 class SlackDouble:
@@ -102,6 +109,19 @@ class SlackDouble:
         self.messages[body["thread_ts"]].files += [self.uploads[one["id"]][1] for one in body["files"]]
         return {"ok": True, "files": body["files"]}
 
+    def _read(self, got: Got) -> dict[str, Any]:
+        """conversations.history has the messages of a channel, conversations.replies those of a thread."""
+        asked = parse_qs(got.body.decode())
+        if asked["channel"] != ["C1"]:
+            return {"ok": False, "error": "channel_not_found"}
+        assert asked["include_all_metadata"] == ["true"]
+        if got.path.endswith("replies"):
+            known = self.messages[asked["ts"][0]]
+            found = [("9.9", "", key) for key in known.keys]
+        else:
+            found = [(ts, message.text, message.keys[0]) for ts, message in self.messages.items()]
+        return {"ok": True, "messages": [_message(*each) for each in found]}
+
     def _answer(self, got: Got) -> dict[str, Any]:
         if got.headers.get("Authorization") != f"Bearer {TOKEN}":
             return {"ok": False, "error": "invalid_auth"}
@@ -109,6 +129,8 @@ class SlackDouble:
             return {"ok": False, "error": self.error}
         if "/files." in got.path:
             return self._file(got)
+        if "/conversations." in got.path:
+            return self._read(got)
         body = got.document
         if got.path.endswith("chat.update"):
             if body["channel"] != "C1" or body["ts"] not in self.messages:
@@ -121,17 +143,22 @@ class SlackDouble:
         assert len(body["blocks"][0]["text"]["text"]) <= 150
         if "thread_ts" in body:
             self.messages[body["thread_ts"]].thread.append(body["text"])
+            self.messages[body["thread_ts"]].keys.append(body["metadata"]["event_payload"]["key"])
             return {"ok": True, "channel": "C1", "ts": "9.9"}
         ts = f"{len(self.messages) + 1}.000100"
-        self.messages[ts] = SlackMessage(body["text"])
+        self.messages[ts] = SlackMessage(body["text"], keys=[body["metadata"]["event_payload"]["key"]])
         return {"ok": True, "channel": "C1", "ts": ts}
 
 
 class MailDouble:
     """A mail server with STARTTLS and login, that keeps what it takes."""
 
-    def __init__(self, certificate: tuple[Path, Path] | None, refuses: str = "") -> None:
+    def __init__(
+        self, certificate: tuple[Path, Path] | None, refuses: str = "", pause: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`pause`: seconds between a mail and the answer that it is taken."""
         self.mails: list[tuple[str, bytes]] = []
+        self.pause = pause
         self.refuses = refuses
         context = None
         if certificate is not None:
@@ -161,4 +188,5 @@ class MailDouble:
         if self.refuses:
             return self.refuses
         self.mails += [(to, envelope.content) for to in envelope.rcpt_tos]
+        await asyncio.sleep(self.pause())
         return "250 OK"

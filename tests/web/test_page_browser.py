@@ -190,8 +190,8 @@ def test_the_overview_leads_to_the_monitor(chromium: Browser, small: App) -> Non
 
 def test_each_monitor_has_a_page_of_its_own_to_which_notifications_lead(chromium: Browser, small: App) -> None:
     about = About("b.search", page=small.page_url)
-    assert about.url.startswith(small.web.url)
-    open_page(chromium, small, about.url.removeprefix(small.web.url))
+    assert about.url().startswith(small.web.url)
+    open_page(chromium, small, about.url().removeprefix(small.web.url))
     assert chromium.see("document.querySelectorAll('article').length") == 1
     assert chromium.complaints == []
     assert chromium.see("[...document.links].map(a => a.href)[1]") == small.web.url

@@ -129,6 +129,7 @@ def _read(
     from monitor.series.partials import starts
     from monitor.service.cycle import CycleResult, run_backfill
     from monitor.service.reading import BatchSize
+    from monitor.store.renaming import take_over
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, CycleResult()
@@ -139,6 +140,8 @@ def _read(
             outcome, left = CycleResult(), starts(*span, monitor.bucket)
             try:
                 with app.store.hold(name) as lease:
+                    if monitor.renamed_from is not None:
+                        take_over(app.store, lease, monitor.renamed_from)
                     for outcome in run_backfill(monitor, now, span, source, app.store, lease, batch_size, again, force):
                         outages.end()
                         bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)

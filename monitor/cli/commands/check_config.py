@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, load_config, missing_store, unwritable_store
+from monitor.cli.common import command, load_config, missing_store, source_of, unwritable_store
 from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
@@ -89,20 +89,15 @@ def _told(routing: Routing, rule: Rule) -> str:
 
 def _connect(config: Config) -> tuple[list[RankmonError], list[str]]:
     """(problems, warnings)."""
-    from monitor.source.engine import Database
-
-    databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
     problems, warnings = list[RankmonError](), list[str]()
     for index, monitor in enumerate(config.monitors):
-        try:
-            fresh = _ask(monitor, databases[monitor.source])
-            warnings += _assess(config, index, databases[monitor.source], fresh)
-        except SourceError as error:
-            problems += _explained(config, index, databases[monitor.source], error)
-        except RankmonError as error:
-            problems.append(type(error)(_located(config, index, str(error))))
-    for database in databases.values():
-        database.close()
+        with source_of(config, monitor) as database:
+            try:
+                warnings += _assess(config, index, database, _ask(monitor, database))
+            except SourceError as error:
+                problems += _explained(config, index, database, error)
+            except RankmonError as error:
+                problems.append(type(error)(_located(config, index, str(error))))
     try:
         click.echo(_ask_store(config, warnings))
     except RankmonError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, load_config, pick_monitors
+from monitor.cli.common import command, load_config, pick_monitors, source_of
 from monitor.cli.options import config_option, monitors_option
 from monitor.errors import SourceError
 
@@ -29,18 +29,14 @@ if TYPE_CHECKING:
     "--sql/--no-sql", default=True, show_default=True, help="Print the SQL too; asks the source for column types."
 )
 def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
-    from monitor.source.engine import Database
-
     config, code = load_config(config_path), 0
-    databases = {s.name: Database(s.name, s.url, s.statement_timeout) for s in config.sources}
     for monitor in pick_monitors(config, names):
         try:
-            _explain(monitor, databases[monitor.source], sql)
+            with source_of(config, monitor) as database:
+                _explain(monitor, database, sql)
         except SourceError as error:
             click.echo(f"rankmon: {monitor.name}: {error}", err=True)
             code = code or exit_code(error)
-    for database in databases.values():
-        database.close()
     return code
 
 

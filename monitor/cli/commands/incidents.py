@@ -91,6 +91,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
     """Acknowledge an incident, in PagerDuty too if that was notified of it. Stops repetitions and escalations."""
     from monitor.cli.commands.baseline import reset_baseline
+    from monitor.notify import acknowledging
 
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
@@ -107,8 +108,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
             if monitor is None
             else reset_baseline(monitor, store, found.opened_at, note or f"incident {found.id}", by)
         )
-        takers = [r.target for channel in config.channels if channel.ACKNOWLEDGES for r in channel.receivers()]
-        store.alerts.acknowledge(found.id, by, note, time.time(), takers)
+        store.alerts.acknowledge(found.id, by, note, time.time(), acknowledging(config.channels))
     click.echo(f"{incident}: acknowledged by {by}")
     if said:
         click.echo(said)

@@ -203,8 +203,8 @@ class Dialect:
         driver = url.drivername.partition("+")[2]
         return url.get_driver_name() if not driver and self.has_several_drivers else driver
 
-    def opened(self, driver: Any, url: URL) -> None:
-        """Called with each new driver connection."""
+    def opened(self, driver: Any, url: URL, selects: Sequence[str] | None) -> None:
+        """Called with each new driver connection; `selects` as of `Database`."""
 
     def begin(self, connection: sa.Connection, driver: Any, url: URL, limit: float, who: str) -> sa.Connection:
         """The connection in a transaction, read-only if the database can, with `limit` seconds per statement.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -12,6 +16,9 @@ from monitor.source.dialects.base import Condition, Dialect, Expression, Options
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
 
+_VIEWS = "SELECT sql FROM duckdb_views() WHERE NOT internal"
+_QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
+_ANY = re.compile(r"[*?\[{]")
 _POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
 _OURS = re.compile(r'(?:Table|Values list) "[re]" does not have a column named')
 _ALIAS = re.compile(r'(?<![\w."])"?[re]"?\.(?=[\w"])')
@@ -73,6 +80,14 @@ class DuckDB(Dialect):
             "FROM read_parquet('/path/*.parquet')",
         ),
         Fault(
+            "permission",
+            (),
+            ("file system operations are disabled by config",),
+            "only files that a `select:` or a view of the database names are read: name it there, in full or by a "
+            "pattern; or put ?enable_external_access=true into the URL",
+            lasting=True,
+        ),
+        Fault(
             "missing",
             (),
             ("no files found that match the pattern",),
@@ -94,6 +109,19 @@ class DuckDB(Dialect):
 
     def driver_options(self, url: URL, limit: float) -> Options:
         return {} if url.database in (None, "", ":memory:") else {"read_only": True}
+
+    def opened(self, driver: Any, url: URL, selects: Sequence[str] | None) -> None:
+        """Leaves only the files within reach that queries and views name; files on the web need extensions first."""
+        if selects is None or "enable_external_access" in url.query:
+            return
+        with closing(driver.cursor()) as cursor:
+            cursor.execute(_VIEWS)
+            files, folders = named_files([*selects, *(sql for (sql,) in cursor.fetchall())])
+            cursor.execute("SELECT current_setting('lock_configuration')")
+            if cursor.fetchone()[0] or any("://" in name for name in (*files, *folders)):
+                return  # another connection to the same file, or extensions have to be loaded
+            cursor.execute(f"SET allowed_paths = {_list(files)}; SET allowed_directories = {_list(folders)}")
+            cursor.execute("SET enable_external_access = false; SET lock_configuration = true")
 
     def patience(self, limit: float) -> float:
         """Our limit alone; DuckDB has none."""
@@ -129,6 +157,27 @@ class DuckDB(Dialect):
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970, from its own microseconds."""
         return sa.func.floor(self.double(sa.func.epoch_us(time)) / self.number(1_000_000), type_=sa.Double)
+
+
+def named_files(texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """(files, folders of patterns and of beginnings of names) that quoted texts in SQL may name.
+
+    >>> named_files(["SELECT * FROM read_csv(['a.csv', '/d/*/b.csv', '/e/' || 'f'])"])
+    (['a.csv', 'f'], ['/d/', '/e/'])
+    """
+    files, folders = list[str](), list[str]()
+    names = [(one or other).replace("''", "'") for text in texts for one, other in _QUOTED.findall(text)]
+    for name in (*names, *(f"{Path.home()}{name[1:]}" for name in names if name.startswith("~/"))):
+        fixed = _ANY.split(name)[0]
+        if fixed == name and not name.endswith("/"):
+            files.append(name)
+        else:
+            folders.append(fixed[: fixed.rfind("/") + 1] or ".")
+    return files, folders
+
+
+def _list(values: Sequence[str]) -> str:
+    return "[" + ", ".join("'" + value.replace("'", "''") + "'" for value in values) + "]"
 
 
 def _pointed_at(found: re.Match[str]) -> str:

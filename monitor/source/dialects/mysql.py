@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -80,7 +81,7 @@ class MySQL(Dialect):
             return {**connect, "read_timeout": patience, "write_timeout": patience}
         return {}
 
-    def opened(self, driver: Any, url: URL) -> None:
+    def opened(self, driver: Any, url: URL, selects: Sequence[str] | None) -> None:
         """Lifts PyMySQL's read timeout after connecting; from then on the watch limits the wait.
 
         The timeout is per connection and must be short at first, or a mute server would block as long as a statement.

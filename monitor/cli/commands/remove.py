@@ -1,0 +1,37 @@
+"""Delete all that is stored of a monitor that the configuration no longer has.
+
+An open incident of it is withdrawn, and whoever was notified hears that. Back the store up first.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from monitor.cli.common import command, load_config, stored
+from monitor.cli.options import config_option
+from monitor.errors import InputError
+
+
+@command
+@config_option
+@click.argument("monitor")
+def remove(config_path: Path, monitor: str) -> None:
+    from monitor.evaluation.run import withdraw
+    from monitor.evaluation.telling import Telling
+    from monitor.messages.words import counted
+    from monitor.store.renaming import names
+    from monitor.store.renaming import remove as removed
+
+    config = load_config(config_path, with_sources=False)
+    if monitor in {one.name for one in config.monitors}:
+        raise InputError(f"{monitor} is configured; take it out of {config.path} and reload the daemon first")
+    with stored(config) as store:
+        if monitor not in (known := names(store)):
+            raise InputError(f"nothing is stored of {monitor}; known are: {', '.join(sorted(known)) or 'none'}")
+        with store.hold(monitor) as lease:
+            withdraw(monitor, store, lease, Telling(real_now=time.time()))
+            number = removed(store, lease)
+    click.echo(f"removed {monitor}: {counted(number, 'bucket')}, its incidents, silences and baselines")

@@ -1,0 +1,80 @@
+"""The page of one incident, for a phone: five lines, chart, explanation, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+from urllib.parse import quote
+
+from monitor import __version__
+from monitor.errors import InputError
+from monitor.messages.explanation import changes, each_sentence, may_be_well
+from monitor.messages.notification import Notification
+from monitor.page.fall import draw_fall
+from monitor.page.words import TEMPLATES
+from monitor.service.fall import Fall
+from monitor.service.snapshot import StoredIncident
+
+SILENCES = {"1h": 3600, "8h": 28_800, "1d": 86_400, "7d": 604_800}
+"""Seconds for which the page offers to silence a monitor."""
+
+LABELS: tuple[Literal["right"], Literal["wrong"], Literal["known"]] = ("right", "wrong", "known")
+
+
+@dataclass(frozen=True)
+class IncidentView:
+    """An incident as its page shows it.
+
+    Attributes:
+        told: as its newest notification would tell it.
+        fall: what its chart shows; None if it has none.
+        silenced_until: real seconds since 1970; None if its monitor is not silenced.
+    """
+
+    stored: StoredIncident
+    told: Notification
+    fall: Fall | None
+    silenced_until: float | None
+
+
+class IncidentSource(Protocol):
+    """What the page of an incident needs. Each method raises StoreError."""
+
+    def view(self, incident: str) -> IncidentView | None:
+        """An incident; None if there is none."""
+
+    def acknowledge(self, incident: str, by: str, note: str) -> bool:
+        """Acknowledge it; False if there is none."""
+
+    def silence(self, incident: str, span: str, by: str, note: str) -> bool:
+        """Silence its monitor for one of SILENCES; False if there is no such incident or span."""
+
+    def label(self, incident: str, label: str, by: str, note: str) -> bool:
+        """Say what it was, one of LABELS; False if there is no such incident or label."""
+
+
+def render_incident(view: IncidentView, may_change: bool) -> str:
+    """The page; `may_change`: whether it has buttons, else it names the commands."""
+    told, incident = view.told, view.stored.incident
+    sentences = zip(told.findings, each_sentence(told.findings), strict=True)
+    return TEMPLATES.get_template("incident.html").render(
+        version=__version__,
+        view=view,
+        told=told,
+        incident=incident,
+        monitor_link=f"../monitors/{quote(incident.monitor, safe='')}",
+        chart=_chart(view),
+        sentences=[text for finding, sentence in sentences for text in (sentence, *changes(finding))],
+        outlook=may_be_well(told.findings) if incident.is_open else [],
+        slices=next((f.slices for f in told.findings if f.slices), ()),
+        may_change=may_change,
+        labels=LABELS,
+        spans=SILENCES,
+    )
+
+
+def _chart(view: IncidentView) -> str:
+    try:
+        return "" if view.fall is None else draw_fall(view.fall)
+    except InputError:
+        return ""

@@ -1,0 +1,71 @@
+"""New versions, new baselines and announcements are change events of PagerDuty: each once, and none that is past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from monitor.conditions.checkpoint import Announcement, BaselineReset
+from monitor.evaluation.telling import Telling
+from monitor.notify.pagerduty import PagerDutyConfig
+from monitor.service.changes import Changes
+from monitor.service.due_notices import DueNotices
+from monitor.service.fall import marks_of
+from monitor.service.sender import Sender
+from monitor.service.telemetry import Telemetry
+from monitor.store import Store
+from monitor.types import FARTHEST, MODEL_VERSION, Slice
+from tests.support.monitors import config, new_store
+from tests.support.pages import DAY, START, fell, fill, watched
+from tests.support.services import ROUTING_KEY, PagerDutyDouble
+from tests.support.tallies import HOUR
+
+END = START + 20 * DAY
+MONITOR = replace(watched("search", notify=("pd",)), slices=(Slice(MODEL_VERSION, "version"),))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """v1 served from the beginning, v2 came a week before the end, v3 a day before it."""
+    made = new_store(database_url, 20)
+    began = {"v1": START, "v2": END - 7 * DAY, "v3": END - DAY}
+    none = fell(0, 0)
+    fill(
+        made,
+        MONITOR,
+        range(START, END, HOUR),
+        lambda start, version: none(start, version) if start >= began[version] else None,
+        ("v1", "v2", "v3"),
+        dimension=MODEL_VERSION,
+    )
+    yield made
+    made.close()
+
+
+def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path) -> None:
+    double = PagerDutyDouble()
+    pd = PagerDutyConfig("pd", routing_key=ROUTING_KEY, url=double.receiver.url)
+    made = config(tmp_path, {"shop": "sqlite://"}, [MONITOR], channels=(pd,))
+    store.verdicts.begin_baseline("search", BaselineReset(END - HOUR, "ada", "accepted", None), 1.0)
+    for since, note in ((END - 3 * DAY, "old sale"), (END - 2 * HOUR, "sale"), (END + DAY, "not yet")):
+        store.verdicts.announce("search", Announcement(since, since + HOUR, "ada", note, False), 1.0)
+    telling = Telling({"pd": ("pd",), "log": ("log",)}, "https://mon.test/")
+    changes = Changes(store, lambda: made, lambda: telling, lambda: float(END))
+    for _ in range(3):
+        DueNotices(store, [changes.due], lambda: None, lambda: 1e9).run()
+    sender = Sender(store, Telemetry())
+    sender.use(pd.receivers())
+    sender.start()
+    assert sender.settle(20)
+    sender.stop()
+    double.receiver.close()
+    assert sorted(double.changes) == ["search: new baseline: accepted", "search: sale", "search: version v3"]
+    assert double.alerts == {}
+
+
+def test_what_was_there_from_the_beginning_is_no_change(store: Store) -> None:
+    assert [m.words for m in marks_of(MONITOR, store, START - DAY, FARTHEST)] == ["version v2", "version v3"]
+    assert marks_of(MONITOR, store, END - DAY + HOUR, FARTHEST) == ()
