@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.causes.newcomers import YOUNG
+from monitor.causes.newcomers import YOUNG, newcomer
 from monitor.conditions.checkpoint import Announcement
-from monitor.conditions.kinds.version_worse import BUDGET_SHARE, VersionWorse
+from monitor.conditions.kinds.version_worse import BUDGET_SHARE, VersionWorse, compared
 from monitor.drift.constants import BUDGET_HOURS
-from monitor.drift.series import HOUR, Hours
+from monitor.drift.series import DAY, HOUR, Hours
 from monitor.evaluation.replay import replay
 from monitor.measures.measure import parse
-from monitor.types import Drift
+from monitor.series import partials as b
+from monitor.series.windows import History
+from monitor.types import OVERALL, Drift
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 
@@ -111,6 +113,26 @@ def test_announced_hours_are_left_out(bench: Bench) -> None:
     assert bench.incidents == []
 
 
+@pytest.mark.parametrize(("gain", "is_told"), [(1.1, False), (1.0, False), (0.92, True)])
+def test_a_version_whose_ideal_rose_is_no_worse(gain: float, is_told: bool) -> None:
+    """Its mean is .46 where the others have .5, of lists in which people find so much."""
+    starts = np.arange(0, 21 * DAY, HOUR)
+    hours, sums = len(starts), np.zeros((len(starts), 3, len(b.FIELDS)))
+    for column, requests, mean, found in (
+        (1, np.where(starts < 14 * DAY, 200, 100), 0.5, 1.0),
+        (2, np.where(starts < 14 * DAY, 0, 100), 0.46, gain),
+    ):
+        each = np.zeros(len(b.FIELDS))
+        each[[b.REQUESTS, b.TOTAL, b.SQUARES, b.NUM]] = 1, mean, mean**2 + 0.04, found
+        sums[:, column] = requests[:, None] * each
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    known = History(starts, np.ones(hours, bool), (OVERALL, ("v", "v1"), ("v", "v2")), sums)
+    one, drift = newcomer(known, ("v", "v2"), "", 21 * DAY), Drift(parse("ndcg@10"))
+    assert one is not None
+    assert one.difference == pytest.approx(-0.04)
+    assert compared(drift, one, known, 21 * DAY, HOUR).holds(drift, 1, False) is is_told
+
+
 def test_looking_every_hour_keeps_the_budget() -> None:
     """Of 4,000 versions that are the same model, looked at for two weeks, few more than the budget's share page."""
     rng, drift, looks = np.random.default_rng(3), Drift(parse("ndcg@10")), YOUNG // HOUR
@@ -120,15 +142,15 @@ def test_looking_every_hour_keeps_the_budget() -> None:
     chance = BUDGET_SHARE * YOUNG / (BUDGET_HOURS * HOUR)
     paged = 0
     for path in means:
-        at = np.flatnonzero(path < -2.5 * errors)  # below, the odds are against it
-        paged += any(compared(0.5 + path[i], errors[i], looks).holds(drift, 1, False) for i in at.tolist())
+        few = np.flatnonzero(path < -2.5 * errors)  # below, the odds are against it
+        paged += any(at(0.5 + path[i], errors[i], looks).holds(drift, 1, False) for i in few.tolist())
     assert paged / 4000 <= chance
-    sure = compared(0.5 - 6 * errors[-1], errors[-1], looks)
+    sure = at(0.5 - 6 * errors[-1], errors[-1], looks)
     assert sure.holds(drift, 1, False)
-    assert not compared(0.5 - 3 * errors[-1], errors[-1], looks).holds(drift, 1, False)
+    assert not at(0.5 - 3 * errors[-1], errors[-1], looks).holds(drift, 1, False)
 
 
-def compared(value: float, error: float, hours: int) -> VersionWorse:
+def at(value: float, error: float, hours: int) -> VersionWorse:
     """A version at a value, of an error, where the others have .5."""
     return VersionWorse(
         rule="version_worse",

@@ -14,7 +14,7 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import AWAY_EXPECTED, BUDGET_HOURS, FALL_TYPICAL, LEAST_TOLERATED, TOLD_UNTIL
 from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
-from monitor.series.windows import History
+from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
 
 BUDGET_SHARE = 0.1
@@ -28,6 +28,8 @@ class VersionWorse(QualityEvidence):
 
     Attributes:
         share: of the requests of the last day; 0 if it no longer serves.
+        found: gain per request relative to the others'; 0 if the measure has none. Where that fell by less than half as
+            much as the mean, rather the ideal rose: people find more in its lists.
     """
 
     kind: ClassVar[str] = "version_worse"
@@ -53,6 +55,7 @@ class VersionWorse(QualityEvidence):
     )
 
     share: float = 0.0
+    found: float = 0.0
 
     def holds(self, drift: Drift, versions: int, was_worse: bool) -> bool:
         """Whether the version takes more from the mean of all than is tolerated, and that is no chance.
@@ -69,7 +72,7 @@ class VersionWorse(QualityEvidence):
         assert self.upper is not None
         lost, error = self.before - self.value, (self.upper - self.value) / 1.96
         least = LEAST_TOLERATED * (TOLD_UNTIL if was_worse else 1.0) * self.before
-        if self.upper >= self.before or self.share * lost < least:
+        if self.upper >= self.before or self.share * lost < least or self.found > 1 - lost / self.before / 2:
             return False
         usual = FALL_TYPICAL * self.before
         explained = usual**2 / (usual**2 + error**2)
@@ -102,4 +105,15 @@ def compared(drift: Drift, one: Newcomer, known: History, end: int, width: int) 
         threshold=one.others,
         compared_with=f"the others{f' in the same {one.within}' if one.within else ''} at the same time",
         share=0.0 if is_gone else of_it / max(every, 1.0),
+        found=_found(known.between(one.since, end), key),
     )
+
+
+def _found(served: History, key: SliceKey) -> float:
+    """A version's gain per request relative to the others' in the same hours; 0 if the measure has no gain."""
+    of_it = served.slice(key)[:, [b.REQUESTS, b.NUM]]
+    others = served.slice(OVERALL)[:, [b.REQUESTS, b.NUM]] - of_it
+    both = (of_it[:, 0] > 0) & (others[:, 0] > 0)
+    (size, gain), (rest, usual) = of_it[both].T, others[both].T
+    expected = float((size * usual / (size + rest)).sum())
+    return float((rest * gain / (size + rest)).sum()) / expected if expected > 0 else 0.0
