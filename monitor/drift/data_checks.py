@@ -175,7 +175,7 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
 
 
 def labels_still_lack(sums: Floats) -> bool:
-    """Whether (9,) sums are nearer to the least loss that is told than to none: chance may hide a part of one."""
+    """Whether (9,) sums are nearer to the least loss that is reported than to none: chance may hide a part of one."""
     return float(sums[LABELLED]) < (1 + c.LABELS_OPENING_RATIO) / 2 * float(sums[EXPECTED_LABELLED])
 
 
