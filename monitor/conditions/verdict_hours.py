@@ -54,7 +54,9 @@ def hours(
 
     sums = partial(_sums, starts, at)
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
-    requests, total, gain = (sums(history, dimension, names, field) for field in (b.REQUESTS, b.TOTAL, b.NUM))
+    requests, total, num, den = (
+        sums(history, dimension, names, field) for field in (b.REQUESTS, b.TOTAL, b.NUM, b.DEN)
+    )
 
     def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
         """(T, S) counts scaled up as if requests without results had brought the average."""
@@ -74,7 +76,7 @@ def hours(
         squares=sums(history, dimension, names, b.SQUARES),
         labelled=of_lists(dimension, names, "labelled"),
         unlabelled=unlabelled,
-        ideal=np.divide(gain, total, out=np.ones(total.shape), where=(gain > 0) & (total > 0)),
+        ideal=np.divide(num, total, out=np.ones(total.shape), where=(num > 0) & (den > 0) & (total > 0)),
         events=of_lists("", [""], "events")[:, 0],
         unmatched=of_lists("", [""], "unmatched")[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,

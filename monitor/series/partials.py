@@ -99,6 +99,11 @@ def value(partials: Floats, aggregate: Aggregate, empty: Empty) -> Floats:
     return number
 
 
+def gain(partials: Floats) -> Floats:
+    """What is found, shape (...,), of a measure that divides it by what could be; else 0."""
+    return np.where(partials[..., DEN] > 0, partials[..., NUM], 0.0)
+
+
 def effective(partials: Floats) -> Floats:
     """Effective sample size of a measure corrected by examination, shape (...,); 0 without any gain.
 

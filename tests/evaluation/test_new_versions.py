@@ -123,7 +123,7 @@ def test_a_version_whose_ideal_rose_is_no_worse(gain: float, is_told: bool) -> N
         (2, np.where(starts < 14 * DAY, 0, 100), 0.46, gain),
     ):
         each = np.zeros(len(b.FIELDS))
-        each[[b.REQUESTS, b.TOTAL, b.SQUARES, b.NUM]] = 1, mean, mean**2 + 0.04, found
+        each[[b.REQUESTS, b.TOTAL, b.SQUARES, b.NUM, b.DEN]] = 1, mean, mean**2 + 0.04, found, found / mean
         sums[:, column] = requests[:, None] * each
     sums[:, 0] = sums[:, 1:].sum(axis=1)
     known = History(starts, np.ones(hours, bool), (OVERALL, ("v", "v1"), ("v", "v2")), sums)

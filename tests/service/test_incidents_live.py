@@ -67,7 +67,7 @@ def kinds(receiver: Receiver) -> list[str]:
 def test_what_a_backfill_left_open_is_told_once_with_a_link(app: App, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     (got,) = [g.document for g in receiver.taken]
-    assert got["url"] == "https://rankmon.example.com/x/monitors/shop"
+    assert got["url"] == f"https://rankmon.example.com/x/incidents/{got['incident']}"
     assert got["labels"] == {"team": "search"}
     assert got["title"].startswith("shop: ndcg@10 down ")
     before = app.telemetry.counts()["rankmon_evaluations", ("shop",)]

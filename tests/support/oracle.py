@@ -83,6 +83,11 @@ def dcg(m: Measure, q: Request) -> Part:
     return sum(gain(m, grade) * discount(m, rank) for rank, grade in top(m, q).items()), 1
 
 
+def squares(m: Measure, q: Request) -> float:
+    """Sum of the squares of what DCG adds."""
+    return sum((gain(m, grade) * discount(m, rank)) ** 2 for rank, grade in top(m, q).items())
+
+
 def ndcg(m: Measure, q: Request) -> Part:
     """DCG by the DCG of the best list there could be."""
     ideal = sorted((gain(m, grade) for grade in best(m, q)), reverse=True)[: m.k]

@@ -147,7 +147,7 @@ def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tupl
 
 def _per_request(partials: Floats, what: Changed) -> Floats:
     has_some = partials[..., b.REQUESTS] - partials[..., b.EMPTY]
-    total, squares = (has_some, has_some) if what == "relevant" else (partials[..., b.NUM], partials[..., b.NUM2])
+    total, squares = (has_some, has_some) if what == "relevant" else (b.gain(partials), partials[..., b.NUM2])
     columns = [np.zeros_like(total)] * len(b.FIELDS)
     columns[b.REQUESTS], columns[b.TOTAL], columns[b.SQUARES] = partials[..., b.REQUESTS], total, squares
     return np.stack(columns, axis=-1)

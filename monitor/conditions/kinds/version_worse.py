@@ -111,9 +111,8 @@ def compared(drift: Drift, one: Newcomer, known: History, end: int, width: int) 
 
 def _found(served: History, key: SliceKey) -> float:
     """A version's gain per request relative to the others' in the same hours; 0 if the measure has no gain."""
-    of_it = served.slice(key)[:, [b.REQUESTS, b.NUM]]
-    others = served.slice(OVERALL)[:, [b.REQUESTS, b.NUM]] - of_it
-    both = (of_it[:, 0] > 0) & (others[:, 0] > 0)
-    (size, gain), (rest, usual) = of_it[both].T, others[both].T
+    of_it, others = served.slice(key), served.slice(OVERALL) - served.slice(key)
+    both = (of_it[:, b.REQUESTS] > 0) & (others[:, b.REQUESTS] > 0)
+    (size, gain), (rest, usual) = ((sums[both, b.REQUESTS], b.gain(sums[both])) for sums in (of_it, others))
     expected = float((size * usual / (size + rest)).sum())
     return float((rest * gain / (size + rest)).sum()) / expected if expected > 0 else 0.0
