@@ -10,13 +10,14 @@ PIP     = $(UV) pip install --quiet
 pip     = $(PIP) $(1) 2>/dev/null || $(PIP) $(1) --system-certs
 ARGS   ?=
 # Tests wait a good deal, for daemons and servers of their own.
-WORKERS ?= 3
+WORKERS ?= 4
 # Many images set it. Then each worker and each command under test would compile all that it imports, again and again.
 unexport PYTHONDONTWRITEBYTECODE
 
 SPARK     := .venv-spark
 EVIDENTLY := .venv-evidently
 TOOLS := .venv-tools
+CLICKS := .cache/obp-0.5.7/PKG-INFO
 
 .PHONY: demo test test-engines spark tools check audit docs same bench evaluate wheel clean setup
 .DEFAULT_GOAL := help
@@ -94,7 +95,13 @@ $(TOOLS)/.done: tests/benchmarks/tools.txt $(UV)
 
 tools: $(TOOLS)/.done
 
-test-engines: $(VENV)/.dev spark tools
+# Public data with clicks at random places: a sample that comes with a package, of which nothing else is used.
+$(CLICKS): $(VENV)/.dev
+	$(BIN)/python -m pip download --quiet obp==0.5.7 --no-deps --no-binary obp --ignore-requires-python -d .cache
+	tar xzf .cache/obp-0.5.7.tar.gz -C .cache
+	@touch $@
+
+test-engines: $(VENV)/.dev spark tools $(CLICKS)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m engines $(ARGS)
 	$(BIN)/python -m pytest -m spark $(ARGS) tests/source/test_spark.py
 

@@ -55,21 +55,29 @@ FURTHER = {
     "test_better_models.py",
     "test_clock_live.py",
     "test_dialects_run.py",
+    "test_fold.py",
+    "test_kill_alerts.py",
+    "test_kill_channels.py",
+    "test_open_bandit.py",
     "test_pushdown_engines.py",
     "test_replicas.py",
     "test_source_silence.py",
 }
-"""Tests of several more engines, that wait for limits of time, that simulate many months, and the benchmarks on a few
-rows."""
+"""Tests of several more engines, that wait for limits of time, that kill many processes, that simulate many months, of
+public data, and the benchmarks on a few rows."""
 
 LONG = {
     "test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run",
     "test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence",
     "test_a_monitor_whose_source_is_gone_is_told_of",
     "test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart",
+    "test_backfilling_survives_being_killed_at_random_moments",
+    "test_backfilling_waits_for_what_restarts_in_the_middle",
     "test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped",
     "test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_serves_a_part_of_each",
     "test_running_survives_being_killed_at_random_moments",
+    "test_the_rules_pass_their_tests",
+    "test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found",
     "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking",
 }
 """Single tests that take 9 to 28 s each."""

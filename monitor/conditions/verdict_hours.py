@@ -41,8 +41,7 @@ def hours(
         refused: start of a bucket -> refused rows.
         counts_unlabelled: whether a request without a label counts as 0 in the measure; else its value is unknown.
     """
-    step = step_of(width)
-    dimension = drift.mix_by or ""
+    step, dimension = step_of(width), drift.mix_by or ""
     usable = traffic.final & _is_read(traffic, dimension)
     starts = np.intersect1d(history.starts[history.final], traffic.starts[usable])
     firsts, at, number = np.unique(starts // step, return_index=True, return_counts=True)
@@ -54,9 +53,8 @@ def hours(
 
     sums = partial(_sums, starts, at)
     lost = np.array([float(refused.get(int(start), 0)) for start in starts])
-    requests, total, num, den = (
-        sums(history, dimension, names, field) for field in (b.REQUESTS, b.TOTAL, b.NUM, b.DEN)
-    )
+    measured = partial(sums, history, dimension, names)
+    requests, total = measured(b.REQUESTS), measured(b.TOTAL)
 
     def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
         """(T, S) counts scaled up as if requests without results had brought the average."""
@@ -73,16 +71,21 @@ def hours(
         names,
         requests=requests,
         total=total,
-        squares=sums(history, dimension, names, b.SQUARES),
+        squares=measured(b.SQUARES),
         labelled=of_lists(dimension, names, "labelled"),
         unlabelled=unlabelled,
-        ideal=np.divide(num, total, out=np.ones(total.shape), where=(num > 0) & (den > 0) & (total > 0)),
+        ideal=_ideal(total, measured(b.NUM), measured(b.DEN)),
         events=of_lists("", [""], "events")[:, 0],
         unmatched=of_lists("", [""], "unmatched")[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
         shown=of_lists("", [""], "impressions")[:, 0],
         rank_one=of_lists("", [""], "rank_one")[:, 0],
     )
+
+
+def _ideal(total: b.Floats, found: b.Floats, ideal: b.Floats) -> b.Floats:
+    """What was found over what it is worth; 1 where the measure divides by nothing."""
+    return np.divide(found, total, out=np.ones(total.shape), where=(found > 0) & (ideal > 0) & (total > 0))
 
 
 def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequence[str], field: int) -> b.Floats:
