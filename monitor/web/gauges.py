@@ -9,9 +9,10 @@ from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from monitor.conditions.arrivals import arrival_names, shown_as_verdict
+from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.evidence import MATTERS, Matter, condition_names, kinds, severity_of
 from monitor.conditions.incident import matter_of
+from monitor.conditions.verdicts import verdict_names
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import TITLES
 from monitor.series.windows import SliceKey
@@ -127,7 +128,7 @@ def _is_acknowledged(snapshot: MonitorSnapshot, matter: Matter) -> float:
 
 def _verdicts(snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
-        for kind in sorted({*condition_names() - arrival_names(), *shown_as_verdict(), *TITLES}):
+        for kind in sorted({*verdict_names(), *shown_as_verdict(), *TITLES}):
             yield (snapshot.monitor.name, kind), kind == snapshot.verdict_kind
 
 
