@@ -37,6 +37,7 @@ class AlarmStates:
         fit_since, unfit_from: since when every step was fit to be judged, and start of the unfit steps before.
         began: (U, 3) start of the step at which the fall began: most likely, earliest, latest.
         besides: (U, 4) sums since the fall began minus `fallen`, which starts with the evidence.
+        weighed: (U, 4) sums for `finds_more`: as `fallen`, but not reset while half the evidence of an alarm is there.
     """
 
     evidence: Floats
@@ -53,6 +54,7 @@ class AlarmStates:
     unfit_from: Ints
     began: Ints
     besides: Floats
+    weighed: Floats
     course: FallFilter
 
     @classmethod
@@ -60,7 +62,7 @@ class AlarmStates:
         """The states before any evidence."""
         evidence, zeros, sums = np.zeros((count, len(c.STAKES))), np.zeros(count), np.zeros((count, 4))
         since, never = np.full(count, now, np.int64), np.zeros(count, np.int64)
-        fresh = (since, since, np.zeros((count, 3), np.int64), sums, FallFilter.empty(count, now))
+        fresh = (since, since, np.zeros((count, 3), np.int64), sums, sums, FallFilter.empty(count, now))
         return cls(evidence, zeros, since, sums, never, zeros, never, sums, zeros, zeros, *fresh)
 
     def _of_arrays(self) -> list[str]:
@@ -185,12 +187,11 @@ def finds_more(now: AlarmStates, seen: StepEvidence, row: int) -> Bools:
     """(U,) whether people may find as much as before: only what it is divided by, their ideal, has risen.
 
     By the odds of "as much as expected" against "as little as the mean says", which needs to be clearly likelier; with
-    the variance of the difference over the last day.
+    the variance that a mean has by the noise of a step.
     """
-    until, steps = seen.past.shape[1] - len(seen.ends) + row + 1, DAY // seen.length
-    size, means, _, by_usual = units(seen.past[:, max(until - steps, 0) : until])
-    variance = ((by_usual - means) ** 2).sum(axis=0) / np.maximum(size.sum(axis=0), 1.0)
-    requests, total, expected, found = now.fallen.T
+    whole = seen.whole
+    variance = seen.spread[row] * whole.level[row] ** 2 * whole.size[row]
+    requests, total, expected, found = now.weighed.T
     lacks = expected - total
     more: Bools = lacks * (2 * (found - total) - lacks) > -2 * c.SURE_LOG * requests * variance
     return more
@@ -210,13 +211,13 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         evidence[~has] = was.evidence[~has]
     run = was.run + seen.middle[row]
     starts, begins, new = run <= 0, was.run <= 0, sums
-    held = was.score > threshold.half
-    if some(held) and some(held := held & finds_more(was, seen, row)):
-        starts, begins = starts & ~held, begins & ~held  # until the odds are clear
     if was.is_any_open:
         starts, begins, new = starts & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
     since, fallen = was.since.copy(), was.fallen + new
     since[begins], since[starts], fallen[starts] = end - seen.length, end, 0.0
+    weighed, goes_on = fallen, (was.score > threshold.half) & ~is_open
+    if some(goes_on):
+        weighed = np.where(goes_on[:, None], was.weighed + sums, fallen)
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
     now = AlarmStates(
@@ -234,19 +235,13 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         was.unfit_from,
         was.began,
         was.besides,
+        weighed,
         course,
     )
     fires = now.score > threshold.each
-    if some(fires) and some(fires := fires & seen.judged & ~is_open & seen.fell[row]):
-        now = _fired(now, seen, row, fires)
+    if some(fires) and some(fires := fires & seen.judged & ~is_open & seen.fell[row] & ~finds_more(now, seen, row)):
+        now = _dated(_opened(_begun(now, fires, end), seen, row, fires), seen, row, fires)
     return _closing(now, seen, row, has, sums) if was.is_any_open else now
-
-
-def _fired(now: AlarmStates, seen: StepEvidence, row: int, fires: Bools) -> AlarmStates:
-    opened = _opened(_begun(now, fires, seen.ends[row]), seen, row, fires)
-    if some(more := fires & finds_more(opened, seen, row)):
-        return _fired(now, seen, row, fires & ~more)
-    return _dated(opened, seen, row, fires)
 
 
 def _begun(now: AlarmStates, fires: Bools, end: int) -> AlarmStates:

@@ -12,7 +12,7 @@ import numpy as np
 from monitor.drift import alarms
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
-from monitor.drift.alarms import StepEvidence
+from monitor.drift.alarms import AlarmStates, StepEvidence
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import SliceSums
 from monitor.drift.levels import RANK_ONE, REQUESTS, SHOWN, VOLUME, Levels, doubt
@@ -72,6 +72,16 @@ class DataChecks:
         found = checks.is_worthless(np.concatenate(self.spans, axis=1), with_labels=True)
         told: Bools = np.logical_or.reduce(found.reshape(3, -1), axis=0)
         return [bool(flag) for flag in told]
+
+    def suspects_beyond(self, row: int, left: float) -> bool:
+        """`suspect_degraded` of a row, where a worse model explains that only a share of the labels is `left`."""
+        if not self.suspect_degraded[row]:
+            return False
+        step, short, day = (span[:, row : row + 1].copy() for span in self.spans)
+        for sums in (step, short, day):
+            sums[[checks.EXPECTED, checks.EXPECTED_LABELLED]] *= left
+        limits = c.LABELS_RATIO_DEGRADED, c.LABELS_RATIO_SETTLING
+        return bool(checks.labels_suspect((step, short, day), self.dispersion, *limits)[0])
 
     def _suspect(self, most: float, most_unseen: float) -> list[bool]:
         return checks.labels_suspect(self.spans, self.dispersion, most, most_unseen).tolist()
@@ -272,10 +282,10 @@ class FaultTracker:
         )
         self._never = np.zeros(len(state.slices), np.int64)
 
-    def step(self, row: int, fallen: Bools | None) -> Kind | None:
+    def step(self, row: int, fallen: AlarmStates | None) -> Kind | None:
         """The gravest data fault in a step; only label faults while a new level is learnt.
 
-        `fallen`: (U,) units with an open alarm; None if there is none.
+        `fallen`: the alarms before it; None if none is open.
         """
         was, checked, end = self.now, self._block.checked, self._block.ends[row]
         settled, until_later = self._settled, end + self._settings.lasting
@@ -285,7 +295,7 @@ class FaultTracker:
         # Clicks on items that are no longer logged are missing too: suspect labels that begin now are the same fault.
         is_hidden = end <= short_until and not was.suspect_since
         are_sound = self._settings.are_labels_sound(end)
-        lacks = not are_sound and (most_lost or self._suspects(row, fallen)[row] or self._still_lacks(row))
+        lacks = not are_sound and (most_lost or self._suspects(row, fallen) or self._still_lacks(row))
         suspect = not is_hidden and lacks
         until = 0 if are_sound else until_later if suspect else was.suspect_until
         since = 0
@@ -352,11 +362,14 @@ class FaultTracker:
         )
         return is_short or checked.ranks_off[row]
 
-    def _suspects(self, row: int, fallen: Bools | None) -> list[bool]:
+    def _suspects(self, row: int, fallen: AlarmStates | None) -> bool:
         checked = self._block.checked
         if not self._settled:
-            return checked.suspect_settling
-        return checked.suspect_degraded if fallen is not None and self.is_felt(row, fallen) else checked.suspect
+            return checked.suspect_settling[row]
+        if fallen is None or not self.is_felt(row, fallen.open):
+            return checked.suspect[row]
+        # Who finds less clicks less, about as much less as the mean fell.
+        return checked.suspects_beyond(row, 1 + min(float(fallen.effect[0]), 0.0) if fallen.open[0] else 1.0)
 
     def is_felt(self, row: int, fallen: Bools) -> bool:
         """Whether open alarms can affect the labels of all traffic: not one on a slice with hardly any requests."""

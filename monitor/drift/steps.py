@@ -68,7 +68,7 @@ class _StepJudge:
 
     def step(self, row: int) -> Verdict:
         settled, end, was_low = self._was.settled, self.block.ends[row], self._faults.now.low
-        kind = self._faults.step(row, self._standing.open if self._is_open else None)
+        kind = self._faults.step(row, self._standing if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
         if is_masked:

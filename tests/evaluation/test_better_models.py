@@ -158,6 +158,16 @@ def test_a_worse_model_pages(
     assert old is OLD or "verdict degraded" in by, "of few clicks it may be their labels that are gone"
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_labels_that_a_fall_explains_are_not_told_as_lost(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(filled(tmp_path, *WORSE["head and middle swapped"], seed, []), capsys)
+    (fall,) = (one for one in found if one["matter"] == "quality")
+    assert fall["state"] == "firing"
+    assert [one["by"] for one in found if one["matter"] == "data" and one["opened_at"] > fall["opened_at"]] == []
+
+
 def test_a_rule_on_clicked_lists_alone_says_that_people_find_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
