@@ -37,7 +37,7 @@ class AlarmStates:
         fit_since, unfit_from: since when every step was fit to be judged, and start of the unfit steps before.
         began: (U, 3) start of the step at which the fall began: most likely, earliest, latest.
         besides: (U, 4) sums since the fall began minus `fallen`, which starts with the evidence.
-        weighed: (U, 4) sums for `finds_more`: as `fallen`, but not reset while half the evidence of an alarm is there.
+        weighed_since, weighed: as `since` and `fallen`, but not reset while half the evidence of an alarm is there.
     """
 
     evidence: Floats
@@ -54,6 +54,7 @@ class AlarmStates:
     unfit_from: Ints
     began: Ints
     besides: Floats
+    weighed_since: Ints
     weighed: Floats
     course: FallFilter
 
@@ -62,7 +63,7 @@ class AlarmStates:
         """The states before any evidence."""
         evidence, zeros, sums = np.zeros((count, len(c.STAKES))), np.zeros(count), np.zeros((count, 4))
         since, never = np.full(count, now, np.int64), np.zeros(count, np.int64)
-        fresh = (since, since, np.zeros((count, 3), np.int64), sums, sums, FallFilter.empty(count, now))
+        fresh = (since, since, np.zeros((count, 3), np.int64), sums, since, sums, FallFilter.empty(count, now))
         return cls(evidence, zeros, since, sums, never, zeros, never, sums, zeros, zeros, *fresh)
 
     def _of_arrays(self) -> list[str]:
@@ -215,8 +216,9 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         starts, begins, new = starts & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
     since, fallen = was.since.copy(), was.fallen + new
     since[begins], since[starts], fallen[starts] = end - seen.length, end, 0.0
-    weighed, goes_on = fallen, (was.score > threshold.half) & ~is_open
+    weighed_since, weighed, goes_on = since, fallen, (was.score > threshold.half) & ~is_open
     if some(goes_on):
+        weighed_since = np.where(goes_on, was.weighed_since, since)
         weighed = np.where(goes_on[:, None], was.weighed + sums, fallen)
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
@@ -235,6 +237,7 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         was.unfit_from,
         was.began,
         was.besides,
+        weighed_since,
         weighed,
         course,
     )

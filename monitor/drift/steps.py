@@ -152,7 +152,8 @@ class _StepJudge:
     def _explanation(self, row: int, unit: int) -> checks.Explanation:
         if self._settings.are_labels_sound(self.block.ends[row]):
             return "model"
-        window = self._kept_window(self._since(row, int(self._standing.since[unit])))
+        since = min(int(self._standing.since[unit]), int(self._standing.weighed_since[unit]))
+        window = self._kept_window(self._since(row, since))
         return explanation(self._found, window, unit, self.block.checked.dispersion)
 
     def _gone(self, row: int) -> tuple[int, ...]:
