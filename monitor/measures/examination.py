@@ -25,6 +25,9 @@ STEPS, ENOUGH = 50, 1e-9
 Z95 = 1.959964
 """Standard errors of a 95 % interval."""
 
+SURE = 0.1
+"""Swaps are said to suffice where the interval of a rank's examination reaches up by this share."""
+
 
 @dataclass(frozen=True)
 class ShownCounts:
@@ -53,10 +56,14 @@ class ShownCounts:
         return ShownCounts(*of, self.shown[kept], self.clicked[kept], self.names)
 
     @property
+    def requests(self) -> float:
+        """Requests that showed an item at rank 1."""
+        return float(self.shown[self.rank == 1].sum())
+
+    @property
     def clicks_per_request(self) -> float:
         """Clicks on all ranks by requests that showed an item at rank 1; nan without any."""
-        requests = self.shown[self.rank == 1].sum()
-        return float(self.clicked.sum() / requests) if requests else np.nan
+        return float(self.clicked.sum() / self.requests) if self.requests else np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +118,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     total = clicked.sum(axis=1, keepdims=True)
     swaps = np.count_nonzero(shown, axis=0)
     if unlinked := _unlinked(shown, clicked):
-        raise ValueError(_too_few(unlinked, swaps))
+        raise ValueError(_too_few(counts, depth, unlinked, swaps))
     looks = np.zeros(depth)  # logarithms
     for _ in range(STEPS):
         share, information = _expected(shown, total, looks)
@@ -120,7 +127,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
         if np.abs(step).max(initial=0) < ENOUGH:
             break
     else:  # clicks of linked ranks may still agree with any look at all
-        raise ValueError(_too_few(int(np.abs(looks).argmax()) + 1, swaps))
+        raise ValueError(_too_few(counts, depth, int(np.abs(looks).argmax()) + 1, swaps))
     share, information = _expected(shown, total, looks)
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
@@ -129,14 +136,21 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     covariance = clustered + np.diag(np.maximum(np.diag(bread) - np.diag(clustered), 0))
     first = counts.rank <= depth
     clicks = np.bincount(counts.rank[first] - 1, counts.clicked[first], depth).astype(float)
-    return Examination(np.exp(looks), covariance, swaps, clicks, float(counts.shown[counts.rank == 1].sum()))
+    return Examination(np.exp(looks), covariance, swaps, clicks, counts.requests)
 
 
-def _too_few(rank: int, swaps: Ints) -> str:
+def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
+    """That swaps are too few at a rank: how many there are and how many are needed."""
+    here, take = counts.rank == rank, "take fewer ranks or more days"
+    told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
+    if not counts.clicked[here].sum():
+        return f"{told} and clicked, and nothing was ever {'clicked' if counts.shown[here].sum() else 'shown'} there; {take}"
+    needed = swaps_needed(counts, depth, SURE)[rank - 1]
+    if not np.isfinite(needed):
+        return f"{told} and clicked, and queries come too seldom again for any swaps to be enough; {take}"
     return (
-        f"nothing tells how often people look at rank {rank}: {swaps[rank - 1]} items were shown for a query both "
-        "there and at another rank and clicked, too few of them there; take more days or fewer ranks, or let some "
-        "requests swap neighbours"
+        f"{told} and clicked; to know it to within {SURE:.0%}, {np.ceil(needed):,.0f} of these {counts.requests:,.0f} "
+        f"requests had to swap two neighbours drawn from the first {depth} (see `rankmon power --swapped`); else {take}"
     )
 
 
@@ -252,15 +266,39 @@ def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
     Raises:
         ValueError: a rank was never shown, more are to be swapped than there are, or no query comes twice.
     """
+    requests, again, variance = _of_one_swap(counts, depth)
+    if np.isnan(variance).any() or not 0 < swapped <= requests:
+        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
+    share = swapped / requests / (depth - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(np.r_[0.0, variance[1:] / (again * share * (1 - share))]))
+
+
+def swaps_needed(counts: ShownCounts, depth: int, within: float) -> Floats:
+    """(depth,) how many requests must swap two neighbours for each rank's 95 % interval to reach up by this share.
+
+    As by `swap_errors`; inf where all of them would be too few.
+    """
+    requests, again, variance = _of_one_swap(counts, depth)
+    compared = variance * (Z95 / np.log1p(within)) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = 0.25 - compared / again  # of s (1 - s)
+    needed = (0.5 - np.sqrt(np.fmax(left, 0))) * requests * (depth - 1)
+    return np.where((left >= 0) & (needed <= requests), needed, np.inf)
+
+
+def _of_one_swap(counts: ShownCounts, depth: int) -> tuple[float, float, Floats]:
+    """(requests, those whose query came before, (depth,) variances of logarithms by one swap of each neighbours).
+
+    A variance is nan for ranks that were not shown, and inf past one that was not clicked.
+    """
     shown = np.bincount(counts.rank, counts.shown, depth + 1)[1 : depth + 1]
     clicked = np.bincount(counts.rank, counts.clicked, depth + 1)[1 : depth + 1]
-    requests = float(shown[0])
-    if not shown.all() or not 0 < swapped <= requests:
-        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
-    rate, share = clicked / shown, swapped / requests / (depth - 1)
-    compared = (requests - len(np.unique(counts.query))) * share * (1 - share)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.sqrt(np.cumsum(np.r_[0.0, 1 / (compared * (rate[:-1] + rate[1:]))])))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = clicked / shown
+        one = np.where(rate[1:] * rate[:-1] == 0, np.inf, 1 / (rate[:-1] + rate[1:]))
+    again = counts.requests - len(np.unique(counts.query))
+    return counts.requests, again, np.cumsum(np.r_[0.0, one])
 
 
 def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from monitor.measures.examination import (
+    Z95,
     ShownCounts,
     after_a_click,
     by_frequency,
     estimate,
     most_changed,
     swap_errors,
+    swaps_needed,
 )
 
 DEPTH = 6
@@ -70,20 +72,20 @@ def test_the_order_of_the_rows_and_the_names_change_nothing() -> None:
 
 
 def test_lists_that_never_change_tell_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing tells how often people look at rank 2: 0 items"):
+    with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items"):
         estimate(counts(2, swaps=False), DEPTH)
 
 
 def test_a_rank_that_was_never_clicked_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
-    with pytest.raises(ValueError, match="nothing tells how often people look at rank 4"):
+    with pytest.raises(ValueError, match="not enough swaps at rank 4: .* nothing was ever clicked there"):
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
 def test_no_rows_at_all() -> None:
     none = np.zeros(0, np.int64)
-    with pytest.raises(ValueError, match="rank 2: 0 items"):
+    with pytest.raises(ValueError, match="rank 2: 0 items .* nothing was ever shown there"):
         estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
 
 
@@ -186,3 +188,30 @@ def test_no_more_can_be_swapped_than_there_are(swaps: int) -> None:
         swap_errors(swapped(0, 20, 6, 0), 4, swaps)
     with pytest.raises(ValueError, match="of 5 ranks all shown"):
         swap_errors(swapped(0, 20, 6, 0), 5, 10)
+
+
+def test_as_many_swaps_as_are_needed_give_the_error_that_is_wanted() -> None:
+    known = swapped(0, 30, 2000, 0)
+    for rank, needed in enumerate(swaps_needed(known, 4, 0.1)[1:], 2):
+        assert 0 < needed < 30 * 2000
+        assert np.expm1(Z95 * swap_errors(known, 4, needed)[rank - 1]) == pytest.approx(0.1)
+    assert np.isinf(swaps_needed(known, 4, 0.001)[3])  # more than all of them
+    assert np.isinf(swaps_needed(swapped(0, 50, 1, 0), 4, 0.1)[1:]).all()
+
+
+def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_those_do() -> None:
+    known = swapped(0, 30, 2000, 0)
+    with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items") as refused:
+        estimate(known, 4)
+    needed = float(
+        str(refused.value).partition("within 10%, ")[2].partition(" of these 60,000 requests")[0].replace(",", "")
+    )
+    found = estimate(swapped(1, 30, 2000, needed / 60_000), 4)
+    assert found.upper[1] / found.value[1] == pytest.approx(1.1, abs=0.03)
+
+
+def test_a_rank_that_was_never_clicked_has_no_number_of_swaps_that_would_do() -> None:
+    known = swapped(0, 30, 600, 0)
+    never = replace(known, clicked=known.clicked * (known.rank != 3))
+    assert np.isfinite(swaps_needed(never, 4, 0.1)).tolist() == [True, True, False, False]
+    assert np.isfinite(swap_errors(never, 4, 100)).tolist() == [True, True, False, False]

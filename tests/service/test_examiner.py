@@ -124,5 +124,5 @@ def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogC
     live(app, 18)
     told = [r.getMessage() for r in caplog.records if "cannot tell whether people look elsewhere" in r.getMessage()]
     assert 1 <= len(told) <= 2  # of the two days that end
-    assert "nothing tells how often people look at rank" in told[0]
+    assert "not enough swaps at rank" in told[0]
     assert app.store.verdicts.newest_check("search") is None
