@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monitor.causes.inspection import Inspection
-from monitor.measures.kernels import Scores, discounts, gains, is_relevant, score
+from monitor.measures.kernels import Scores, discounts, gains, is_relevant, parts_of, score
 from monitor.measures.measure import Measure
 
 
@@ -54,6 +54,8 @@ class Derivation:
 def derive(measure: Measure, seen: Inspection) -> Derivation:
     """The derivation of a measure's value. Raises ValueError if the measure cannot take the grades."""
     seen = seen.taken_by(measure)
+    if measure.by_slice:
+        measure = measure.parts[parts_of(measure, seen.graded.slices)[0]]
     scores = score(measure, seen.graded)
     gain, weight = measure.spec.terms(measure, seen.graded.rank, seen.graded.grade)
     all_terms = [

@@ -144,7 +144,8 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     here, take = counts.rank == rank, "take fewer ranks or more days"
     told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
     if not counts.clicked[here].sum():
-        return f"{told} and clicked, and nothing was ever {'clicked' if counts.shown[here].sum() else 'shown'} there; {take}"
+        never = "clicked" if counts.shown[here].sum() else "shown"
+        return f"{told} and clicked, and nothing was ever {never} there; {take}"
     needed = swaps_needed(counts, depth, SURE)[rank - 1]
     if not np.isfinite(needed):
         return f"{told} and clicked, and queries come too seldom again for any swaps to be enough; {take}"

@@ -79,13 +79,13 @@ def test_lists_that_never_change_tell_nothing() -> None:
 def test_a_rank_that_was_never_clicked_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
-    with pytest.raises(ValueError, match="not enough swaps at rank 4: .* nothing was ever clicked there"):
+    with pytest.raises(ValueError, match=r"not enough swaps at rank 4: .* nothing was ever clicked there"):
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
 def test_no_rows_at_all() -> None:
     none = np.zeros(0, np.int64)
-    with pytest.raises(ValueError, match="rank 2: 0 items .* nothing was ever shown there"):
+    with pytest.raises(ValueError, match=r"rank 2: 0 items .* nothing was ever shown there"):
         estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
 
 
