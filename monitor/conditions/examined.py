@@ -17,6 +17,7 @@ from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_RE
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
+    UNSURE,
     Examination,
     ShownCounts,
     changes,
@@ -36,10 +37,6 @@ like the weeks before."""
 
 CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
 """Why such an alarm is withdrawn."""
-
-UNSURE = 0.05
-"""Chance of a difference at which looks count as back: that of a 95 % interval."""
-
 
 Counts = Callable[[int, int], ShownCounts]
 """[since, until) seconds -> counts of the requests served then."""

@@ -25,6 +25,9 @@ STEPS, ENOUGH = 50, 1e-9
 Z95 = 1.959964
 """Standard errors of a 95 % interval."""
 
+UNSURE = 0.05
+"""Chance of a difference at which looks count as other: that of a 95 % interval."""
+
 SURE = 0.1
 """Swaps are said to suffice where the interval of a rank's examination reaches up by this share."""
 
@@ -167,6 +170,25 @@ def most_changed(before: Examination, now: Examination, chance: float) -> int | 
     found = np.abs(changes(before, now))
     least = NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2)
     return int(np.argmax(found)) + 1 if found.max() > least else None
+
+
+def estimates(counts: Mapping[str, ShownCounts], depth: int) -> tuple[dict[str, Examination], dict[str, str]]:
+    """(value of a slice -> its examination, value -> why it is not known)."""
+    found, why = dict[str, Examination](), dict[str, str]()
+    for value, of_it in counts.items():
+        try:
+            found[value] = estimate(of_it, depth)
+        except ValueError as error:
+            why[value] = str(error)
+    return found, why
+
+
+def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
+    """The slices whose looks differ from those of all requests by more than chance.
+
+    A slice is part of all, so that the two errors are not independent: a difference is surer than it is taken for.
+    """
+    return [value for value, one in by_slice.items() if most_changed(every, one, UNSURE) is not None]
 
 
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:

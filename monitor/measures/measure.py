@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 Table = tuple[tuple[float, float], ...]
 Gain = Literal["linear", "exp2"] | Table
@@ -272,7 +273,7 @@ class Measure:
     def __str__(self) -> str:
         """Canonical text, which `parse` turns back into the same value."""
         given = {name: getattr(self, name) for name in self._written()}
-        given |= {f"examination[{dimension}={value}]": table for (dimension, value), table in self.by_slice}
+        given |= {f"examination[{'='.join(map(_quoted, key))}]": table for key, table in self.by_slice}
         options = ",".join(f"{name}={_show(value)}" for name, value in given.items())
         return self.name + (f"({options})" if options else "") + ("" if self.k is None else f"@{self.k}")
 
@@ -355,7 +356,7 @@ def _options(name: str, text: str, whole: str) -> dict[str, object]:
     outside_braces = r",(?![^{]*\})"
     for part in re.split(outside_braces, text) if text.strip() else []:
         match = _OPTION.fullmatch(part)
-        key = tuple(filter(None, match.group("key", "dimension", "of"))) if match else ("",)
+        key = tuple(map(unquote, filter(None, match.group("key", "dimension", "of")))) if match else ("",)
         if match is None or key[0] not in SPECS[name].options or (key[1:] and key[0] != "examination"):
             known = ", ".join(sorted(SPECS[name].options))
             raise ValueError(f"{whole!r}: {part.strip()!r} is no option of {name}; it has {known}")
@@ -453,6 +454,16 @@ def _check(m: Measure, text: str) -> None:
             refuse(f"gains must lie from 0 to {HIGHEST_GAIN:g} and must not fall with the grade")
         if m.ideal == "max" and m.max_grade not in dict(m.gain):
             refuse("the gain table must hold max_grade")
+
+
+def _quoted(text: str) -> str:
+    """A dimension or its value with what would end it, or get lost, as %2C.
+
+    >>> m = replace(parse("dcg(examination={1:1})@1"), by_slice=((("d", " 5%, or [a]"), ((1.0, 1.0),)),))
+    >>> str(m), parse(str(m)) == m
+    ('dcg(examination={1:1},examination[d=%205%25%2C or %5Ba%5D]={1:1})@1', True)
+    """
+    return re.sub(r"^\s|\s$|[][{}=,%]", lambda one: quote(one[0], safe=""), text)
 
 
 def _show(value: object) -> str:

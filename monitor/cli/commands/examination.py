@@ -8,8 +8,9 @@ more than another.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,13 +23,11 @@ from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
 
 if TYPE_CHECKING:
-    from monitor.measures.examination import ShownCounts
+    from monitor.measures.examination import Examination, ShownCounts
     from monitor.source.engine import Database
     from monitor.types import Monitor
 
 DAY = 86_400
-UNSURE = 0.05
-"""Chance of a difference by which a warning is given: that of a 95 % interval."""
 
 
 @record
@@ -62,13 +61,16 @@ class FittedExamination:
     differs_by_frequency: int | None
 
     def lines(self) -> Iterator[str]:
+        yield from self.told()
+        yield from _configured(self.measure)
+
+    def told(self) -> Iterator[str]:
+        """Its lines without the measure."""
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         yield f"{where}: how often people look at each rank, relative to the first, by {self.days} days"
         yield from rows(self.ranks, "  ")
         yield "It assumes that looks depend on the rank alone."
         yield from self._checks()
-        yield "A measure that counts a click 1 / looks times:"
-        yield f"  measures: [{self.measure!r}]"
 
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
@@ -81,6 +83,11 @@ class FittedExamination:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
 
 
+def _configured(measure: str) -> Iterator[str]:
+    yield "A measure that counts a click 1 / looks times:"
+    yield f"  measures: [{measure!r}]"
+
+
 @record
 class UnknownExamination:
     """A slice of a monitor whose examination is not known, and why."""
@@ -89,8 +96,31 @@ class UnknownExamination:
     slice: str
     why: str
 
-    def lines(self) -> Iterator[str]:
+    def told(self) -> Iterator[str]:
+        """It in a line."""
         yield f"{self.monitor}, {self.slice}: {self.why}"
+
+
+@record
+class ExaminationBySlice:
+    """The estimates of all requests and of the values of a slice.
+
+    Attributes:
+        differ: the slices whose looks surely differ from those of all requests, which `measure` has a table for.
+    """
+
+    every: FittedExamination
+    slices: list[FittedExamination | UnknownExamination]
+    differ: list[str]
+    measure: str
+
+    def lines(self) -> Iterator[str]:
+        for one in (self.every, *self.slices):
+            yield from one.told()
+        if rest := [one.slice for one in self.slices if one.slice not in self.differ]:
+            told = f"Too little is known of {', '.join(rest)} to tell it from all requests"
+            yield f"{told}: these count by the looks of all."
+        yield from _configured(self.measure)
 
 
 @command
@@ -101,7 +131,7 @@ class UnknownExamination:
 @rendered("table", "json")
 def examination(
     config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None
-) -> FittedExamination | list[FittedExamination | UnknownExamination]:
+) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
@@ -113,6 +143,11 @@ def examination(
 
 def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
     """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
+    return _record(monitor.name, "", days, *_of_all(monitor, database, until, days, depth))
+
+
+def _of_all(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> tuple[Examination, ShownCounts]:
+    from monitor.measures.examination import estimate
     from monitor.source.pull import Pull
     from monitor.source.swaps import shown_counts
 
@@ -120,16 +155,22 @@ def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: i
     if not len(counts.rank):
         raise InputError(f"{monitor.name}: no request with a query in these {days} days; say --to or --days")
     try:
-        return _of_counts(monitor.name, "", days, depth, counts)
+        return estimate(counts, depth), counts
     except ValueError as error:
         raise InputError(f"{monitor.name}: {error}") from error
 
 
 def by_slice(
     monitor: Monitor, database: Database, until: int, days: int, depth: int, dimension: str
-) -> list[FittedExamination | UnknownExamination]:
-    """As `fitted`, for each value of a slice, or why there is none. Raises InputError, SourceError."""
+) -> ExaminationBySlice:
+    """The estimate of all requests and of each value of a slice, or why there is none.
+
+    Raises:
+        InputError: there is none of all requests, or no such slice.
+        SourceError: as its name says.
+    """
     from monitor.config.report import nearest
+    from monitor.measures.examination import estimates, other_looks
     from monitor.source.pull import Pull
     from monitor.source.swaps import counts_by_slice
 
@@ -137,31 +178,42 @@ def by_slice(
     if dimension not in known:
         remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
         raise InputError(f"{monitor.name} has no slice {dimension!r}; {remedy}")
-    source, found = Pull(monitor, database), list[FittedExamination | UnknownExamination]()
-    for value, counts in counts_by_slice(source, until - days * DAY, until, depth, known[dimension], True).items():
+    every, of_all = _of_all(monitor, database, until, days, depth)
+    source, since = Pull(monitor, database), until - days * DAY
+    each = counts_by_slice(source, since, until, depth, known[dimension], with_below=True)
+    fits, why = estimates(each, depth)
+    found: list[FittedExamination | UnknownExamination] = []
+    for value, counts in each.items():
         where = f"{dimension}={value}"
-        try:
-            found.append(_of_counts(monitor.name, where, days, depth, counts))
-        except ValueError as error:
-            found.append(UnknownExamination(monitor.name, where, str(error)))
-    return found
+        if value in fits:
+            found.append(_record(monitor.name, where, days, fits[value], counts))
+        else:
+            found.append(UnknownExamination(monitor.name, where, why[value]))
+    differ = other_looks(every, fits)
+    tables = {(dimension, value): fits[value] for value in differ}
+    whole = _record(monitor.name, "", days, every, of_all)
+    return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], corrected(every, tables))
 
 
-def _of_counts(name: str, where: str, days: int, depth: int, counts: ShownCounts) -> FittedExamination:
-    """Raises ValueError."""
-    from monitor.measures.examination import after_a_click, by_frequency, estimate, most_changed
-    from monitor.measures.measure import Measure
+def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination]) -> str:
+    """The DCG to configure, by the looks of all requests and those of some slices."""
+    from monitor.measures.measure import Measure, Table
 
-    found = estimate(counts, depth)
-    ranks = [
-        RankExamination(i + 1, float(found.value[i]), float(found.lower[i]), float(found.upper[i]), int(found.swaps[i]))
-        for i in range(depth)
-    ]
-    table = tuple((float(rank.rank), round(rank.value, 4)) for rank in ranks)
-    measure = str(Measure("dcg", depth, empty="zero", examination=table))
+    def table(one: Examination) -> Table:
+        return tuple((float(rank), round(look, 4)) for rank, look in enumerate(one.value.tolist(), 1))
+
+    tables = tuple(sorted((key, table(one)) for key, one in by_slice.items()))
+    return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
+
+
+def _record(name: str, where: str, days: int, found: Examination, counts: ShownCounts) -> FittedExamination:
+    from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed
+
+    columns = (found.value, found.lower, found.upper, found.swaps)
+    ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
     try:
-        differs = most_changed(*by_frequency(counts, depth), UNSURE)
+        differs = most_changed(*by_frequency(counts, len(ranks)), UNSURE)
     except ValueError:  # too few swaps to tell
         differs = None
-    return FittedExamination(name, where, days, ranks, measure, below, differs)
+    return FittedExamination(name, where, days, ranks, corrected(found, {}), below, differs)
