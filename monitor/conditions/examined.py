@@ -7,7 +7,7 @@ Clicks on the same item of a query at different ranks can: both fits rest on the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -67,6 +67,7 @@ class ExaminationCheck:
         clicked: clicks per request of the last day, relative to those then.
         again: those at rank 1 relative to clicks on the same items then, with the 95 % interval, if clicks are fewer.
         changed_since: start of the span in which looks began to differ; None if they do not.
+        slices: (dimension, value) -> looks of the slices that the measure has a table for, in the span of `now`.
     """
 
     at: int
@@ -79,6 +80,7 @@ class ExaminationCheck:
     resumed: int = 0
     clicked: float = 1.0
     again: tuple[float, float, float] | None = None
+    slices: Mapping[tuple[str, str], Examination] = field(default_factory=dict)
 
     @cached_property
     def rank(self) -> int:
@@ -108,6 +110,7 @@ class ExaminationCheck:
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "known": self.known.plain(),
             "now": self.now.plain(),
+            "slices": [[*key, one.plain()] for key, one in self.slices.items()],
         }
 
     @classmethod
@@ -115,7 +118,8 @@ class ExaminationCheck:
         """It from `plain` data."""
         fits = {name: Examination.of(plain[name]) for name in ("known", "now")}
         again = None if plain["again"] is None else tuple(plain["again"])
-        return cls(**{**plain, **fits, "again": again})
+        slices = {(dimension, value): Examination.of(one) for dimension, value, one in plain["slices"]}
+        return cls(**{**plain, **fits, "again": again, "slices": slices})
 
 
 def check(
