@@ -185,17 +185,14 @@ def finds_more(now: AlarmStates, seen: StepEvidence, row: int) -> Bools:
     """(U,) whether people may find as much as before: only what it is divided by, their ideal, has risen.
 
     By the odds of "as much as expected" against "as little as the mean says", which needs to be clearly likelier; with
-    the variance of the difference about its own mean over the last day, or of a value where that is a single step.
+    the variance that a mean has by the noise of a step.
     """
-    until, steps = seen.past.shape[1] - len(seen.ends) + row + 1, DAY // seen.length
-    size, means, _, by_usual = units(seen.past[:, max(until - steps, 0) : until])
-    more, some_size, many = by_usual - means, np.maximum(size.sum(axis=0), 1.0), np.maximum((size > 0).sum(axis=0), 1)
-    spread = ((more - size * more.sum(axis=0) / some_size) ** 2).sum(axis=0) / some_size
-    variance = np.where(many > 1, spread * many / np.maximum(many - 1, 1), seen.whole.variance[row])
+    whole = seen.whole
+    variance = seen.spread[row] * whole.level[row] ** 2 * whole.size[row]
     requests, total, expected, found = now.fallen.T
     lacks = expected - total
-    finds: Bools = lacks * (2 * (found - total) - lacks) > -2 * c.SURE_LOG * requests * variance
-    return finds
+    more: Bools = lacks * (2 * (found - total) - lacks) > -2 * c.SURE_LOG * requests * variance
+    return more
 
 
 def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThreshold) -> AlarmStates:

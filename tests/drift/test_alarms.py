@@ -17,7 +17,7 @@ THRESHOLD = EvidenceThreshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])
 
 
-def seen(values: Floats, requests: float = 2000.0, found: Floats | float = 0.0) -> StepEvidence:
+def seen(values: Floats, requests: float = 2000.0, found: Floats | float = 0.0, hours: int = 1) -> StepEvidence:
     """Steps of two slices, expected at .5, that have these (T, 2) means, and `found` more by the usual ideal."""
     size = np.full(values.shape, requests)
     mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
@@ -34,14 +34,14 @@ def seen(values: Floats, requests: float = 2000.0, found: Floats | float = 0.0) 
         short,
         past,
         THRESHOLD,
-        [3600 * (i + 1) for i in range(len(values))],
-        1.0,
+        [3600 * hours * (i + 1) for i in range(len(values))],
+        float(hours),
     )
 
 
-def followed(values: list[tuple[float, float]], found_more: float = 0.0) -> list[AlarmStates]:
+def followed(values: list[tuple[float, float]], found_more: Floats | float = 0.0, hours: int = 1) -> list[AlarmStates]:
     """The standing after each step."""
-    what, standing, found = seen(np.array(values), found=found_more), AlarmStates.empty(3, 0), []
+    what, standing, found = seen(np.array(values), found=found_more, hours=hours), AlarmStates.empty(3, 0), []
     for row in range(len(values)):
         standing = step(standing, what, row, THRESHOLD)
         found.append(standing)
@@ -55,6 +55,16 @@ def test_who_finds_as_much_has_no_worse_model_though_a_better_ideal_lowers_the_m
     values = [WELL] * 10 + [LOW] * 30
     assert followed(values, found_more=0.005)[-1].open.all()
     assert not any(s.open.any() for s in followed(values, found_more=0.04))
+
+
+@pytest.mark.parametrize("hours", [1, 6, 12, 24])
+def test_who_finds_even_less_than_the_mean_says_is_told_as_soon_however_long_a_step_is(hours: int) -> None:
+    """The difference of the two is no noise, though steps of many requests have much of it."""
+    values = [WELL] * 10 + [LOW] * 8
+    more = [np.array([[0.0, 0.0]] * 10 + [[by, by]] * 8) for by in (0.0, -0.04)]
+    plain, deeper = (followed(values, by, hours) for by in more)
+    assert [s.open.tolist() for s in deeper] == [s.open.tolist() for s in plain]
+    assert deeper[-1].open.all()
 
 
 def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -> None:
