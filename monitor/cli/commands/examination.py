@@ -2,7 +2,7 @@
 
 Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query at
 several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the rank
-alone: not on the device (one monitor per device helps), not on what was clicked above, and that people trust no rank
+alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust no rank
 more than another.
 """
 
