@@ -153,8 +153,9 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     if not np.isfinite(needed):
         return f"{told} and clicked, and queries come too seldom again for any swaps to be enough; {take}"
     return (
-        f"{told} and clicked; to know it to within {SURE:.0%}, {np.ceil(needed):,.0f} of these {counts.requests:,.0f} "
-        f"requests had to swap two neighbours drawn from the first {depth} (see `rankmon power --swapped`); else {take}"
+        f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
+        f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
+        f"power --swapped`); else {take}"
     )
 
 

@@ -40,8 +40,8 @@ LOOKS = (1.0, 0.6, 0.3)
 ON_PHONES = (1.0, 0.3, 0.08)
 
 
-def fill(url: str, requests: int = 4000, stops: bool = False, phones: float = 0.0) -> None:
-    """Three items whose order is drawn; clicks by LOOKS and the item's own wish, each logged twice, and views.
+def fill(url: str, requests: int = 4000, stops: bool = False, phones: float = 0.0, swaps: bool = True) -> None:
+    """Three items in an order that is drawn or never changes; clicks by LOOKS and own wish, logged twice, and views.
 
     A share of the requests is made on phones, where looks are ON_PHONES.
     """
@@ -53,7 +53,7 @@ def fill(url: str, requests: int = 4000, stops: bool = False, phones: float = 0.
         is_over = False
         device = "phone" if phones and chance.random() < phones else "desk"
         looks = ON_PHONES if device == "phone" else LOOKS
-        for place, item in enumerate(chance.sample(range(3), 3)):
+        for place, item in enumerate(chance.sample(range(3), 3) if swaps else range(3)):
             is_clicked = not is_over and chance.random() < looks[place] * wishes[query, item]
             is_over = stops and (is_over or is_clicked)
             shown.append((f"r{number}", f"i{item}", place, f"q{query}", at, int(is_clicked), device))
@@ -145,8 +145,8 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert cli.run(["examination", "search", *TO, "--by", "query", *given]) == 0
     said = capsys.readouterr().out
     assert "search, query=q1: " in said
-    assert "Too little is known of query=q0, query=q1, " in said
-    assert "these count by the looks of all" in said
+    assert "No sure difference from all requests: query=q0, query=q1, " in said
+    assert "They count by the looks of all." in said
     assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 2
     assert "search has no slice 'device'" in capsys.readouterr().err
 
@@ -187,6 +187,31 @@ def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.Cap
     assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
     assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
     assert "swap from 1 to 4000 requests" in capsys.readouterr().err
+
+
+def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(f"sqlite:///{tmp_path}/shop.db", swaps=False)
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
+    assert cli.run(["examination", "search", *TO, *given]) == 2
+    told = capsys.readouterr().err
+    assert "not enough swaps at rank 2: 0 items" in told
+    number = int(told.partition("to within 10 %, ")[2].partition(" of these 4,000 requests")[0].replace(",", ""))
+    for swapped, is_enough in ((number // 28, False), (number // 28 + 1, True)):
+        assert cli.run(["power", "--swapped", str(swapped), "--depth", "3", "--format", "json", *given]) == 0
+        (rank, _) = json.loads(capsys.readouterr().out)[0]["ranks"]
+        assert (rank["off_by"] <= 0.1) is is_enough
+        assert rank["enough"] == number // 28 + 1
+
+
+def test_a_slice_that_a_measure_names_and_the_monitor_lacks_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = "dcg(examination={1:1},examination[devise=tv]={1:1})@1"
+    given = configured(tmp_path, "sqlite://", measure=json.dumps(measure))
+    assert cli.run(["check-config", *given]) == 2
+    assert "no dimension 'devise'; this monitor has no `slices:` for it; add them" in capsys.readouterr().err
 
 
 def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +282,7 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     assert "examination[device=phone]={1:1,2:0." in found["measure"]
     assert "tv" not in found["measure"]
     assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 0
-    assert "Too little is known of device=tv to tell it from all requests" in capsys.readouterr().out
+    assert "No sure difference from all requests: device=tv. They count by the looks of all." in capsys.readouterr().out
     text = path.read_text(encoding="utf-8").replace(
         "[ndcg@3]", json.dumps([found["measure"], found["every"]["measure"]])
     )

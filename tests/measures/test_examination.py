@@ -204,7 +204,7 @@ def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_th
     with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items") as refused:
         estimate(known, 4)
     needed = float(
-        str(refused.value).partition("within 10%, ")[2].partition(" of these 60,000 requests")[0].replace(",", "")
+        str(refused.value).partition("within 10 %, ")[2].partition(" of these 60,000 requests")[0].replace(",", "")
     )
     found = estimate(swapped(1, 30, 2000, needed / 60_000), 4)
     assert found.upper[1] / found.value[1] == pytest.approx(1.1, abs=0.03)

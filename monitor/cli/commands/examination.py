@@ -118,8 +118,7 @@ class ExaminationBySlice:
         for one in (self.every, *self.slices):
             yield from one.told()
         if rest := [one.slice for one in self.slices if one.slice not in self.differ]:
-            told = f"Too little is known of {', '.join(rest)} to tell it from all requests"
-            yield f"{told}: these count by the looks of all."
+            yield f"No sure difference from all requests: {', '.join(rest)}. They count by the looks of all."
         yield from _configured(self.measure)
 
 
