@@ -11,7 +11,7 @@ and never below those of independent clicks, which clusters understate where the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -27,6 +27,9 @@ Z95 = 1.959964
 
 UNSURE = 0.05
 """Chance of a difference at which looks count as other: that of a 95 % interval."""
+
+DEVIATIONS = np.geomspace(0.01, 1.0, 15)
+"""Typical deviations of a rank that are weighed by `smoothed`, as logarithms: from 1 % to a factor of e."""
 
 SURE = 0.1
 """Swaps are said to suffice where the interval of a rank's examination reaches up by this share."""
@@ -171,6 +174,35 @@ def most_changed(before: Examination, now: Examination, chance: float) -> int | 
     found = np.abs(changes(before, now))
     least = NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2)
     return int(np.argmax(found)) + 1 if found.max() > least else None
+
+
+def smoothed(one: Examination) -> Examination:
+    """It by what its ranks have in common, which few swaps tell better than each rank alone.
+
+    Looks fall as a power of the rank (Joachims et al. 2017) times a constant from rank to rank (as in RBP, Moffat and
+    Zobel 2008), but for a deviation of each rank's own. Both factors are unknown, and so is how large deviations are:
+    each of `DEVIATIONS` counts by how likely it makes the estimate. Ranks that stand out, or are well known, stay.
+    """
+    ranks = np.arange(2.0, len(one.value) + 1)
+    shape, own = -np.stack([np.log(ranks), ranks - 1], axis=1), np.eye(len(ranks)) + 1  # rank 1 deviates too
+    if len(ranks) <= shape.shape[1]:
+        return one
+    found, fits = np.log(one.value[1:]), []
+    for size in DEVIATIONS**2:
+        weight = np.linalg.inv(one.covariance + size * own)
+        spread = np.linalg.inv(shape.T @ weight @ shape)
+        common = shape @ (spread @ shape.T @ weight @ found)
+        left, kept = found - common, size * own @ weight
+        odds = (np.linalg.slogdet(weight)[1] + np.linalg.slogdet(spread)[1] - left @ weight @ left) / 2
+        unsure = shape - kept @ shape
+        fits.append((odds, common + kept @ left, size * (own - kept @ own) + unsure @ spread @ unsure.T))
+    weights = np.exp([odds - max(odds for odds, *_ in fits) for odds, *_ in fits])
+    weights /= weights.sum()
+    means, errors = np.stack([mean for _, mean, _ in fits]), np.stack([error for *_, error in fits])
+    mean = weights @ means
+    apart = means - mean
+    covariance = np.tensordot(weights, errors, 1) + (weights * apart.T) @ apart
+    return replace(one, value=np.exp(np.r_[0.0, mean]), covariance=covariance)
 
 
 def estimates(counts: Mapping[str, ShownCounts], depth: int) -> tuple[dict[str, Examination], dict[str, str]]:

@@ -9,11 +9,13 @@ import pytest
 
 from monitor.measures.examination import (
     Z95,
+    Examination,
     ShownCounts,
     after_a_click,
     by_frequency,
     estimate,
     most_changed,
+    smoothed,
     swap_errors,
     swaps_needed,
 )
@@ -215,3 +217,39 @@ def test_a_rank_that_was_never_clicked_has_no_number_of_swaps_that_would_do() ->
     never = replace(known, clicked=known.clicked * (known.rank != 3))
     assert np.isfinite(swaps_needed(never, 4, 0.1)).tolist() == [True, True, False, False]
     assert np.isfinite(swap_errors(never, 4, 100)).tolist() == [True, True, False, False]
+
+
+SHAPES = {
+    "a power": (RANKS := np.arange(1, 11)) ** -1.2,
+    "persistence": 0.7 ** (RANKS - 1),
+    "a broken image": RANKS**-1.0 * np.where(RANKS == 2, 0.4, 1),
+    "a fold": RANKS**-0.6 * np.where(RANKS > 4, 0.4, 1),
+    "two columns": np.where(RANKS % 2 == 1, 1, 0.7) * 0.9**RANKS,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("error", [0.03, 0.1, 0.2])
+def test_what_ranks_have_in_common_makes_them_surer_and_those_that_stand_out_stay(shape: str, error: float) -> None:
+    """Fewer clicks make ranks further down less sure, and an error of rank 1 is in all of them."""
+    rng, truth = np.random.default_rng(1), np.log(SHAPES[shape] / SHAPES[shape][0])[1:]
+    mixing = error * np.c_[np.sqrt(RANKS[1:] / 4) * np.eye(9), np.full(9, 0.5)]
+    none = np.zeros(10)
+    off, before, held = [], [], []
+    for _ in range(60):
+        drawn = truth + mixing @ rng.standard_normal(10)
+        one = Examination(np.exp(np.r_[0, drawn]), mixing @ mixing.T, none.astype(int), none, 1.0)
+        found = smoothed(one)
+        assert found.value[0] == 1
+        off.append(np.log(found.value[1:]) - truth)
+        before.append(drawn - truth)
+        held.append(np.abs(off[-1]) <= Z95 * found.error[1:])
+    ratio = np.sqrt(np.mean(np.square(off)) / np.mean(np.square(before)))
+    assert ratio < (0.9 if shape in ("a power", "persistence") else 1.1)
+    assert np.mean(held) >= 0.9
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_two_or_three_ranks_have_nothing_in_common_that_could_be_told(depth: int) -> None:
+    known = estimate(counts(1), depth)
+    assert smoothed(known) is known

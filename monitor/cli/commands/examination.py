@@ -142,7 +142,10 @@ def examination(
 
 def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
     """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
-    return _record(monitor.name, "", days, *_of_all(monitor, database, until, days, depth))
+    from monitor.measures.examination import smoothed
+
+    found, counts = _of_all(monitor, database, until, days, depth)
+    return _record(monitor.name, "", days, smoothed(found), counts)
 
 
 def _of_all(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> tuple[Examination, ShownCounts]:
@@ -169,7 +172,7 @@ def by_slice(
         SourceError: as its name says.
     """
     from monitor.config.report import nearest
-    from monitor.measures.examination import estimates, other_looks
+    from monitor.measures.examination import estimates, other_looks, smoothed
     from monitor.source.pull import Pull
     from monitor.source.swaps import counts_by_slice
 
@@ -185,13 +188,13 @@ def by_slice(
     for value, counts in each.items():
         where = f"{dimension}={value}"
         if value in fits:
-            found.append(_record(monitor.name, where, days, fits[value], counts))
+            found.append(_record(monitor.name, where, days, smoothed(fits[value]), counts))
         else:
             found.append(UnknownExamination(monitor.name, where, why[value]))
     differ = other_looks(every, fits)
-    tables = {(dimension, value): fits[value] for value in differ}
-    whole = _record(monitor.name, "", days, every, of_all)
-    return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], corrected(every, tables))
+    tables = {(dimension, value): smoothed(fits[value]) for value in differ}
+    whole, measure = _record(monitor.name, "", days, smoothed(every), of_all), corrected(smoothed(every), tables)
+    return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
 def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination]) -> str:
