@@ -10,7 +10,7 @@ and never below those of independent clicks, which clusters understate where the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
@@ -77,7 +77,7 @@ class Examination:
     """Chances that people look at ranks 1 to K, relative to rank 1; arrays are (K,).
 
     Attributes:
-        covariance: (K - 1, K - 1) of the errors of the logarithms past the first.
+        covariance: (K - 1, K - 1) of the errors of the logarithms past the first; (K, K) where rank 1 has one too.
         swaps: (query, item) shown at this rank and at another, and clicked at one of them.
         clicks: on all items of this rank, with the `requests` that showed one at rank 1.
     """
@@ -91,7 +91,8 @@ class Examination:
     @property
     def error(self) -> Floats:
         """(K,) standard errors of the logarithms."""
-        return np.asarray(np.r_[0.0, np.sqrt(np.diag(self.covariance))])
+        errors = np.sqrt(np.diag(self.covariance))
+        return np.asarray(np.r_[np.zeros(len(self.value) - len(errors)), errors])
 
     @property
     def lower(self) -> Floats:
@@ -185,7 +186,7 @@ def smoothed(one: Examination) -> Examination:
     """
     ranks = np.arange(2.0, len(one.value) + 1)
     shape, own = -np.stack([np.log(ranks), ranks - 1], axis=1), np.eye(len(ranks)) + 1  # rank 1 deviates too
-    if len(ranks) <= shape.shape[1]:
+    if len(ranks) <= shape.shape[1] or len(one.covariance) > len(ranks):  # nothing in common, or known by other items
         return one
     found, fits = np.log(one.value[1:]), []
     for size in DEVIATIONS**2:
@@ -205,12 +206,45 @@ def smoothed(one: Examination) -> Examination:
     return replace(one, value=np.exp(np.r_[0.0, mean]), covariance=covariance)
 
 
-def estimates(counts: Mapping[str, ShownCounts], depth: int) -> tuple[dict[str, Examination], dict[str, str]]:
+def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Examination:
+    """The examination of ranks 1 to K now, relative to rank 1 before, by clicks on the same items before.
+
+    How much an item is wanted is taken to be the same: all that was shown of it before, each time by its looks, is one
+    more rank whose looks are 1. Where another page shows the same items, this tells far more than swaps of few days.
+
+    Args:
+        looks: (K,) examination of the ranks before, by which clicks of that time are corrected.
+
+    Raises:
+        ValueError: too few items were clicked at both times.
+    """
+    place, query = {name: number for number, name in enumerate(before.names)}, dict[Any, int]()
+    pair = np.array([place.setdefault(name, len(place)) for name in now.names], np.int64)[now.pair]
+    within = before.rank <= len(looks)
+    of = before.pair[within], before.rank[within] - 1
+    seen = np.bincount(of[0], before.shown[within] * looks[of[1]], len(place))
+    clicked = np.bincount(of[0], before.clicked[within], len(place))
+    (some,) = np.nonzero(seen)
+    queries = np.array([query.setdefault(str(name[0]), len(query)) for name in place], np.int64)
+    pairs = np.r_[some, pair]
+    ranks, shown = np.r_[np.ones(len(some), np.int64), now.rank + 1], np.r_[seen[some], now.shown]
+    both = ShownCounts(queries[pairs], pairs, ranks, shown, np.r_[clicked[some], now.clicked])
+    try:
+        one = estimate(both, len(looks) + 1)
+    except ValueError as error:
+        told = "too few of the items that are shown now at each rank were clicked then and before; take more days"
+        raise ValueError(told) from error
+    return Examination(one.value[1:], one.covariance, one.swaps[1:], one.clicks[1:], now.requests)
+
+
+def estimates(
+    counts: Mapping[str, ShownCounts], fit: Callable[[str, ShownCounts], Examination]
+) -> tuple[dict[str, Examination], dict[str, str]]:
     """(value of a slice -> its examination, value -> why it is not known)."""
     found, why = dict[str, Examination](), dict[str, str]()
     for value, of_it in counts.items():
         try:
-            found[value] = estimate(of_it, depth)
+            found[value] = fit(value, of_it)
         except ValueError as error:
             why[value] = str(error)
     return found, why

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from monitor.conditions.examined import ExaminationCheck, check
 from monitor.evaluation.hours import drift_of, resets_of
-from monitor.measures.examination import Examination, ShownCounts, estimates
+from monitor.measures.examination import Examination, ShownCounts, estimate, estimates
 from monitor.measures.measure import Measure
 from monitor.series.intervals import DAY
 from monitor.source.pull import Pull
@@ -58,5 +58,6 @@ class Examiner:
         if column is None:
             return {}
         counts, wanted = counts_by_slice(self.source, found.since, found.at, depth, column), dict(measure.by_slice)
-        fits, _ = estimates({v: of for v, of in counts.items() if (measure.dimension, v) in wanted}, depth)
+        known = {value: of for value, of in counts.items() if (measure.dimension, value) in wanted}
+        fits, _ = estimates(known, lambda _, of: estimate(of, depth))
         return {(measure.dimension, value): one for value, one in fits.items()}

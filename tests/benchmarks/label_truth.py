@@ -2,8 +2,9 @@
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
 monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, examination is fitted on either side. What is told is by a daemon whose verdicts judge the
-plain NDCG, once a run: `degraded` within a day of the change and `examination` within three, else with `-late`.
+elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. What is told is by a
+daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
+three, else with `-late`.
 `--write` keeps the table, here and in the docs.
 """
 
@@ -26,7 +27,7 @@ from typing import Any
 import yaml
 
 import monitor.cli as cli
-from monitor.cli.commands.examination import ExaminationBySlice, FittedExamination, by_slice
+from monitor.cli.commands.examination import ExaminationBySlice, FittedExamination, Past, by_slice
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.service.app import App
@@ -93,8 +94,9 @@ def estimate(path: str, scenario: str) -> dict[str, Any]:
     until = 28 if scenario in TWO_MODELS else 21
     found: dict[str, Any] = {"daily": {}}
     for since, end in spans:
-        part = _of_span(path, (since, end) if len(spans) > 1 else (0, until), since, end)
-        found = {"examination": part["examination"], **found, "daily": {**found["daily"], **part["daily"]}}
+        fit = (0, end) if len(spans) > 1 else (0, until)
+        part = _of_span(path, fit, since, end, found.get("measure", ""))
+        found = {**part, **found, "daily": {**found["daily"], **part["daily"]}}
     return found if scenario in TWO_MODELS else {**found, "told": told(path)}
 
 
@@ -117,11 +119,12 @@ def told(path: str) -> list[tuple[float, str]]:
     return found
 
 
-def _fitted(folder: Path, path: str, until: int, days: int) -> ExaminationBySlice:
-    """What `rankmon examination --by device` says at the start of day `until`."""
-    config = load(_written(folder, path, monitor(f"dcg@{DEPTH}")), {})
+def _fitted(folder: Path, path: str, until: int, days: int, measure: str = "") -> ExaminationBySlice:
+    """What `rankmon examination --by device` says at the start of day `until`; with a measure, `--since` day 21."""
+    config = load(_written(folder, path, monitor(measure or f"dcg@{DEPTH}")), {})
     database = Database("log", config.source("log").url, 60)
-    found = by_slice(config.monitor(NAME), database, START + until * DAY, days, DEPTH, "device")
+    since = START + CHANGED * DAY if measure else None
+    found = by_slice(Past(config.monitor(NAME), database, START + until * DAY, days, DEPTH, since), "device")
     database.close()
     return found
 
@@ -133,17 +136,17 @@ def _first(steps: Sequence[Transition]) -> Iterator[tuple[float, str]]:
         yield CHANGED + after, name if after <= most or rule not in WITHIN else f"{name}-late"
 
 
-def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str, Any]:
+def _of_span(path: str, fit: tuple[int, int], since: int, end: int, measure: str) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp())
     try:
-        found = _fitted(folder, path, fit[1], fit[1] - fit[0])
+        found = _fitted(folder, path, fit[1], fit[1] - fit[0], measure)
         fits = (one for one in found.slices if isinstance(one, FittedExamination))
         looks = {one.slice.removeprefix("device="): [rank.value for rank in one.ranks] for one in fits}
         first, last = (f"2026-01-{1 + day:02}" for day in (since, end))
         config_path = str(_written(folder, path, monitor(found.measure)))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert cli.run(["backfill", "--from", first, "--to", last, "-c", config_path]) == 0
-        return {"examination": looks, "daily": _daily(folder / "store.db")}
+        return {"examination": looks, "measure": found.measure, "daily": _daily(folder / "store.db")}
     finally:
         shutil.rmtree(folder)
 

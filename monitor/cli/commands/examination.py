@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
-from monitor.cli.options import config_option, past_options
+from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
+from monitor.messages.words import utc
 
 if TYPE_CHECKING:
+    from monitor.arrays import Floats
     from monitor.measures.examination import Examination, ShownCounts
     from monitor.source.engine import Database
     from monitor.types import Monitor
@@ -50,6 +53,7 @@ class FittedExamination:
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
+        since: seconds at which the page changed: the looks are those from then on.
     """
 
     monitor: str
@@ -59,6 +63,7 @@ class FittedExamination:
     measure: str
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
+    since: int | None = None
 
     def lines(self) -> Iterator[str]:
         yield from self.told()
@@ -67,7 +72,8 @@ class FittedExamination:
     def told(self) -> Iterator[str]:
         """Its lines without the measure."""
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
-        yield f"{where}: how often people look at each rank, relative to the first, by {self.days} days"
+        other = "the first" if self.since is None else f"the first before {utc(self.since)}"
+        yield f"{where}: how often people look at each rank, relative to {other}, by {self.days} days"
         yield from rows(self.ranks, "  ")
         yield "It assumes that looks depend on the rank alone."
         yield from self._checks()
@@ -127,44 +133,86 @@ class ExaminationBySlice:
 @click.argument("monitor")
 @past_options
 @click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
+@click.option(
+    "--since",
+    type=InstantParam(),
+    help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
+    "measure of the monitor counts them.",
+)
 @rendered("table", "json")
 def examination(
-    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None
+    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None, since: int | None
 ) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        if dimension is None:
-            return fitted(wanted, database, end, days, depth)
-        return by_slice(wanted, database, end, days, depth, dimension)
+        past = Past(wanted, database, end, days, depth, since)
+        return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
-def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
-    """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
-    from monitor.measures.examination import smoothed
+@dataclass(frozen=True)
+class Past:
+    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another."""
 
-    found, counts = _of_all(monitor, database, until, days, depth)
-    return _record(monitor.name, "", days, smoothed(found), counts)
+    monitor: Monitor
+    database: Database
+    until: int
+    days: int
+    depth: int
+    since: int | None = None
+
+    def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
+        """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
+        from monitor.source.pull import Pull
+        from monitor.source.swaps import counts_by_slice
+
+        begin = self.until - self.days * DAY
+        span = (begin, self.since or begin) if is_before else (self.since or begin, self.until)
+        return counts_by_slice(Pull(self.monitor, self.database), *span, self.depth, column, not is_before)
+
+    def fit(self, dimension: str = "", column: str | None = None) -> Callable[[str, ShownCounts], Examination]:
+        """Estimates the examination of a value from its counts. Raises InputError, SourceError."""
+        from monitor.measures.examination import estimate, estimate_since
+
+        if self.since is None:
+            return lambda _, counts: estimate(counts, self.depth)
+        before = self.counts(column, is_before=True)
+
+        def since_then(value: str, counts: ShownCounts) -> Examination:
+            if value not in before:
+                raise ValueError("it was not there before")
+            return estimate_since(before[value], self._looks(dimension, value), counts)
+
+        return since_then
+
+    def _looks(self, dimension: str, value: str) -> Floats:
+        import numpy as np
+
+        known = (m for m in self.monitor.measures if m.is_corrected and len(m.examination) >= self.depth)
+        if (measure := next(known, None)) is None:
+            told = f"--since goes by a measure that is corrected down to rank {self.depth}; add one, or give --depth"
+            raise InputError(f"{self.monitor.name}: {told}")
+        table = dict(measure.by_slice).get((dimension, value), measure.examination)
+        return np.array([looks for _, looks in table[: self.depth]])
 
 
-def _of_all(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> tuple[Examination, ShownCounts]:
-    from monitor.measures.examination import estimate
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
+def fitted(past: Past) -> FittedExamination:
+    """The estimate by all requests. Raises InputError, SourceError."""
+    return _record(past, "", *_of_all(past))
 
-    counts = shown_counts(Pull(monitor, database), until - days * DAY, until, depth, with_below=True)
+
+def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
+    counts = past.counts()[""]
     if not len(counts.rank):
-        raise InputError(f"{monitor.name}: no request with a query in these {days} days; say --to or --days")
+        raise InputError(f"{past.monitor.name}: no request with a query in these {past.days} days; say --to or --days")
     try:
-        return estimate(counts, depth), counts
+        return past.fit()("", counts), counts
     except ValueError as error:
-        raise InputError(f"{monitor.name}: {error}") from error
+        raise InputError(f"{past.monitor.name}: {error}") from error
 
 
-def by_slice(
-    monitor: Monitor, database: Database, until: int, days: int, depth: int, dimension: str
-) -> ExaminationBySlice:
+def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
     """The estimate of all requests and of each value of a slice, or why there is none.
 
     Raises:
@@ -173,27 +221,24 @@ def by_slice(
     """
     from monitor.config.report import nearest
     from monitor.measures.examination import estimates, other_looks, smoothed
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import counts_by_slice
 
-    known = {one.dimension: one.column for one in monitor.slices}
+    monitor, known = past.monitor, {one.dimension: one.column for one in past.monitor.slices}
     if dimension not in known:
         remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
         raise InputError(f"{monitor.name} has no slice {dimension!r}; {remedy}")
-    every, of_all = _of_all(monitor, database, until, days, depth)
-    source, since = Pull(monitor, database), until - days * DAY
-    each = counts_by_slice(source, since, until, depth, known[dimension], with_below=True)
-    fits, why = estimates(each, depth)
+    every, of_all = _of_all(past)
+    each = past.counts(known[dimension])
+    fits, why = estimates(each, past.fit(dimension, known[dimension]))
     found: list[FittedExamination | UnknownExamination] = []
     for value, counts in each.items():
         where = f"{dimension}={value}"
         if value in fits:
-            found.append(_record(monitor.name, where, days, smoothed(fits[value]), counts))
+            found.append(_record(past, where, fits[value], counts))
         else:
             found.append(UnknownExamination(monitor.name, where, why[value]))
     differ = other_looks(every, fits)
     tables = {(dimension, value): smoothed(fits[value]) for value in differ}
-    whole, measure = _record(monitor.name, "", days, smoothed(every), of_all), corrected(smoothed(every), tables)
+    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables)
     return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
@@ -208,9 +253,10 @@ def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
 
 
-def _record(name: str, where: str, days: int, found: Examination, counts: ShownCounts) -> FittedExamination:
-    from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed
+def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts) -> FittedExamination:
+    from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed, smoothed
 
+    found = smoothed(estimated)
     columns = (found.value, found.lower, found.upper, found.swaps)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
@@ -218,4 +264,5 @@ def _record(name: str, where: str, days: int, found: Examination, counts: ShownC
         differs = most_changed(*by_frequency(counts, len(ranks)), UNSURE)
     except ValueError:  # too few swaps to tell
         differs = None
-    return FittedExamination(name, where, days, ranks, corrected(found, {}), below, differs)
+    measure = corrected(found, {})
+    return FittedExamination(past.monitor.name, where, past.days, ranks, measure, below, differs, past.since)
