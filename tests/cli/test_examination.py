@@ -296,3 +296,31 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     off = {(p["measure"], p["slice"] or ""): p["value"] / truth - 1 for p in points}
     assert max(abs(off[found["measure"], device]) for device in ("", "desk", "phone")) < 0.06
     assert off[found["every"]["measure"], "desk"] - off[found["every"]["measure"], "phone"] > 0.15
+
+
+def test_a_page_that_changed_is_fitted_by_the_same_items_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the last fifth of the requests nobody looks below rank 1, but for every tenth."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url)
+    since = START + 20 * 3200
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"DELETE FROM clicks WHERE at >= {since} AND substr(request, -1) <> '0' AND EXISTS "
+            "(SELECT 1 FROM shown AS s WHERE s.request = clicks.request AND s.item = clicks.item AND s.place > 0)"
+        )
+    engine.dispose()
+    asked = ["examination", "search", *TO, "--since", str(since)]
+    assert cli.run([*asked, *configured(tmp_path, url)]) == 2
+    assert "--since goes by a measure that is corrected down to rank 3" in capsys.readouterr().err
+    given = configured(tmp_path, url, measure='"dcg(examination={1:1,2:0.6,3:0.3})@3"')
+    assert cli.run([*asked, "--format", "json", *given]) == 0
+    ranks = json.loads(capsys.readouterr().out)["ranks"]
+    for rank, look in zip(ranks, (1, 0.06, 0.03), strict=True):
+        assert rank["lower"] < look < rank["upper"]
+    assert ranks[0]["upper"] < 1.25
+    assert ranks[1]["upper"] < 0.2
+    assert cli.run([*asked, *given]) == 0
+    assert "relative to the first before 2026-01-01 17:46 UTC, by 2 days" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from monitor.measures.examination import (
     after_a_click,
     by_frequency,
     estimate,
+    estimate_since,
     most_changed,
     smoothed,
     swap_errors,
@@ -24,7 +25,9 @@ DEPTH = 6
 LOOKS = np.arange(1, DEPTH + 1) ** -1.2
 
 
-def counts(seed: int, queries: int = 60, views: int = 400, swaps: bool = True) -> ShownCounts:
+def counts(
+    seed: int, queries: int = 60, views: int = 400, swaps: bool = True, looks: np.ndarray = LOOKS
+) -> ShownCounts:
     """Clicks on lists of DEPTH items whose order differs a little from view to view, unless `swaps` is False."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -32,9 +35,9 @@ def counts(seed: int, queries: int = 60, views: int = 400, swaps: bool = True) -
         wish = rng.beta(1, 3, DEPTH)
         shown, clicked = np.zeros((2, DEPTH, DEPTH))
         for _ in range(views):
-            noise = rng.normal(0, 1.5, DEPTH) if swaps else np.zeros(DEPTH)
+            noise = swaps * rng.normal(0, 1.5, DEPTH)
             order = np.argsort(np.arange(DEPTH) + noise)
-            click = rng.random(DEPTH) < LOOKS * wish[order]
+            click = rng.random(DEPTH) < looks * wish[order]
             shown[order, np.arange(DEPTH)] += 1
             clicked[order, np.arange(DEPTH)] += click
         rows += [
@@ -253,3 +256,25 @@ def test_what_ranks_have_in_common_makes_them_surer_and_those_that_stand_out_sta
 def test_two_or_three_ranks_have_nothing_in_common_that_could_be_told(depth: int) -> None:
     known = estimate(counts(1), depth)
     assert smoothed(known) is known
+
+
+def named(known: ShownCounts) -> ShownCounts:
+    return replace(known, names=[(pair // DEPTH, pair) for pair in range(known.pair.max() + 1)])
+
+
+def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
+    """Half as many look at the new page's first rank, and no list changes there, so that no swaps would tell."""
+    truth = 0.5 * 0.8 ** np.arange(DEPTH)
+    before, now = named(counts(1)), named(counts(1, swaps=False, looks=truth))  # of the same wishes
+    found = estimate_since(before, LOOKS, now)
+    assert found.value == pytest.approx(truth, rel=0.12)
+    assert np.mean((found.lower <= truth) & (truth <= found.upper)) >= 0.8
+    assert len(found.error) == DEPTH
+    assert smoothed(found) is found
+    with pytest.raises(ValueError, match="too few of the items that are shown now"):
+        estimate_since(before, LOOKS, replace(now, names=[(q, -1 - i) for q, i in now.names]))
+
+
+def test_where_nothing_changed_the_looks_since_are_those_before() -> None:
+    log = named(counts(3))
+    assert estimate_since(log, LOOKS, log).value == pytest.approx(LOOKS, rel=0.12)
