@@ -521,7 +521,9 @@ class Monitor(Section):
         """Identity of the series of `measure`."""
         if measure not in self._defined:
             kernel = measure.kernel
-            parts = {"measure": str(kernel), "max_grade": kernel.max_grade}
+            parts: dict[str, Any] = {"measure": str(kernel), "max_grade": kernel.max_grade}
+            if kernel.by_slice:
+                parts["by"] = next(s.column for s in self.slices if s.dimension == kernel.dimension)
             self._defined[measure] = _define(self, str(kernel), parts)
         return self._defined[measure]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monitor.causes.inspection import Inspection
-from monitor.measures.kernels import Scores, discounts, gains, is_relevant, score
+from monitor.measures.kernels import Scores, discounts, gains, is_relevant, parts_of, score
 from monitor.measures.measure import Measure
 
 
@@ -54,8 +54,9 @@ class Derivation:
 def derive(measure: Measure, seen: Inspection) -> Derivation:
     """The derivation of a measure's value. Raises ValueError if the measure cannot take the grades."""
     seen = seen.taken_by(measure)
-    scores = score(measure, seen.graded)
-    gain, weight = measure.spec.terms(measure, seen.graded.rank, seen.graded.grade)
+    one = measure.parts[parts_of(measure, seen.graded.slices)[0]] if measure.by_slice else measure
+    scores = score(one, seen.graded)
+    gain, weight = one.spec.terms(one, seen.graded.rank, seen.graded.grade)
     all_terms = [
         Term(int(rank), seen.rows[row].item, seen.rows[row].position, grade, g, w)
         for rank, row, grade, g, w in zip(
@@ -69,9 +70,9 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
         None if scores.empty[0] else float(scores.value[0]),
         terms,
         len(all_terms) - len(terms),
-        _numerator(measure, scores, terms),
-        _found_at_best(measure, seen) if measure.spec.is_over_pool else float(scores.denominator[0]) or None,
-        _ideal(measure, seen) if "max" in measure.spec.ideals else (),
+        _numerator(one, scores, terms),
+        _found_at_best(one, seen) if one.spec.is_over_pool else float(scores.denominator[0]) or None,
+        _ideal(one, seen) if "max" in one.spec.ideals else (),
     )
 
 

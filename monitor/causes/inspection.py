@@ -4,7 +4,7 @@ The decisions are those of the pull (`event_grades`, `attribute`, `combine`, `ac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 from typing import Any
@@ -16,6 +16,7 @@ from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems, worth
 from monitor.measures.measure import Depth, Measure
 from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
+from monitor.series.partials import named
 from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
 
@@ -130,7 +131,7 @@ class Inspection:
         limits = GradeLimits.of((measure,), self.monitor.recipe.bound)
         used = used_rows(self.monitor, self.rows, limits)
         judgments = tuple(replace(j, is_usable=_allows(limits, j.grade)) for j in self.judgments)
-        taken = graded(self.monitor, self.rows, used, judgments, not self.no_sample)
+        taken = graded(self.monitor, self.rows, used, judgments, not self.no_sample, self.slices)
         return replace(self, graded=taken, used=used, judgments=judgments)
 
 
@@ -316,7 +317,12 @@ def _shown(placed: Sequence[Row], depth: Depth) -> float:
 
 
 def graded(
-    monitor: Monitor, rows: Sequence[Row], used: Sequence[int], judgments: Sequence[Judgment], is_sample: bool
+    monitor: Monitor,
+    rows: Sequence[Row],
+    used: Sequence[int],
+    judgments: Sequence[Judgment],
+    is_sample: bool,
+    slices: Mapping[str, object],
 ) -> Graded:
     """The input of the measures: the rows in `used`, by rising rank."""
     placed = [r for r in rows if r.item is not None and r.is_placed]
@@ -332,4 +338,5 @@ def graded(
         np.array([is_sample]),
         shown,
         judged if isinstance(monitor.recipe, Judgments) else None,
+        {dimension: [named(value)] for dimension, value in slices.items()},
     )

@@ -7,7 +7,7 @@ Clicks on the same item of a query at different ranks can: both fits rest on the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_RE
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
+    UNSURE,
     Examination,
     ShownCounts,
     changes,
@@ -36,10 +37,6 @@ like the weeks before."""
 
 CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
 """Why such an alarm is withdrawn."""
-
-UNSURE = 0.05
-"""Chance of a difference at which looks count as back: that of a 95 % interval."""
-
 
 Counts = Callable[[int, int], ShownCounts]
 """[since, until) seconds -> counts of the requests served then."""
@@ -70,6 +67,7 @@ class ExaminationCheck:
         clicked: clicks per request of the last day, relative to those then.
         again: those at rank 1 relative to clicks on the same items then, with the 95 % interval, if clicks are fewer.
         changed_since: start of the span in which looks began to differ; None if they do not.
+        slices: (dimension, value) -> looks of the slices that the measure has a table for, in the span of `now`.
     """
 
     at: int
@@ -82,6 +80,7 @@ class ExaminationCheck:
     resumed: int = 0
     clicked: float = 1.0
     again: tuple[float, float, float] | None = None
+    slices: Mapping[tuple[str, str], Examination] = field(default_factory=dict)
 
     @cached_property
     def rank(self) -> int:
@@ -111,6 +110,7 @@ class ExaminationCheck:
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "known": self.known.plain(),
             "now": self.now.plain(),
+            "slices": [[*key, one.plain()] for key, one in self.slices.items()],
         }
 
     @classmethod
@@ -118,7 +118,8 @@ class ExaminationCheck:
         """It from `plain` data."""
         fits = {name: Examination.of(plain[name]) for name in ("known", "now")}
         again = None if plain["again"] is None else tuple(plain["again"])
-        return cls(**{**plain, **fits, "again": again})
+        slices = {(dimension, value): Examination.of(one) for dimension, value, one in plain["slices"]}
+        return cls(**{**plain, **fits, "again": again, "slices": slices})
 
 
 def check(

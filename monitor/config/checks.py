@@ -161,6 +161,9 @@ def _check_measures(scope: Scope, monitor: Monitor) -> None:
             check_measure(measure, text, monitor.recipe)
         except ValueError as error:
             scope.refuse(str(error), "measures", index)
+        if measure.by_slice and measure.dimension not in (known := [s.dimension for s in monitor.slices]):
+            remedy = nearest(measure.dimension, known) if known else "this monitor has no `slices:` for it; add them"
+            scope.refuse(f"there is no dimension {measure.dimension!r}; {remedy}", "measures", index)
 
 
 def _check_retention(scope: Scope, monitor: Monitor) -> None:

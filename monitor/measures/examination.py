@@ -10,8 +10,8 @@ and never below those of independent clicks, which clusters understate where the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -24,6 +24,15 @@ STEPS, ENOUGH = 50, 1e-9
 
 Z95 = 1.959964
 """Standard errors of a 95 % interval."""
+
+UNSURE = 0.05
+"""Chance of a difference at which looks count as other: that of a 95 % interval."""
+
+DEVIATIONS = np.geomspace(0.01, 1.0, 15)
+"""Typical deviations of a rank that are weighed by `smoothed`, as logarithms: from 1 % to a factor of e."""
+
+SURE = 0.1
+"""Swaps are said to suffice where the interval of a rank's examination reaches up by this share."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,14 @@ class ShownCounts:
         return ShownCounts(*of, self.shown[kept], self.clicked[kept], self.names)
 
     @property
+    def requests(self) -> float:
+        """Requests that showed an item at rank 1."""
+        return float(self.shown[self.rank == 1].sum())
+
+    @property
     def clicks_per_request(self) -> float:
         """Clicks on all ranks by requests that showed an item at rank 1; nan without any."""
-        requests = self.shown[self.rank == 1].sum()
-        return float(self.clicked.sum() / requests) if requests else np.nan
+        return float(self.clicked.sum() / self.requests) if self.requests else np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +77,7 @@ class Examination:
     """Chances that people look at ranks 1 to K, relative to rank 1; arrays are (K,).
 
     Attributes:
-        covariance: (K - 1, K - 1) of the errors of the logarithms past the first.
+        covariance: (K - 1, K - 1) of the errors of the logarithms past the first; (K, K) where rank 1 has one too.
         swaps: (query, item) shown at this rank and at another, and clicked at one of them.
         clicks: on all items of this rank, with the `requests` that showed one at rank 1.
     """
@@ -78,7 +91,8 @@ class Examination:
     @property
     def error(self) -> Floats:
         """(K,) standard errors of the logarithms."""
-        return np.asarray(np.r_[0.0, np.sqrt(np.diag(self.covariance))])
+        errors = np.sqrt(np.diag(self.covariance))
+        return np.asarray(np.r_[np.zeros(len(self.value) - len(errors)), errors])
 
     @property
     def lower(self) -> Floats:
@@ -111,7 +125,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     total = clicked.sum(axis=1, keepdims=True)
     swaps = np.count_nonzero(shown, axis=0)
     if unlinked := _unlinked(shown, clicked):
-        raise ValueError(_too_few(unlinked, swaps))
+        raise ValueError(_too_few(counts, depth, unlinked, swaps))
     looks = np.zeros(depth)  # logarithms
     for _ in range(STEPS):
         share, information = _expected(shown, total, looks)
@@ -120,7 +134,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
         if np.abs(step).max(initial=0) < ENOUGH:
             break
     else:  # clicks of linked ranks may still agree with any look at all
-        raise ValueError(_too_few(int(np.abs(looks).argmax()) + 1, swaps))
+        raise ValueError(_too_few(counts, depth, int(np.abs(looks).argmax()) + 1, swaps))
     share, information = _expected(shown, total, looks)
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
@@ -129,14 +143,23 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     covariance = clustered + np.diag(np.maximum(np.diag(bread) - np.diag(clustered), 0))
     first = counts.rank <= depth
     clicks = np.bincount(counts.rank[first] - 1, counts.clicked[first], depth).astype(float)
-    return Examination(np.exp(looks), covariance, swaps, clicks, float(counts.shown[counts.rank == 1].sum()))
+    return Examination(np.exp(looks), covariance, swaps, clicks, counts.requests)
 
 
-def _too_few(rank: int, swaps: Ints) -> str:
+def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
+    """That swaps are too few at a rank: how many there are and how many are needed."""
+    here, take = counts.rank == rank, "take fewer ranks or more days"
+    told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
+    if not counts.clicked[here].sum():
+        never = "clicked" if counts.shown[here].sum() else "shown"
+        return f"{told} and clicked, and nothing was ever {never} there; {take}"
+    needed = swaps_needed(counts, depth, SURE)[rank - 1]
+    if not np.isfinite(needed):
+        return f"{told} and clicked, and queries come too seldom again for any swaps to be enough; {take}"
     return (
-        f"nothing tells how often people look at rank {rank}: {swaps[rank - 1]} items were shown for a query both "
-        "there and at another rank and clicked, too few of them there; take more days or fewer ranks, or let some "
-        "requests swap neighbours"
+        f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
+        f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
+        f"power --swapped`); else {take}"
     )
 
 
@@ -152,6 +175,87 @@ def most_changed(before: Examination, now: Examination, chance: float) -> int | 
     found = np.abs(changes(before, now))
     least = NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2)
     return int(np.argmax(found)) + 1 if found.max() > least else None
+
+
+def smoothed(one: Examination) -> Examination:
+    """It by what its ranks have in common, which few swaps tell better than each rank alone.
+
+    Looks fall as a power of the rank (Joachims et al. 2017) times a constant from rank to rank (as in RBP, Moffat and
+    Zobel 2008), but for a deviation of each rank's own. Both factors are unknown, and so is how large deviations are:
+    each of `DEVIATIONS` counts by how likely it makes the estimate. Ranks that stand out, or are well known, stay.
+    """
+    ranks = np.arange(2.0, len(one.value) + 1)
+    shape, own = -np.stack([np.log(ranks), ranks - 1], axis=1), np.eye(len(ranks)) + 1  # rank 1 deviates too
+    if len(ranks) <= shape.shape[1] or len(one.covariance) > len(ranks):  # nothing in common, or known by other items
+        return one
+    found, fits = np.log(one.value[1:]), []
+    for size in DEVIATIONS**2:
+        weight = np.linalg.inv(one.covariance + size * own)
+        spread = np.linalg.inv(shape.T @ weight @ shape)
+        common = shape @ (spread @ shape.T @ weight @ found)
+        left, kept = found - common, size * own @ weight
+        odds = (np.linalg.slogdet(weight)[1] + np.linalg.slogdet(spread)[1] - left @ weight @ left) / 2
+        unsure = shape - kept @ shape
+        fits.append((odds, common + kept @ left, size * (own - kept @ own) + unsure @ spread @ unsure.T))
+    weights = np.exp([odds - max(odds for odds, *_ in fits) for odds, *_ in fits])
+    weights /= weights.sum()
+    means, errors = np.stack([mean for _, mean, _ in fits]), np.stack([error for *_, error in fits])
+    mean = weights @ means
+    apart = means - mean
+    covariance = np.tensordot(weights, errors, 1) + (weights * apart.T) @ apart
+    return replace(one, value=np.exp(np.r_[0.0, mean]), covariance=covariance)
+
+
+def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Examination:
+    """The examination of ranks 1 to K now, relative to rank 1 before, by clicks on the same items before.
+
+    How much an item is wanted is taken to be the same: all that was shown of it before, each time by its looks, is one
+    more rank whose looks are 1. Where another page shows the same items, this tells far more than swaps of few days.
+
+    Args:
+        looks: (K,) examination of the ranks before, by which clicks of that time are corrected.
+
+    Raises:
+        ValueError: too few items were clicked at both times.
+    """
+    place, query = {name: number for number, name in enumerate(before.names)}, dict[Any, int]()
+    pair = np.array([place.setdefault(name, len(place)) for name in now.names], np.int64)[now.pair]
+    within = before.rank <= len(looks)
+    of = before.pair[within], before.rank[within] - 1
+    seen = np.bincount(of[0], before.shown[within] * looks[of[1]], len(place))
+    clicked = np.bincount(of[0], before.clicked[within], len(place))
+    (some,) = np.nonzero(seen)
+    queries = np.array([query.setdefault(str(name[0]), len(query)) for name in place], np.int64)
+    pairs = np.r_[some, pair]
+    ranks, shown = np.r_[np.ones(len(some), np.int64), now.rank + 1], np.r_[seen[some], now.shown]
+    both = ShownCounts(queries[pairs], pairs, ranks, shown, np.r_[clicked[some], now.clicked])
+    try:
+        one = estimate(both, len(looks) + 1)
+    except ValueError as error:
+        told = "too few of the items that are shown now at each rank were clicked then and before; take more days"
+        raise ValueError(told) from error
+    return Examination(one.value[1:], one.covariance, one.swaps[1:], one.clicks[1:], now.requests)
+
+
+def estimates(
+    counts: Mapping[str, ShownCounts], fit: Callable[[str, ShownCounts], Examination]
+) -> tuple[dict[str, Examination], dict[str, str]]:
+    """(value of a slice -> its examination, value -> why it is not known)."""
+    found, why = dict[str, Examination](), dict[str, str]()
+    for value, of_it in counts.items():
+        try:
+            found[value] = fit(value, of_it)
+        except ValueError as error:
+            why[value] = str(error)
+    return found, why
+
+
+def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
+    """The slices whose looks differ from those of all requests by more than chance.
+
+    A slice is part of all, so that the two errors are not independent: a difference is surer than it is taken for.
+    """
+    return [value for value, one in by_slice.items() if most_changed(every, one, UNSURE) is not None]
 
 
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:
@@ -252,15 +356,39 @@ def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
     Raises:
         ValueError: a rank was never shown, more are to be swapped than there are, or no query comes twice.
     """
+    requests, again, variance = _of_one_swap(counts, depth)
+    if np.isnan(variance).any() or not 0 < swapped <= requests:
+        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
+    share = swapped / requests / (depth - 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(np.r_[0.0, variance[1:] / (again * share * (1 - share))]))
+
+
+def swaps_needed(counts: ShownCounts, depth: int, within: float) -> Floats:
+    """(depth,) how many requests must swap two neighbours for each rank's 95 % interval to reach up by this share.
+
+    As by `swap_errors`; inf where all of them would be too few.
+    """
+    requests, again, variance = _of_one_swap(counts, depth)
+    compared = variance * (Z95 / np.log1p(within)) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = 0.25 - compared / again  # of s (1 - s)
+    needed = (0.5 - np.sqrt(np.fmax(left, 0))) * requests * (depth - 1)
+    return np.where((left >= 0) & (needed <= requests), needed, np.inf)
+
+
+def _of_one_swap(counts: ShownCounts, depth: int) -> tuple[float, float, Floats]:
+    """(requests, those whose query came before, (depth,) variances of logarithms by one swap of each neighbours).
+
+    A variance is nan for ranks that were not shown, and inf past one that was not clicked.
+    """
     shown = np.bincount(counts.rank, counts.shown, depth + 1)[1 : depth + 1]
     clicked = np.bincount(counts.rank, counts.clicked, depth + 1)[1 : depth + 1]
-    requests = float(shown[0])
-    if not shown.all() or not 0 < swapped <= requests:
-        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
-    rate, share = clicked / shown, swapped / requests / (depth - 1)
-    compared = (requests - len(np.unique(counts.query))) * share * (1 - share)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.sqrt(np.cumsum(np.r_[0.0, 1 / (compared * (rate[:-1] + rate[1:]))])))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = clicked / shown
+        one = np.where(rate[1:] * rate[:-1] == 0, np.inf, 1 / (rate[:-1] + rate[1:]))
+    again = counts.requests - len(np.unique(counts.query))
+    return counts.requests, again, np.cumsum(np.r_[0.0, one])
 
 
 def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:

@@ -6,8 +6,8 @@ table with gain(0) other than 0 needs every row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,7 @@ class GradedRankings:
         sampled: (size,) whether the request has a label at all; the others are no data, not zeros.
         shown: depth -> (size,) items shown; needed for `ctr`, `coec`, an uncut `precision`, and `no_results`.
         judged: needed for `ideal=global`.
+        slices: dimension -> (size,) values as they are shown; needed for an examination by slice.
     """
 
     size: int
@@ -52,6 +53,7 @@ class GradedRankings:
     sampled: Bools
     shown: Mapping[Depth, Ints | Floats] = field(default_factory=dict)
     judged: JudgedItems | None = None
+    slices: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @cached_property
     def by_rank(self) -> Ints:
@@ -91,8 +93,31 @@ def score(measure: Measure, rankings: GradedRankings) -> Scores:
     >>> float(score(Measure("ndcg", 2), rows).value[0].round(4))
     0.1738
     """
-    found: Scores = measure.spec.score(measure, rankings)
+    found: Scores = measure.spec.score(measure, rankings) if not measure.by_slice else _score_parts(measure, rankings)
     return found
+
+
+def _score_parts(measure: Measure, rankings: GradedRankings) -> Scores:
+    each, place = [score(part, rankings) for part in measure.parts], parts_of(measure, rankings.slices)
+    columns = ([getattr(one, f.name) for one in each] for f in fields(Scores))
+    return Scores(*(np.stack(column)[place, np.arange(rankings.size)] for column in columns))
+
+
+def parts_of(measure: Measure, slices: Mapping[str, Sequence[str]]) -> Ints:
+    """(n,) numbers of the `parts` of a measure with `by_slice` that n requests, or cells of them, are counted by.
+
+    Raises:
+        ValueError: their slices are not known.
+
+    >>> from monitor.measures.measure import parse
+    >>> m = parse("dcg(examination={1:1,2:0.5},examination[device=mobile]={1:1,2:0.4})@2")
+    >>> parts_of(m, {"device": ["tablet", "mobile"]}).tolist()
+    [0, 1]
+    """
+    if measure.dimension not in slices:
+        raise ValueError(f"{measure} needs the {measure.dimension} of each request")
+    number = {value: i for i, ((_, value), _) in enumerate(measure.by_slice, 1)}
+    return np.array([number.get(value, 0) for value in slices[measure.dimension]], np.int64)
 
 
 def gains(measure: Measure, grade: Floats) -> Floats:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 Table = tuple[tuple[float, float], ...]
 Gain = Literal["linear", "exp2"] | Table
@@ -128,6 +129,8 @@ SPECS = _Registry()
 
 _TEXT = re.compile(r"\s*(?P<name>[a-z_]+)\s*(?:\((?P<options>.*)\))?\s*(?:@\s*(?P<k>[^@]+?))?\s*", re.DOTALL)
 _LIKE_ONE = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z_ -]*?)(?:\((?P<options>.*)\))?[\s@_-]*(?P<k>\d*)\s*", re.DOTALL)
+_OF_SLICE = r"\[\s*(?P<dimension>[^=\[\]]+?)\s*=\s*(?P<of>[^\[\]]+?)\s*\]"
+_OPTION = re.compile(rf"\s*(?P<key>\w+)\s*(?:{_OF_SLICE}\s*)?=\s*(?P<value>.*?)\s*", re.DOTALL)
 _DISCOUNTS = ("log2", "jarvelin", "reciprocal")
 
 
@@ -148,6 +151,7 @@ class Measure:
         examination: pairs (rank, chance that people look there, usually relative to rank 1), from rank 1 to k at least.
             In `dcg` a gain counts divided by its rank's, so that clicks stand for what people would have clicked had
             they looked everywhere (Joachims et al. 2017). Empty: 1 at each rank.
+        by_slice: pairs ((dimension, value), table): the examination of a slice's requests, in place of that of all.
         aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
         empty: what a request without a defined value counts as.
     """
@@ -161,6 +165,7 @@ class Measure:
     rel: float | None = None
     p: float | None = None
     examination: Table = ()
+    by_slice: tuple[tuple[tuple[str, str], Table], ...] = ()
     aggregate: Aggregate = "mean"
     empty: Empty = "skip"
 
@@ -178,6 +183,22 @@ class Measure:
     def is_corrected(self) -> bool:
         """Whether each click counts by how seldom people look at its rank; `coec` divides by all looks instead."""
         return bool(self.examination) and self.spec.aggregate == "mean"
+
+    @property
+    def dimension(self) -> str:
+        """The dimension whose slices have an examination of their own; empty if none have."""
+        return self.by_slice[0][0][0] if self.by_slice else ""
+
+    @property
+    def parts(self) -> tuple[Measure, ...]:
+        """The measures that it is made of, with one examination each: that of all requests, and each of `by_slice`.
+
+        >>> m = parse("dcg(examination={1:1,2:0.5},examination[device=mobile]={1:1,2:0.4})@2")
+        >>> [str(part) for part in m.parts]
+        ['dcg(examination={1:1,2:0.5})@2', 'dcg(examination={1:1,2:0.4})@2']
+        """
+        tables = (self.examination, *(table for _, table in self.by_slice))
+        return tuple(replace(self, examination=table, by_slice=()) for table in tables) if self.by_slice else (self,)
 
     @property
     def is_better_lower(self) -> bool:
@@ -237,6 +258,8 @@ class Measure:
         """
         if self.spec.list_length == "never" or (self.spec.list_length == "uncut" and self.k is not None):
             return ()
+        if self.by_slice:
+            return tuple(dict.fromkeys(depth for part in self.parts for depth in part.list_lengths))
         if not self.examination:
             return (self.k,)
         parts: list[dict[float, float]] = []  # by value, which a database adds up where they differ
@@ -249,7 +272,9 @@ class Measure:
 
     def __str__(self) -> str:
         """Canonical text, which `parse` turns back into the same value."""
-        options = ",".join(f"{f}={_show(getattr(self, f))}" for f in self._written())
+        given = {name: getattr(self, name) for name in self._written()}
+        given |= {f"examination[{'='.join(map(_quoted, key))}]": table for key, table in self.by_slice}
+        options = ",".join(f"{name}={_show(value)}" for name, value in given.items())
         return self.name + (f"({options})" if options else "") + ("" if self.k is None else f"@{self.k}")
 
     def _written(self) -> list[str]:
@@ -273,7 +298,7 @@ def parse(text: str, max_grade: float | None = None, empty: Empty | None = None)
 
     >>> parse("ndcg( ideal=global , gain=exp2 )@5")
     Measure(name='ndcg', k=5, gain='exp2', discount='log2', ideal='global', max_grade=None, rel=None, \
-p=None, examination=(), aggregate='mean', empty='skip')
+p=None, examination=(), by_slice=(), aggregate='mean', empty='skip')
     >>> str(parse("rbp(p=.5)"))
     'rbp(p=0.5)'
     """
@@ -326,17 +351,20 @@ def _cutoff(text: str | None, whole: str) -> int | None:
 
 
 def _options(name: str, text: str, whole: str) -> dict[str, object]:
-    found: dict[str, object] = {}
+    """Field -> value. A key such as `examination[device=mobile]` is of one slice, and goes to `by_slice`."""
+    found: dict[tuple[str, ...], Any] = {}
     outside_braces = r",(?![^{]*\})"
     for part in re.split(outside_braces, text) if text.strip() else []:
-        key, equals, value = (s.strip() for s in part.partition("="))
-        if not equals or key not in SPECS[name].options:
+        match = _OPTION.fullmatch(part)
+        key = tuple(map(unquote, filter(None, match.group("key", "dimension", "of")))) if match else ("",)
+        if match is None or key[0] not in SPECS[name].options or (key[1:] and key[0] != "examination"):
             known = ", ".join(sorted(SPECS[name].options))
             raise ValueError(f"{whole!r}: {part.strip()!r} is no option of {name}; it has {known}")
         if key in found:
-            raise ValueError(f"{whole!r}: {key} is given twice")
-        found[key] = _value(name, key, value, whole)
-    return found
+            raise ValueError(f"{whole!r}: {part[: match.start('value')].strip(' =')} is given twice")
+        found[key] = _value(name, key[0], match["value"], whole)
+    by_slice = tuple(sorted((key[1:], table) for key, table in found.items() if key[1:]))
+    return {key[0]: value for key, value in found.items() if not key[1:]} | ({"by_slice": by_slice} if by_slice else {})
 
 
 def _value(name: str, key: str, value: str, whole: str) -> object:
@@ -406,8 +434,12 @@ def _check(m: Measure, text: str) -> None:
         refuse("rel must be above 0: a grade of 0 is not relevant")
     if m.p is not None and not 0 < m.p < 1:
         refuse("p must lie between 0 and 1")
-    if m.examination:
-        ranks, chances = zip(*m.examination, strict=True)
+    if m.by_slice and not m.examination:
+        refuse("examination of all requests is missing; it is that of slices that have none of their own")
+    if len({dimension for (dimension, _), _ in m.by_slice}) > 1:
+        refuse("examination can differ between the values of one slice, not of several")
+    for part in m.parts if m.examination else ():
+        ranks, chances = zip(*part.examination, strict=True)
         if m.k is None:
             refuse("examination needs a cut-off, e.g. @10")
         if list(ranks) != list(range(1, len(ranks) + 1)) or len(ranks) < (m.k or 0):
@@ -422,6 +454,16 @@ def _check(m: Measure, text: str) -> None:
             refuse(f"gains must lie from 0 to {HIGHEST_GAIN:g} and must not fall with the grade")
         if m.ideal == "max" and m.max_grade not in dict(m.gain):
             refuse("the gain table must hold max_grade")
+
+
+def _quoted(text: str) -> str:
+    """A dimension or its value with what would end it, or get lost, as %2C.
+
+    >>> m = replace(parse("dcg(examination={1:1})@1"), by_slice=((("d", " 5%, or [a]"), ((1.0, 1.0),)),))
+    >>> str(m), parse(str(m)) == m
+    ('dcg(examination={1:1},examination[d=%205%25%2C or %5Ba%5D]={1:1})@1', True)
+    """
+    return re.sub(r"^\s|\s$|[][{}=,%]", lambda one: quote(one[0], safe=""), text)
 
 
 def _show(value: object) -> str:

@@ -206,6 +206,7 @@ class Plot:
         step: seconds between neighbours; values further apart are not joined.
         limits: (class of the line, values at the same instants), such as a baseline.
         provisional: (seconds, value) that may still change.
+        is_by_rank: the instants are ranks.
     """
 
     ident: str
@@ -216,6 +217,7 @@ class Plot:
     limits: Sequence[tuple[str, Values]] = ()
     stretches: Sequence[ShadedPeriod] = ()
     provisional: tuple[int, float] | None = None
+    is_by_rank: bool = False
 
     @property
     def values(self) -> list[float]:
@@ -241,7 +243,7 @@ def plot(shown: Plot) -> str:
     frame = Frame(PLOT_WIDTH, PLOT_HEIGHT, at[0], until, *shown.scale)
     known = [(t, v) for t, v in zip(at, line.value, strict=True) if v is not None]
     dots = [("last", known[-1])] if known else []
-    ticks = ticks_of(frame.since, frame.until)
+    ticks = range(at[0], until + 1) if shown.is_by_rank else ticks_of(frame.since, frame.until)
     told = [period for period in shown.stretches if period.words and period.kind != "mark"]
     return TEMPLATES.get_template("plot.svg").render(
         f=frame,
@@ -253,7 +255,10 @@ def plot(shown: Plot) -> str:
             *(("value", path) for path in frame.paths(at, line.value, shown.step)),
         ],
         dots=dots if shown.provisional is None else [*dots, ("provisional", shown.provisional)],
-        ticks=[(at, date_of(at, ticks.step), (len(ticks) - i) % 2 == 0) for i, at in enumerate(ticks)],
+        ticks=[
+            (at, str(at) if shown.is_by_rank else date_of(at, ticks.step), (len(ticks) - i) % 2 == 0)
+            for i, at in enumerate(ticks)
+        ],
         words=[(*_anchor(*(x / frame.width for x in frame.edges(p))), p.words, p is told[-1]) for p in told],
     )
 

@@ -1,10 +1,15 @@
-"""The measure corrected for where people look and the plain one, in a few words each."""
+"""The measure corrected for where people look and the plain one, in a few words each, and a chart of the looks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from monitor.messages.words import utc
+from markupsafe import Markup
+
+from monitor.measures.examination import Examination
+from monitor.messages.words import named, utc
+from monitor.page.chart import Line, Plot, plot
 from monitor.page.state import overall_point
 from monitor.page.words import number
 from monitor.service.snapshot import MonitorSnapshot
@@ -26,6 +31,32 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
             "so a good item further down counts in full. It assumes that looks depend on the rank alone.",
         )
     if (found := snapshot.examined) is not None:
-        told = ", ".join(f"{look:.2f}" for look in found.now.value)
         changed = "" if found.changed_since is None else "; people look elsewhere than before"
-        yield "Looks by rank, relative to the first", f"{told}, fitted {utc(found.since)} to {utc(found.at)}{changed}"
+        yield "Looks by rank, relative to the first", f"fitted {utc(found.since)} to {utc(found.at)}{changed}"
+
+
+def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
+    """A figure of the looks by rank for all traffic, and one for each slice with looks of its own."""
+    found, name = snapshot.examined, snapshot.monitor.name
+    if found is None:
+        return []
+    shown = [("all traffic", "before", found.now, found.known)]
+    shown += [(named(*key), "all traffic", one, found.now) for key, one in found.slices.items()]
+    return [_figure(f"looks:{name}:{i}", name, *one) for i, one in enumerate(shown)]
+
+
+def _figure(ident: str, monitor: str, title: str, against: str, fit: Examination, other: Examination) -> dict[str, Any]:
+    values, lower, upper = (column.tolist() for column in (fit.value, fit.lower, fit.upper))
+    told = ", ".join(
+        f"{look:.2f} ({low:.2f} to {high:.2f})" for look, low, high in zip(values, lower, upper, strict=True)
+    )
+    drawn = Plot(
+        ident,
+        f"looks by rank of {monitor}, {title}",
+        told,
+        Line(title, range(1, len(values) + 1), values, lower, upper),
+        1,
+        [("baseline", other.value.tolist())],
+        is_by_rank=True,
+    )
+    return {"title": title, "against": against, "svg": Markup(plot(drawn)), "words": told}

@@ -29,7 +29,7 @@ from monitor.messages.templates import topic
 from monitor.messages.words import ago, command, counted, decayed, not_judged, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
-from monitor.page.looks import looks
+from monitor.page.looks import look_figures, looks
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
 from monitor.page.words import TEMPLATES, change, number, percent, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
@@ -138,6 +138,7 @@ def _article(
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
         "others_open": [_open(snapshot, one, served.called) for m, one in snapshot.opened.items() if m != "quality"],
         "looks": list(looks(snapshot)),
+        "look_figures": look_figures(snapshot),
         "newcomers": [begun_lately(one) for one in snapshot.newcomers],
         "announced": [announced(one) for one in snapshot.announced],
         "verdict": _verdict(snapshot, served.called),

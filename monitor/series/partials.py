@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from monitor.arrays import Bools as Bools
 from monitor.arrays import Floats as Floats
 from monitor.arrays import Ints as Ints
-from monitor.measures.kernels import Scores, score
+from monitor.measures.kernels import Scores, parts_of, score
 from monitor.measures.measure import Aggregate, Empty, Measure
 from monitor.series.readings import MICROS, SUMMED_AS_ONE, Aggregates, Answer, Reading, added_fingerprints
 from monitor.types import EMPTY as EMPTY_VALUE
@@ -350,11 +350,18 @@ def _read_of_cells(answer: Aggregates, kernels: Sequence[Measure], since: int, u
         answer.traffic[here, 0],
         {dimension: [values[i] for i in here.tolist()] for dimension, values in answer.slices.items()},
         folding(answer.traffic),
-        {str(k): folding(answer.measures[k]) for k in kernels},
+        {str(k): folding(_by_slice(answer, k) if k.by_slice else answer.measures[k]) for k in kernels},
         {reason: rows[here] for reason, rows in answer.refused.items()},
         {key: rows for key, rows in answer.strays.items() if key[0] in starts},
         {start: rows for start, rows in answer.unmatched.items() if start in starts},
     )
+
+
+def _by_slice(answer: Aggregates, kernel: Measure) -> Floats:
+    """(C, 9) sums of a measure with an examination by slice: a cell has one value of each dimension."""
+    slices = {kernel.dimension: all_named(answer.slices[kernel.dimension])}
+    parts, place = np.stack([answer.measures[part] for part in kernel.parts]), parts_of(kernel, slices)
+    return np.asarray(parts[place, np.arange(len(place))])
 
 
 def _fold(
@@ -398,7 +405,7 @@ def named(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
 
 
-def _all_named(values: Sequence[object]) -> list[str]:
+def all_named(values: Sequence[object]) -> list[str]:
     """`named` of each value; texts, of which most repeat, are looked at once."""
     if not {*map(type, values)} <= {str, NoneType}:
         return list(map(named, values))
@@ -417,7 +424,7 @@ def admit(
     Args:
         values, bucket: (n,) of each request, or of each group of `requests`.
     """
-    texts = _all_named(values)
+    texts = all_named(values)
     names = sorted({*texts, OTHER})
     number = {name: i for i, name in enumerate(names)}
     code = np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))

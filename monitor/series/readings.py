@@ -71,7 +71,7 @@ class Aggregates:
         bucket: (C,) bucket start, seconds.
         slices: dimension -> (C,) value.
         traffic: (C, 8) as `partials.TRAFFIC_FIELDS`; `unmatched` is left at 0.
-        measures: kernel -> (C, 9) as `partials.FIELDS`.
+        measures: kernel, or each part of one with an examination by slice -> (C, 9) as `partials.FIELDS`.
         refused: reason -> (C,) rows.
         strays: (bucket start, reason) -> refused rows that belong to no request.
         unmatched: bucket start -> events that match no impression.
@@ -145,6 +145,7 @@ def _joined_rankings(parts: Sequence[GradedRankings]) -> GradedRankings:
         np.concatenate([part.sampled for part in parts]),
         {k: np.concatenate([part.shown[k] for part in parts]) for k in parts[0].shown},
         _joined_pools(pools, before) if pools else None,
+        {dimension: [value for part in parts for value in part.slices[dimension]] for dimension in parts[0].slices},
     )
 
 

@@ -113,7 +113,7 @@ class _Look:
             strays=labels.strays,
             judgments=labels.judgments,
             mixed=source.mixed,
-            graded=graded(self.monitor, rows, used, labels.judgments, not no_sample),
+            graded=graded(self.monitor, rows, used, labels.judgments, not no_sample, source.slices),
             used=used,
             no_sample=no_sample,
             elsewhere=total - len(rows) if self.at is None else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from monitor.arrays import Ints
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
+from monitor.series.partials import all_named
 from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.checks.types import check_columns, check_pairs
 from monitor.source.engine import ColumnTypes, Database, Reader
@@ -159,22 +160,24 @@ class Pull:
         requests = requests.within(since, until)
         refusals = requests.refusals(monitor)
         labels = Labelling(queries, reader, requests, asked, self.most_rows, refusals).read()
+        slices = requests.slices(monitor)
+        by_slice = {d: all_named(slices[d]) for d in {m.dimension for m in monitor.measures if m.by_slice}}
         reading = Reading(
             *asked,
             served=requests.served,
-            rankings=_graded(requests, labels.sample),
+            rankings=_graded(requests, labels.sample, by_slice),
             impressions=requests.shown[queries.cutoffs[0]],
             judged=labels.judged,
             events=labels.events,
             labelled=labels.labelled,
             no_results=requests.is_empty,
             rank_one=requests.shown[1],
-            slices=requests.slices(monitor),
+            slices=slices,
             refusals=refusals,
             strays={**requests.strays, **strays},
             unmatched=labels.unmatched,
             fingerprint=labels.fingerprint,
-            limited={kernel: _graded(requests, sample) for kernel, sample in labels.limited.items()}
+            limited={kernel: _graded(requests, sample, by_slice) for kernel, sample in labels.limited.items()}
             | {m.kernel: _lists(requests) for m in monitor.measures if m.is_of_lists},
             ids=requests.ids,
         )
@@ -271,11 +274,11 @@ def has_enum_types(queries: Queries, reader: Reader) -> bool:
     return queries.sql.is_enum(reader, queries.labels.c[recipe.type])
 
 
-def _graded(requests: Requests, sample: Gradable) -> Graded:
+def _graded(requests: Requests, sample: Gradable, slices: Mapping[str, Sequence[str]]) -> Graded:
     rows = sample.rows
     sampled = ((sample.sampled & (requests.shown[None] > 0)) | requests.is_empty) & requests.is_timed
     rank = rows.position.astype(np.int64)
-    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.listed, sample.pool)
+    return Graded(len(requests.ids), rows.request, rank, rows.grade, sampled, requests.listed, sample.pool, slices)
 
 
 def _lists(requests: Requests) -> Graded:

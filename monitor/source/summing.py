@@ -115,8 +115,9 @@ class Summing:
 
     @cached_property
     def kernels(self) -> dict[Measure, str]:
-        """Kernel -> prefix of its column names."""
-        return {k: f"m{i}" for i, k in enumerate(dict.fromkeys(m.kernel for m in self.monitor.measures))}
+        """Kernel, or part of one with an examination by slice -> prefix of its column names."""
+        parts = dict.fromkeys(part for m in self.monitor.measures for part in m.kernel.parts)
+        return {k: f"m{i}" for i, k in enumerate(parts)}
 
     def edges(self, since: int, until: int) -> list[int]:
         """Bucket starts of [since, until), the first clipped, and the end of the last; seconds."""

@@ -145,9 +145,10 @@ def _newcomers(field: str, snapshot: MonitorSnapshot) -> Samples:
 
 
 def _looks(field: str, snapshot: MonitorSnapshot) -> Samples:
-    if snapshot.examined is not None:
-        for rank, look in enumerate(getattr(snapshot.examined.now, field).tolist(), 1):
-            yield (snapshot.monitor.name, str(rank)), look
+    if (found := snapshot.examined) is not None:
+        for key, fit in {OVERALL: found.now, **found.slices}.items():
+            for rank, look in enumerate(getattr(fit, field).tolist(), 1):
+                yield (snapshot.monitor.name, str(rank), *_slice_labels(key)), look
 
 
 def _verdict(field: str, snapshot: MonitorSnapshot) -> Samples:
@@ -299,7 +300,9 @@ GAUGES: tuple[Gauge, ...] = (
         )
     ),
     *(
-        Gauge(f"examination{name}_ratio", f"{text} that people look at a rank, relative to the first.", RANKED, samples)
+        _sliced(
+            f"examination{name}_ratio", f"{text} that people look at a rank, relative to the first.", RANKED, samples
+        )
         for name, text, samples in (
             ("", "Chance", partial(_looks, "value")),
             ("_lower", "Lower end of the 95 % interval of the chance", partial(_looks, "lower")),

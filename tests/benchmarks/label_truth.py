@@ -1,9 +1,10 @@
 """`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
 
-Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, a
-monitor per device, `rankmon examination`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, examination is fitted on either side. What is told is by a daemon whose verdicts judge the
-plain NDCG, per device: `degraded` within a day of the change and `examination` within three, else with `-late`.
+Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
+monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people look
+elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. What is told is by a
+daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
+three, else with `-late`.
 `--write` keeps the table, here and in the docs.
 """
 
@@ -26,7 +27,7 @@ from typing import Any
 import yaml
 
 import monitor.cli as cli
-from monitor.cli.commands.examination import fitted
+from monitor.cli.commands.examination import ExaminationBySlice, FittedExamination, Past, by_slice
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.service.app import App
@@ -50,18 +51,19 @@ WHAT = {
     "cascade": "as the first, and people stop at a click",
 }
 HEAD = "| what happens | NDCG of clicks is off by | corrected DCG is off by | its direction is right | days covered |"
-DEVICES = ("desktop", "mobile")
+NAME = "search"
 LOOK_ELSEWHERE = ("page", "both")
 TWO_MODELS = ("order", "trust", "cascade", "better")
 
 
-def monitor(device: str, measure: str, *more: str) -> dict[str, Any]:
-    """The configuration of one device's requests, with verdicts on the first of several measures."""
+def monitor(measure: str, *more: str) -> dict[str, Any]:
+    """Its configuration, with verdicts on the first of several measures."""
     return {
-        "name": device,
+        "name": NAME,
         "source": "log",
+        "slices": ["device"],
         "rankings": {
-            "select": f"SELECT * FROM rankings WHERE device = '{device}'",
+            "table": "rankings",
             "request": "request_id",
             "item": "item_id",
             "position": "position",
@@ -92,21 +94,18 @@ def estimate(path: str, scenario: str) -> dict[str, Any]:
     until = 28 if scenario in TWO_MODELS else 21
     found: dict[str, Any] = {"daily": {}}
     for since, end in spans:
-        part = _of_span(path, (since, end) if len(spans) > 1 else (0, until), since, end)
-        found = {"examination": part["examination"], **found, "daily": {**found["daily"], **part["daily"]}}
+        fit = (0, end) if len(spans) > 1 else (0, until)
+        part = _of_span(path, fit, since, end, found.get("measure", ""))
+        found = {**part, **found, "daily": {**found["daily"], **part["daily"]}}
     return found if scenario in TWO_MODELS else {**found, "told": told(path)}
 
 
 def told(path: str) -> list[tuple[float, str]]:
-    """(day, what) that a daemon tells of days 20 to 27 of the log, the first time for each device."""
+    """(day, what) that a daemon tells of days 20 to 27 of the log, each the first time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        config = load(_written(folder, path, [monitor(device, "dcg@10") for device in DEVICES]), {})
-        database = Database("log", config.source("log").url, 60)
-        tables = {d: fitted(config.monitor(d), database, START + CHANGED * DAY, CHANGED, DEPTH) for d in DEVICES}
-        database.close()
-        monitors = [monitor(device, f"ndcg@{DEPTH}", one.measure) for device, one in tables.items()]
-        config_path = _written(folder, path, monitors)
+        measure = _fitted(folder, path, CHANGED, CHANGED).measure
+        config_path = _written(folder, path, monitor(f"ndcg@{DEPTH}", measure))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-21", "-c", str(config_path)]) == 0
         clock = ManualClock(START + (CHANGED - 1) * DAY)
@@ -114,10 +113,19 @@ def told(path: str) -> list[tuple[float, str]]:
         app.prepare()
         for hour in range((CHANGED - 1) * 24 + 5, 29 * 24, 6):
             clock.time = START + 3600 * hour + 1800.0
-            for runner in app.runners.values():
-                assert runner.run().error is None
-        found = [one for device in DEVICES for one in _first(app.store.alerts.transitions(device))]
+            assert app.runners[NAME].run().error is None
+        found = list(_first(app.store.alerts.transitions(NAME)))
         app.close()
+    return found
+
+
+def _fitted(folder: Path, path: str, until: int, days: int, measure: str = "") -> ExaminationBySlice:
+    """What `rankmon examination --by device` says at the start of day `until`; with a measure, `--since` day 21."""
+    config = load(_written(folder, path, monitor(measure or f"dcg@{DEPTH}")), {})
+    database = Database("log", config.source("log").url, 60)
+    since = START + CHANGED * DAY if measure else None
+    found = by_slice(Past(config.monitor(NAME), database, START + until * DAY, days, DEPTH, since), "device")
+    database.close()
     return found
 
 
@@ -128,36 +136,31 @@ def _first(steps: Sequence[Transition]) -> Iterator[tuple[float, str]]:
         yield CHANGED + after, name if after <= most or rule not in WITHIN else f"{name}-late"
 
 
-def _of_span(path: str, fit: tuple[int, int], since: int, end: int) -> dict[str, Any]:
+def _of_span(path: str, fit: tuple[int, int], since: int, end: int, measure: str) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp())
     try:
-        measures = dict.fromkeys(DEVICES, f"dcg@{DEPTH}")
-        config = load(_written(folder, path, list(map(monitor, measures, measures.values()))), {})
-        database = Database("log", config.source("log").url, 60)
-        looks = {}
-        for device in DEVICES:
-            one = fitted(config.monitor(device), database, START + fit[1] * DAY, fit[1] - fit[0], DEPTH)
-            looks[device], measures[device] = [rank.value for rank in one.ranks], one.measure
-        database.close()
+        found = _fitted(folder, path, fit[1], fit[1] - fit[0], measure)
+        fits = (one for one in found.slices if isinstance(one, FittedExamination))
+        looks = {one.slice.removeprefix("device="): [rank.value for rank in one.ranks] for one in fits}
         first, last = (f"2026-01-{1 + day:02}" for day in (since, end))
-        config_path = str(_written(folder, path, list(map(monitor, measures, measures.values()))))
+        config_path = str(_written(folder, path, monitor(found.measure)))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert cli.run(["backfill", "--from", first, "--to", last, "-c", config_path]) == 0
-        return {"examination": looks, "daily": _daily(folder / "store.db")}
+        return {"examination": looks, "measure": found.measure, "daily": _daily(folder / "store.db")}
     finally:
         shutil.rmtree(folder)
 
 
-def _written(folder: Path, log: str, monitors: Sequence[dict[str, Any]]) -> Path:
+def _written(folder: Path, log: str, one: dict[str, Any]) -> Path:
     path = folder / "rankmon.yaml"
     sources = {"log": {"url": f"sqlite:///{log}"}}
-    config = {"store": {"url": f"sqlite:///{folder}/store.db"}, "sources": sources, "monitors": monitors}
+    config = {"store": {"url": f"sqlite:///{folder}/store.db"}, "sources": sources, "monitors": [one]}
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     return path
 
 
 def _daily(store: Path) -> dict[tuple[int, str], tuple[float, float, float]]:
-    """(day, model) -> mean of both devices' requests and its 95 % interval."""
+    """(day, model) -> mean of the requests and its 95 % interval."""
     query = (
         "SELECT (bucket_start - ?) / 86400, slices.value, SUM(requests), SUM(total), SUM(squares) FROM partials "
         "JOIN buckets ON buckets.id = bucket_id JOIN slices ON slices.id = slice_id "

@@ -64,6 +64,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, None, END)
     assert bench.said == []
+    changed = replace(changed, slices={("device", "tv & radio"): changed.known})
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
@@ -84,11 +85,16 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "dcg@5, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
     assert "It assumes that looks depend on the rank alone." in shown
-    assert f"1.00, {changed.now.value[1]:.2f}, " in shown
+    for one in (changed.now, changed.known):  # of all, and of the slice
+        assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
+    assert shown.count('<title id="looks:search:') == 2
+    assert "<h4>device=tv &amp; radio</h4>" in shown
     gauges = {family.name: family.samples for family in of_monitors([snapshot])}
     for end, values in (("", changed.now.value), ("_lower", changed.now.lower), ("_upper", changed.now.upper)):
         samples = {one.labels["rank"]: one.value for one in gauges[f"rankmon_examination{end}_ratio"]}
         assert samples == {str(rank + 1): value for rank, value in enumerate(values.tolist())}
+    of_slice = {(s.labels["value"], s.labels["rank"]): s.value for s in gauges["rankmon_slice_examination_ratio"]}
+    assert of_slice == {("tv & radio", str(rank + 1)): look for rank, look in enumerate(changed.known.value.tolist())}
     judge_with(bench, well, END + 2 * HOUR)
     assert bench.said[1:] == [("team", "resolved", "search: resolved, people look elsewhere: normal again")]
     assert bench.notices[-1][1].text.startswith("People look where they did before, or the baseline was reset.")

@@ -87,7 +87,7 @@ def test_too_few_days_give_no_check_and_too_few_swaps_say_so() -> None:
     assert check(None, 17 * DAY, 0, 1.0, DEPTH, log.counts) is not None
     assert check(None, 20 * DAY, 10 * DAY, 1.0, DEPTH, log.counts) is None
     thin = draw(4, views=3)
-    with pytest.raises(ValueError, match="nothing tells how often people look at rank"):
+    with pytest.raises(ValueError, match="not enough swaps at rank"):
         check(None, 20 * DAY, 0, 1.0, DEPTH, thin.counts)
 
 

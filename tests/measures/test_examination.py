@@ -8,19 +8,26 @@ import numpy as np
 import pytest
 
 from monitor.measures.examination import (
+    Z95,
+    Examination,
     ShownCounts,
     after_a_click,
     by_frequency,
     estimate,
+    estimate_since,
     most_changed,
+    smoothed,
     swap_errors,
+    swaps_needed,
 )
 
 DEPTH = 6
 LOOKS = np.arange(1, DEPTH + 1) ** -1.2
 
 
-def counts(seed: int, queries: int = 60, views: int = 400, swaps: bool = True) -> ShownCounts:
+def counts(
+    seed: int, queries: int = 60, views: int = 400, swaps: bool = True, looks: np.ndarray = LOOKS
+) -> ShownCounts:
     """Clicks on lists of DEPTH items whose order differs a little from view to view, unless `swaps` is False."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -28,9 +35,9 @@ def counts(seed: int, queries: int = 60, views: int = 400, swaps: bool = True) -
         wish = rng.beta(1, 3, DEPTH)
         shown, clicked = np.zeros((2, DEPTH, DEPTH))
         for _ in range(views):
-            noise = rng.normal(0, 1.5, DEPTH) if swaps else np.zeros(DEPTH)
+            noise = swaps * rng.normal(0, 1.5, DEPTH)
             order = np.argsort(np.arange(DEPTH) + noise)
-            click = rng.random(DEPTH) < LOOKS * wish[order]
+            click = rng.random(DEPTH) < looks * wish[order]
             shown[order, np.arange(DEPTH)] += 1
             clicked[order, np.arange(DEPTH)] += click
         rows += [
@@ -70,20 +77,20 @@ def test_the_order_of_the_rows_and_the_names_change_nothing() -> None:
 
 
 def test_lists_that_never_change_tell_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing tells how often people look at rank 2: 0 items"):
+    with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items"):
         estimate(counts(2, swaps=False), DEPTH)
 
 
 def test_a_rank_that_was_never_clicked_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
-    with pytest.raises(ValueError, match="nothing tells how often people look at rank 4"):
+    with pytest.raises(ValueError, match=r"not enough swaps at rank 4: .* nothing was ever clicked there"):
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
 def test_no_rows_at_all() -> None:
     none = np.zeros(0, np.int64)
-    with pytest.raises(ValueError, match="rank 2: 0 items"):
+    with pytest.raises(ValueError, match=r"rank 2: 0 items .* nothing was ever shown there"):
         estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
 
 
@@ -186,3 +193,88 @@ def test_no_more_can_be_swapped_than_there_are(swaps: int) -> None:
         swap_errors(swapped(0, 20, 6, 0), 4, swaps)
     with pytest.raises(ValueError, match="of 5 ranks all shown"):
         swap_errors(swapped(0, 20, 6, 0), 5, 10)
+
+
+def test_as_many_swaps_as_are_needed_give_the_error_that_is_wanted() -> None:
+    known = swapped(0, 30, 2000, 0)
+    for rank, needed in enumerate(swaps_needed(known, 4, 0.1)[1:], 2):
+        assert 0 < needed < 30 * 2000
+        assert np.expm1(Z95 * swap_errors(known, 4, needed)[rank - 1]) == pytest.approx(0.1)
+    assert np.isinf(swaps_needed(known, 4, 0.001)[3])  # more than all of them
+    assert np.isinf(swaps_needed(swapped(0, 50, 1, 0), 4, 0.1)[1:]).all()
+
+
+def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_those_do() -> None:
+    known = swapped(0, 30, 2000, 0)
+    with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items") as refused:
+        estimate(known, 4)
+    needed = float(
+        str(refused.value).partition("within 10 %, ")[2].partition(" of these 60,000 requests")[0].replace(",", "")
+    )
+    found = estimate(swapped(1, 30, 2000, needed / 60_000), 4)
+    assert found.upper[1] / found.value[1] == pytest.approx(1.1, abs=0.03)
+
+
+def test_a_rank_that_was_never_clicked_has_no_number_of_swaps_that_would_do() -> None:
+    known = swapped(0, 30, 600, 0)
+    never = replace(known, clicked=known.clicked * (known.rank != 3))
+    assert np.isfinite(swaps_needed(never, 4, 0.1)).tolist() == [True, True, False, False]
+    assert np.isfinite(swap_errors(never, 4, 100)).tolist() == [True, True, False, False]
+
+
+SHAPES = {
+    "a power": (RANKS := np.arange(1, 11)) ** -1.2,
+    "persistence": 0.7 ** (RANKS - 1),
+    "a broken image": RANKS**-1.0 * np.where(RANKS == 2, 0.4, 1),
+    "a fold": RANKS**-0.6 * np.where(RANKS > 4, 0.4, 1),
+    "two columns": np.where(RANKS % 2 == 1, 1, 0.7) * 0.9**RANKS,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("error", [0.03, 0.1, 0.2])
+def test_what_ranks_have_in_common_makes_them_surer_and_those_that_stand_out_stay(shape: str, error: float) -> None:
+    """Fewer clicks make ranks further down less sure, and an error of rank 1 is in all of them."""
+    rng, truth = np.random.default_rng(1), np.log(SHAPES[shape] / SHAPES[shape][0])[1:]
+    mixing = error * np.c_[np.sqrt(RANKS[1:] / 4) * np.eye(9), np.full(9, 0.5)]
+    none = np.zeros(10)
+    off, before, held = [], [], []
+    for _ in range(60):
+        drawn = truth + mixing @ rng.standard_normal(10)
+        one = Examination(np.exp(np.r_[0, drawn]), mixing @ mixing.T, none.astype(int), none, 1.0)
+        found = smoothed(one)
+        assert found.value[0] == 1
+        off.append(np.log(found.value[1:]) - truth)
+        before.append(drawn - truth)
+        held.append(np.abs(off[-1]) <= Z95 * found.error[1:])
+    ratio = np.sqrt(np.mean(np.square(off)) / np.mean(np.square(before)))
+    assert ratio < (0.9 if shape in ("a power", "persistence") else 1.1)
+    assert np.mean(held) >= 0.9
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_two_or_three_ranks_have_nothing_in_common_that_could_be_told(depth: int) -> None:
+    known = estimate(counts(1), depth)
+    assert smoothed(known) is known
+
+
+def named(known: ShownCounts) -> ShownCounts:
+    return replace(known, names=[(pair // DEPTH, pair) for pair in range(known.pair.max() + 1)])
+
+
+def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
+    """Half as many look at the new page's first rank, and no list changes there, so that no swaps would tell."""
+    truth = 0.5 * 0.8 ** np.arange(DEPTH)
+    before, now = named(counts(1)), named(counts(1, swaps=False, looks=truth))  # of the same wishes
+    found = estimate_since(before, LOOKS, now)
+    assert found.value == pytest.approx(truth, rel=0.12)
+    assert np.mean((found.lower <= truth) & (truth <= found.upper)) >= 0.8
+    assert len(found.error) == DEPTH
+    assert smoothed(found) is found
+    with pytest.raises(ValueError, match="too few of the items that are shown now"):
+        estimate_since(before, LOOKS, replace(now, names=[(q, -1 - i) for q, i in now.names]))
+
+
+def test_where_nothing_changed_the_looks_since_are_those_before() -> None:
+    log = named(counts(3))
+    assert estimate_since(log, LOOKS, log).value == pytest.approx(LOOKS, rel=0.12)

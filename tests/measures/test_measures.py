@@ -160,6 +160,29 @@ WRONG = [
     ("a gain below 0", "cg(gain={0:-1,1:1})", f"'cg(gain={{0:-1,1:1}})': {FALL}"),
     ("gains that fall", "cg(gain={1:4,2:2})", f"'cg(gain={{1:4,2:2}})': {FALL}"),
     ("a gain that overflows", "cg(gain={1:1e200})", f"'cg(gain={{1:1e200}})': {FALL}"),
+    (
+        "the examination of a slice alone",
+        "dcg(examination[device=tv]={1:1})@1",
+        "'dcg(examination[device=tv]={1:1})@1': examination of all requests is missing; it is that of slices that have "
+        "none of their own",
+    ),
+    (
+        "the examinations of two slices",
+        "dcg(examination={1:1},examination[a=x]={1:1},examination[b=y]={1:1})@1",
+        "'dcg(examination={1:1},examination[a=x]={1:1},examination[b=y]={1:1})@1': examination can differ between the "
+        "values of one slice, not of several",
+    ),
+    (
+        "the examination of a slice twice",
+        "dcg(examination={1:1},examination[a=x]={1:1},examination[a=x]={1:1})@1",
+        "'dcg(examination={1:1},examination[a=x]={1:1},examination[a=x]={1:1})@1': examination[a=x] is given twice",
+    ),
+    (
+        "a slice at which nobody looks",
+        "dcg(examination={1:1},examination[a=x]={1:0})@1",
+        f"'dcg(examination={{1:1}},examination[a=x]={{1:0}})@1': {RARE}",
+    ),
+    ("a gain by slice", "ndcg(gain[a=x]=exp2)", f"'ndcg(gain[a=x]=exp2)': 'gain[a=x]=exp2' {OF_NDCG}"),
     ("no table", "dcg(examination=steep)@2", f"'dcg(examination=steep)@2': {LOOKS}, not 'steep'"),
     ("a rank at which nobody looks", "dcg(examination={1:1,2:0})@2", f"'dcg(examination={{1:1,2:0}})@2': {RARE}"),
     (

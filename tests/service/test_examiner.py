@@ -19,6 +19,7 @@ from tests.support.looks import DEPTH, Log, draw
 
 START = 1_767_225_600  # 2026-01-01
 DAYS = 22
+DEVICES = ("tv", "pc")
 
 
 def write(log: Log, path: Path) -> None:
@@ -26,15 +27,17 @@ def write(log: Log, path: Path) -> None:
     rng = np.random.default_rng(0)
     at = (START + log.day * DAY + rng.integers(0, DAY, len(log.day))).tolist()
     shown = [
-        (number, at[number], f"q{log.query[number]}", f"i{log.query[number]}-{item}", place + 1)
+        (number, at[number], f"q{log.query[number]}", f"i{log.query[number]}-{item}", place + 1, DEVICES[number % 2])
         for number in range(len(at))
         for place, item in enumerate(log.items[number].tolist())
     ]
     clicked = [row for row, is_clicked in zip(shown, log.clicks.ravel().tolist(), strict=True) if is_clicked]
     with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE shown (request INTEGER, at INTEGER, query TEXT, item TEXT, place INTEGER)")
+        db.execute(
+            "CREATE TABLE shown (request INTEGER, at INTEGER, query TEXT, item TEXT, place INTEGER, device TEXT)"
+        )
         db.execute("CREATE TABLE clicks (request INTEGER, item TEXT, at INTEGER)")
-        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?)", shown)
         db.executemany("INSERT INTO clicks VALUES (?,?,?)", [(r[0], r[3], r[1] + 5) for r in clicked])
 
 
@@ -50,6 +53,7 @@ def configured(folder: Path, measures: list[str]) -> Path:
         "measures": measures,
         "windows": ["24h"],
         "drift": {},
+        **({"slices": ["device"]} if "device" in measures[-1] else {}),
     }
     found = {
         "store": {"url": f"sqlite:///{folder}/store.db"},
@@ -124,5 +128,22 @@ def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogC
     live(app, 18)
     told = [r.getMessage() for r in caplog.records if "cannot tell whether people look elsewhere" in r.getMessage()]
     assert 1 <= len(told) <= 2  # of the two days that end
-    assert "nothing tells how often people look at rank" in told[0]
+    assert "not enough swaps at rank" in told[0]
     assert app.store.verdicts.newest_check("search") is None
+
+
+LOOKS = "{1:1,2:0.5,3:0.33,4:0.25,5:0.2}"
+BY_DEVICE = ["ndcg@5", f"dcg(examination={LOOKS},examination[device=tv]={LOOKS},examination[device=watch]={LOOKS})@5"]
+
+
+@pytest.mark.parametrize("app", [(BY_DEVICE, {})], indirect=True)
+def test_the_looks_of_each_slice_with_a_table_are_fitted_too_where_there_are_swaps(app: App) -> None:
+    assert not live(app, 19)
+    found = app.store.verdicts.newest_check("search")
+    assert found is not None
+    assert found.slices.keys() == {("device", "tv")}
+    ((_, one),) = found.slices.items()
+    truth = 1 / np.arange(1, DEPTH + 1)
+    assert one.requests == pytest.approx(found.now.requests / 2, rel=0.01)
+    assert np.mean((one.lower <= truth) & (truth <= one.upper)) >= 0.8
+    assert (one.upper / one.lower)[1:].min() > (found.now.upper / found.now.lower)[1:].min()

@@ -50,6 +50,8 @@ MEASURES = (
     "dcg",
     "dcg(gain=exp2)@2",
     "dcg(examination={1:1,2:0.62,3:0.3})@3",
+    "dcg(examination={1:1,2:0.62,3:0.3},examination[device=tv]={1:1,2:0.5,3:0.2})@3",
+    "coec(examination={1:1,2:0.5,3:0.3},examination[land=x]={1:1,2:1,3:0.1},examination[land=(none)]={1:1,2:0.1,3:1})@2",
     "cg@2",
     "precision@2",
     "precision",

@@ -35,6 +35,8 @@ SPARSE = (
     "ndcg(ideal=local)@2",
     "ndcg(gain=exp2,discount=jarvelin,ideal=max,max_grade=5)@3",
     "dcg(examination={1:1,2:0.62,3:0.3})@3",
+    "dcg(examination={1:1,2:0.62,3:0.3},examination[device=tv]={1:1,2:0.5,3:0.2})@3",
+    "coec(examination={1:1,2:0.5,3:0.3},examination[land=x]={1:1,2:1,3:0.1},examination[land=(none)]={1:1,2:0.1,3:1})@2",
     "dcg",
     "cg@2",
     "precision@2",

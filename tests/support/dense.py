@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -358,6 +358,10 @@ def _number(value: Any) -> float | None:
 
 def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
     """The nine sums of one request."""
+    if measure.by_slice:
+        column = next(s.column for s in one.monitor.slices if s.dimension == measure.dimension)
+        tables = {value: table for (_, value), table in measure.by_slice}
+        measure = replace(measure, examination=tables.get(one.slice(column), measure.examination), by_slice=())
     if measure.name == "no_results":
         empty = float(one.is_empty)
         return [1, 0, empty, empty, 0, 0, 0, 0, 0]

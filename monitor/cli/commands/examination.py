@@ -2,14 +2,16 @@
 
 Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query at
 several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the rank
-alone: not on the device (one monitor per device helps), not on what was clicked above, and that people trust no rank
+alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust no rank
 more than another.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,18 +19,18 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
-from monitor.cli.options import config_option, past_options
+from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
+from monitor.messages.words import utc
 
 if TYPE_CHECKING:
-    from monitor.measures.examination import ShownCounts
+    from monitor.arrays import Floats
+    from monitor.measures.examination import Examination, ShownCounts
     from monitor.source.engine import Database
     from monitor.types import Monitor
 
 DAY = 86_400
-UNSURE = 0.05
-"""Chance of a difference by which a warning is given: that of a 95 % interval."""
 
 
 @record
@@ -51,6 +53,7 @@ class FittedExamination:
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
+        since: seconds at which the page changed: the looks are those from then on.
     """
 
     monitor: str
@@ -60,15 +63,20 @@ class FittedExamination:
     measure: str
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
+    since: int | None = None
 
     def lines(self) -> Iterator[str]:
+        yield from self.told()
+        yield from _configured(self.measure)
+
+    def told(self) -> Iterator[str]:
+        """Its lines without the measure."""
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
-        yield f"{where}: how often people look at each rank, relative to the first, by {self.days} days"
+        other = "the first" if self.since is None else f"the first before {utc(self.since)}"
+        yield f"{where}: how often people look at each rank, relative to {other}, by {self.days} days"
         yield from rows(self.ranks, "  ")
         yield "It assumes that looks depend on the rank alone."
         yield from self._checks()
-        yield "A measure that counts a click 1 / looks times:"
-        yield f"  measures: [{self.measure!r}]"
 
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
@@ -81,6 +89,11 @@ class FittedExamination:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
 
 
+def _configured(measure: str) -> Iterator[str]:
+    yield "A measure that counts a click 1 / looks times:"
+    yield f"  measures: [{measure!r}]"
+
+
 @record
 class UnknownExamination:
     """A slice of a monitor whose examination is not known, and why."""
@@ -89,8 +102,30 @@ class UnknownExamination:
     slice: str
     why: str
 
-    def lines(self) -> Iterator[str]:
+    def told(self) -> Iterator[str]:
+        """It in a line."""
         yield f"{self.monitor}, {self.slice}: {self.why}"
+
+
+@record
+class ExaminationBySlice:
+    """The estimates of all requests and of the values of a slice.
+
+    Attributes:
+        differ: the slices whose looks surely differ from those of all requests, which `measure` has a table for.
+    """
+
+    every: FittedExamination
+    slices: list[FittedExamination | UnknownExamination]
+    differ: list[str]
+    measure: str
+
+    def lines(self) -> Iterator[str]:
+        for one in (self.every, *self.slices):
+            yield from one.told()
+        if rest := [one.slice for one in self.slices if one.slice not in self.differ]:
+            yield f"No sure difference from all requests: {', '.join(rest)}. They count by the looks of all."
+        yield from _configured(self.measure)
 
 
 @command
@@ -98,70 +133,136 @@ class UnknownExamination:
 @click.argument("monitor")
 @past_options
 @click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
+@click.option(
+    "--since",
+    type=InstantParam(),
+    help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
+    "measure of the monitor counts them.",
+)
 @rendered("table", "json")
 def examination(
-    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None
-) -> FittedExamination | list[FittedExamination | UnknownExamination]:
+    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None, since: int | None
+) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     (wanted,) = pick_monitors(config, (monitor,))
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        if dimension is None:
-            return fitted(wanted, database, end, days, depth)
-        return by_slice(wanted, database, end, days, depth, dimension)
+        past = Past(wanted, database, end, days, depth, since)
+        return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
-def fitted(monitor: Monitor, database: Database, until: int, days: int, depth: int) -> FittedExamination:
-    """The estimate by the requests of some days before `until`, seconds. Raises InputError, SourceError."""
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
+@dataclass(frozen=True)
+class Past:
+    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another."""
 
-    counts = shown_counts(Pull(monitor, database), until - days * DAY, until, depth, with_below=True)
+    monitor: Monitor
+    database: Database
+    until: int
+    days: int
+    depth: int
+    since: int | None = None
+
+    def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
+        """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
+        from monitor.source.pull import Pull
+        from monitor.source.swaps import counts_by_slice
+
+        begin = self.until - self.days * DAY
+        span = (begin, self.since or begin) if is_before else (self.since or begin, self.until)
+        return counts_by_slice(Pull(self.monitor, self.database), *span, self.depth, column, not is_before)
+
+    def fit(self, dimension: str = "", column: str | None = None) -> Callable[[str, ShownCounts], Examination]:
+        """Estimates the examination of a value from its counts. Raises InputError, SourceError."""
+        from monitor.measures.examination import estimate, estimate_since
+
+        if self.since is None:
+            return lambda _, counts: estimate(counts, self.depth)
+        before = self.counts(column, is_before=True)
+
+        def since_then(value: str, counts: ShownCounts) -> Examination:
+            if value not in before:
+                raise ValueError("it was not there before")
+            return estimate_since(before[value], self._looks(dimension, value), counts)
+
+        return since_then
+
+    def _looks(self, dimension: str, value: str) -> Floats:
+        import numpy as np
+
+        known = (m for m in self.monitor.measures if m.is_corrected and len(m.examination) >= self.depth)
+        if (measure := next(known, None)) is None:
+            told = f"--since goes by a measure that is corrected down to rank {self.depth}; add one, or give --depth"
+            raise InputError(f"{self.monitor.name}: {told}")
+        table = dict(measure.by_slice).get((dimension, value), measure.examination)
+        return np.array([looks for _, looks in table[: self.depth]])
+
+
+def fitted(past: Past) -> FittedExamination:
+    """The estimate by all requests. Raises InputError, SourceError."""
+    return _record(past, "", *_of_all(past))
+
+
+def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
+    counts = past.counts()[""]
     if not len(counts.rank):
-        raise InputError(f"{monitor.name}: no request with a query in these {days} days; say --to or --days")
+        raise InputError(f"{past.monitor.name}: no request with a query in these {past.days} days; say --to or --days")
     try:
-        return _of_counts(monitor.name, "", days, depth, counts)
+        return past.fit()("", counts), counts
     except ValueError as error:
-        raise InputError(f"{monitor.name}: {error}") from error
+        raise InputError(f"{past.monitor.name}: {error}") from error
 
 
-def by_slice(
-    monitor: Monitor, database: Database, until: int, days: int, depth: int, dimension: str
-) -> list[FittedExamination | UnknownExamination]:
-    """As `fitted`, for each value of a slice, or why there is none. Raises InputError, SourceError."""
+def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
+    """The estimate of all requests and of each value of a slice, or why there is none.
+
+    Raises:
+        InputError: there is none of all requests, or no such slice.
+        SourceError: as its name says.
+    """
     from monitor.config.report import nearest
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import counts_by_slice
+    from monitor.measures.examination import estimates, other_looks, smoothed
 
-    known = {one.dimension: one.column for one in monitor.slices}
+    monitor, known = past.monitor, {one.dimension: one.column for one in past.monitor.slices}
     if dimension not in known:
         remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
         raise InputError(f"{monitor.name} has no slice {dimension!r}; {remedy}")
-    source, found = Pull(monitor, database), list[FittedExamination | UnknownExamination]()
-    for value, counts in counts_by_slice(source, until - days * DAY, until, depth, known[dimension], True).items():
+    every, of_all = _of_all(past)
+    each = past.counts(known[dimension])
+    fits, why = estimates(each, past.fit(dimension, known[dimension]))
+    found: list[FittedExamination | UnknownExamination] = []
+    for value, counts in each.items():
         where = f"{dimension}={value}"
-        try:
-            found.append(_of_counts(monitor.name, where, days, depth, counts))
-        except ValueError as error:
-            found.append(UnknownExamination(monitor.name, where, str(error)))
-    return found
+        if value in fits:
+            found.append(_record(past, where, fits[value], counts))
+        else:
+            found.append(UnknownExamination(monitor.name, where, why[value]))
+    differ = other_looks(every, fits)
+    tables = {(dimension, value): smoothed(fits[value]) for value in differ}
+    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables)
+    return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
-def _of_counts(name: str, where: str, days: int, depth: int, counts: ShownCounts) -> FittedExamination:
-    """Raises ValueError."""
-    from monitor.measures.examination import after_a_click, by_frequency, estimate, most_changed
-    from monitor.measures.measure import Measure
+def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination]) -> str:
+    """The DCG to configure, by the looks of all requests and those of some slices."""
+    from monitor.measures.measure import Measure, Table
 
-    found = estimate(counts, depth)
-    ranks = [
-        RankExamination(i + 1, float(found.value[i]), float(found.lower[i]), float(found.upper[i]), int(found.swaps[i]))
-        for i in range(depth)
-    ]
-    table = tuple((float(rank.rank), round(rank.value, 4)) for rank in ranks)
-    measure = str(Measure("dcg", depth, empty="zero", examination=table))
+    def table(one: Examination) -> Table:
+        return tuple((float(rank), round(look, 4)) for rank, look in enumerate(one.value.tolist(), 1))
+
+    tables = tuple(sorted((key, table(one)) for key, one in by_slice.items()))
+    return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
+
+
+def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts) -> FittedExamination:
+    from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed, smoothed
+
+    found = smoothed(estimated)
+    columns = (found.value, found.lower, found.upper, found.swaps)
+    ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
     try:
-        differs = most_changed(*by_frequency(counts, depth), UNSURE)
+        differs = most_changed(*by_frequency(counts, len(ranks)), UNSURE)
     except ValueError:  # too few swaps to tell
         differs = None
-    return FittedExamination(name, where, days, ranks, measure, below, differs)
+    measure = corrected(found, {})
+    return FittedExamination(past.monitor.name, where, past.days, ranks, measure, below, differs, past.since)

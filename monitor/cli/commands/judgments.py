@@ -82,8 +82,8 @@ def _looks(monitor: Monitor, counts: ShownCounts, depth: int) -> Floats:
     """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError."""
     import numpy as np
 
-    from monitor.measures.examination import estimate
+    from monitor.measures.examination import estimate, smoothed
 
     known = (m.examination for m in monitor.measures if len(m.examination) >= depth)
     table = next(known, None)
-    return estimate(counts, depth).value if table is None else np.array([looks for _, looks in table[:depth]])
+    return smoothed(estimate(counts, depth)).value if table is None else np.array([looks for _, looks in table[:depth]])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 HOURS = 24
 DAYS = 28
 """Of swaps."""
-
-SURE = 0.1
-"""Error of examination that is asked for."""
 
 
 @command
@@ -65,14 +63,14 @@ class RankPower:
     """How far the 95 % interval of a rank's examination would reach up and down, as a factor less one."""
 
     rank: int = column("rank")
-    off_by: float = column("known to within", percent)
+    off_by: float | None = column("known to within", percent)
     enough: int | None = column("a day for 10 %", count)
 
 
 def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Shown:
     import numpy as np
 
-    from monitor.measures.examination import Z95, swap_errors
+    from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
     from monitor.source.pull import Pull
     from monitor.source.swaps import shown_counts
 
@@ -85,9 +83,9 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
         wide = np.expm1(Z95 * swap_errors(counts, depth, swapped * DAYS))
     except ValueError as error:
         raise InputError(f"{monitor.name}: {error}, of {DAYS} days") from error
-    needed = np.ceil(swapped * (np.log1p(wide) / np.log1p(SURE)) ** 2)
-    known = zip(wide.tolist(), needed.tolist(), strict=True)
-    ranks = [RankPower(i, off, int(n) if np.isfinite(n) else None) for i, (off, n) in enumerate(known, 1)][1:]
+    needed = np.ceil(swaps_needed(counts, depth, SURE) / DAYS)
+    known = [[n if isfinite(n) else None for n in numbers.tolist()] for numbers in (wide, needed)]
+    ranks = [RankPower(i, off, n and int(n)) for i, (off, n) in enumerate(zip(*known, strict=True), 1)][1:]
     told = f"{monitor.name}: looks at each rank, were {swapped} requests a day to swap two neighbours for {DAYS} days"
     data = {"monitor": monitor.name, "days": DAYS, "swapped": swapped, "ranks": ranks}
     return Shown(data, lambda: [told, *rows(ranks, "  ")])

@@ -36,7 +36,8 @@ Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }}
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %)."""
     advice: ClassVar[str] = (
         "see what changed on the page: its layout, images, or who comes by which device. If it stays so, run `rankmon "
-        "examination`, put its table into the measure, and reset the baseline at {{ it.since|utc }}."
+        "examination --since` the time of the change, put its table into the measure, and reset the baseline at "
+        "{{ it.since|utc }}."
     )
 
     judged: str = "looks"
