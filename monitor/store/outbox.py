@@ -196,9 +196,11 @@ class Outbox(Connected):
         with self.documents():
             return [Notification.of(json.loads(document)) for (document,) in found]
 
-    def having(self, key: str) -> set[str]:
-        """The targets that a notification was queued for, whatever became of it. Raises StoreError."""
-        return {target for (target,) in self.rows(sa.select(outbox.c.target).where(outbox.c.key == key))}
+    def lacking(self, key: str, targets: Sequence[str]) -> list[str]:
+        """Those of `targets` that a notification was never queued for. Raises StoreError."""
+        query = sa.select(outbox.c.target).where(outbox.c.key == key)
+        had = {target for (target,) in self.rows(query)} if targets else ()
+        return [target for target in targets if target not in had]
 
     def is_open(self, incident: str) -> bool:
         """Whether an incident is open. Raises StoreError."""
