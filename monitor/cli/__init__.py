@@ -94,7 +94,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     if sys.argv[1:2] == ["run"]:
         # Until the daemon handles it: it has not read its configuration yet, so no reload is lost.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

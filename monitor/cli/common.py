@@ -46,7 +46,6 @@ class Listing(click.Group):
 
 
 def first_sentence(text: str) -> str:
-    """The text up to the first full stop."""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
 
 
@@ -222,7 +221,6 @@ def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, St
 
 @contextmanager
 def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
-    """The database of a monitor."""
     from monitor.source.engine import Database
 
     source = config.source(monitor.source)

@@ -58,7 +58,6 @@ class DurationParam(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds."""
         try:
             return value if isinstance(value, int) else self.seconds(value)
         except ValueError as error:

@@ -61,7 +61,6 @@ class Assessment:
 
     @cached_property
     def quality(self) -> list[QualityEvidence]:
-        """The conditions on quality."""
         return [f for f in self.findings if isinstance(f, QualityEvidence)]
 
     @cached_property
@@ -130,7 +129,6 @@ class Assessment:
 
     @cached_property
     def worse_version(self) -> VersionWorse | None:
-        """A new version that is worse than the others at the same time."""
         return next((f for f in self.findings if isinstance(f, VersionWorse)), None)
 
     @cached_property
@@ -145,7 +143,6 @@ class Assessment:
 
     @cached_property
     def weak_version(self) -> WeakVersion | None:
-        """A version that is clearly worse than the others."""
         return next((f.weak_version for f in self.findings if isinstance(f, Degraded) and f.weak_version), None)
 
     @property

@@ -123,7 +123,6 @@ class Evidence:
 
     @property
     def name(self) -> ConditionName:
-        """Name of the condition."""
         return self.rule, self.dimension, self.slice
 
     @property
@@ -158,7 +157,6 @@ class Evidence:
         return [one.since for one in self.slices if one.since is not None]
 
     def plain(self) -> dict[str, Any]:
-        """The evidence as JSON data."""
         return {"kind": self.kind, "verdict": self.verdict, **asdict(self)}
 
 
@@ -186,13 +184,11 @@ class QualityEvidence(Evidence):
 
     @property
     def fires(self) -> bool:
-        """Whether its value is past its threshold."""
         known = self.value is not None and self.threshold is not None
         return known and is_beyond(self.value or 0.0, self.threshold or 0.0, self.rises)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it is back above its threshold, though not resolved."""
         return self.value is not None and self.threshold is not None and not self.fires
 
     @property

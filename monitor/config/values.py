@@ -134,12 +134,10 @@ class WebConfig(Section):
 
     @property
     def host(self) -> str:
-        """Address that is listened on."""
         return self.listen[0]
 
     @property
     def port(self) -> int:
-        """Port that is listened on; 0 for any free one."""
         return self.listen[1]
 
     def page_url(self, port: int | None = None) -> str:

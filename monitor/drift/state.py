@@ -81,7 +81,6 @@ class DataFaults:
 
     @classmethod
     def empty(cls, slices: int) -> DataFaults:
-        """No faults."""
         never = np.zeros(slices, np.int64)
         return cls(0, 0, False, 0, 0, 0, np.zeros(slices), never, never, never, False, False, False)
 

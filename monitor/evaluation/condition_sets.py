@@ -158,7 +158,6 @@ class VerdictConditions:
 
     @property
     def settings(self) -> DriftSettings:
-        """The monitor's drift settings."""
         return DriftSettings(
             self.step,
             self.drift.false_alarm_budget,

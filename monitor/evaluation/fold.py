@@ -46,7 +46,6 @@ class Checkpoint:
     verdicts: VerdictUpdate | None = None
 
     def firing(self) -> dict[ConditionName, StoredCondition]:
-        """The conditions that fire."""
         return {name: kept for name, kept in self.conditions.items() if kept.condition.state == "firing"}
 
     def of(self, identity: str) -> dict[ConditionName, Condition]:
@@ -75,7 +74,6 @@ class EventBatch:
     lived: list[Verdict] = field(default_factory=list)
 
     def add(self, more: EventBatch) -> None:
-        """Add what happened next."""
         self.changes += more.changes
         self.evidence |= more.evidence
         self.newest |= more.newest

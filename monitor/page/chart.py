@@ -91,12 +91,10 @@ class Frame:
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def x(self, at: float) -> float:
-        """Coordinate of an instant."""
         left, right, _, _ = self.margins
         return left + (at - self.since) / max(self.until - self.since, 1) * (self.width - left - right)
 
     def y(self, value: float) -> float:
-        """Coordinate of a value."""
         _, _, top, bottom = self.margins
         return self.height - bottom - (value - self.low) / (self.high - self.low) * (self.height - top - bottom)
 

@@ -286,14 +286,12 @@ class App:
         return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
 
     def telling(self) -> Telling:
-        """Who is notified, as configured now."""
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
         return Telling(targets, self.page_url, called=self.called, routes=self.config.routes)
 
     def wake(self) -> None:
-        """Send what is in the outbox."""
         self.sender.wake()
 
     def _escalations(self, now: float) -> Iterator[tuple[str, Notification]]:
@@ -361,7 +359,6 @@ class App:
         return ""
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """(body of `/metrics`, content type) for an Accept header."""
         return self.exposition.text(accept)
 
     def readiness(self) -> str:
@@ -374,16 +371,13 @@ class App:
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 
     def pending(self) -> str:
-        """Empty if every monitor is shown; else how many are not."""
         missing = len(self.runners.keys() - self.board.snapshots.keys())
         return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
 
     def refused(self) -> str:
-        """Empty, or that the last reload was refused and what runs instead."""
         return self._refused
 
     def next_run_at(self, name: str) -> float | None:
-        """A monitor's next run, real seconds since 1970."""
         return self.scheduler.next_run_at(name)
 
 

@@ -87,7 +87,6 @@ class CapturedPeriod:
     stored: RequestCounts | None
 
     def plain(self) -> dict[str, Any]:
-        """The period as JSON data."""
         stored, read = self.stored, len(self.sample)
         in_part = stored is not None and stored.to_read(d.MOST_REQUESTS) < stored.every and stored.wanted > read
         return {

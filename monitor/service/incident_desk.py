@@ -42,7 +42,6 @@ class IncidentDesk:
             self._free.release()
 
     def view(self, incident: str) -> IncidentView | None:
-        """An incident; None if there is none. Raises StoreError."""
         with self._busy():
             stored = self.store.alerts.incident(incident)
             return None if stored is None else self._view(stored)

@@ -237,7 +237,6 @@ class Alerts(Connected):
             return [_stored(row) for row in found]
 
     def incident(self, id_: str) -> StoredIncident | None:
-        """One incident, or None."""
         found = self.rows(sa.select(incidents).where(incidents.c.id == id_))
         with self.documents():
             return next((_stored(row) for row in found), None)

@@ -47,7 +47,6 @@ class Waiting:
 
     @property
     def notification(self) -> Notification:
-        """The notification as stored."""
         return Notification.of(json.loads(self.document))
 
 
@@ -203,7 +202,6 @@ class Outbox(Connected):
         return [target for target in targets if target not in had]
 
     def is_open(self, incident: str) -> bool:
-        """Whether an incident is open. Raises StoreError."""
         return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
 
     def is_outdated(self, waiting: Waiting) -> bool:

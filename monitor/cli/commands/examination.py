@@ -83,8 +83,6 @@ class FittedExamination:
 
 @record
 class UnknownExamination:
-    """A slice of a monitor whose examination is not known, and why."""
-
     monitor: str
     slice: str
     why: str
