@@ -165,15 +165,20 @@ class ConditionSet(Protocol):
 
     def judges(self, name: ConditionName) -> bool:
         """Whether a condition's slice is judged."""
+        return True
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         """The newest checkpoint, if it has these conditions under the current definition."""
+        known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
+        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
         """The oldest checkpoint, up to `until`."""
+        return Beginning(until if past.first is None else min(past.first, until))
 
     def why_changed(self, identity: str) -> str:
         """Why a condition of another identity was withdrawn."""
+        return CHANGED
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int

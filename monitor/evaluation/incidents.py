@@ -168,7 +168,7 @@ def described(
 ) -> StoredIncident:
     """An incident with the newest evidence of what fires in it, or last fired."""
     was = _as_open(state, incident.id)
-    former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
+    former = {f.name: f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
     last = {change.name: change for change in changes}
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}

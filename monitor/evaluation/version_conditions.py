@@ -14,7 +14,7 @@ from monitor.conditions.kinds.version_worse import VersionWorse, compared
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.series import WEEK
-from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
+from monitor.evaluation.fold import Beginning, ConditionSet, EventBatch, FinalHours
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.windows import History
@@ -28,7 +28,7 @@ Compared = dict[ConditionName, VersionWorse]
 
 
 @dataclass(frozen=True)
-class VersionConditions:
+class VersionConditions(ConditionSet):
     """One condition per new version, a value of `dimension`.
 
     Announced hours are left out as they are known at the time: what is announced later changes nothing of the past.
@@ -48,16 +48,6 @@ class VersionConditions:
 
     def judges(self, name: ConditionName) -> bool:
         return name[1] in ("", self.dimension)
-
-    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
-        known = {name: one for name, one in checkpoint.of(self.identity).items() if self.has(name)}
-        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
-
-    def oldest(self, past: FinalHours, until: int) -> Beginning:
-        return Beginning(until if past.first is None else min(past.first, until))
-
-    def why_changed(self, identity: str) -> str:
-        return CHANGED
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int
