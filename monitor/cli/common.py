@@ -203,18 +203,14 @@ def interruptible(app: App) -> Iterator[None]:
 
 def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
     """The named monitors, or all if none is named. Raises InputError for an unknown one."""
-    known = {m.name: m for m in config.monitors}
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no monitor {name!r}; known are {', '.join(known)}")
-    return [known[n] for n in names] if names else list(config.monitors)
+    return [config.monitor(name) for name in names] if names else list(config.monitors)
 
 
 @contextmanager
 def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
-    """A configured monitor, and the store. Raises what `load_config`, `pick_monitors` and `stored` do."""
+    """A configured monitor, and the store. Raises what `load_config`, `Config.monitor` and `stored` do."""
     config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (name,))
+    wanted = config.monitor(name)
     with stored(config) as store:
         yield wanted, store
 

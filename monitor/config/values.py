@@ -283,4 +283,4 @@ def _named(name: str, values: tuple[_Named, ...], what: str) -> _Named:
     for value in values:
         if value.name == name:
             return value
-    raise InputError(f"there is no {what} {name!r}; there are {', '.join(v.name for v in values)}")
+    raise InputError(f"there is no {what} {name!r}; known are {', '.join(v.name for v in values)}")

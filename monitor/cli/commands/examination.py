@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
+from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
@@ -101,7 +101,7 @@ def examination(
     config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None
 ) -> FittedExamination | list[FittedExamination | UnknownExamination]:
     config = load_config(config_path)
-    (wanted,) = pick_monitors(config, (monitor,))
+    wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
         if dimension is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import command, finished, load_config, measures_of, pick_monitors, rendered, source_of, stored
+from monitor.cli.common import command, finished, load_config, measures_of, rendered, source_of, stored
 from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
 from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared, shown
@@ -61,7 +61,7 @@ def versions(
     dimension: str | None,
 ) -> Shown:
     config = load_config(config_path)
-    (wanted,) = pick_monitors(config, (monitor,))
+    wanted = config.monitor(monitor)
     if wanted.rankings.model_version is None:
         raise InputError(NO_VERSION.format(monitor))
     measure, by = _measure(wanted, text), _by(wanted, dimension)
