@@ -45,12 +45,9 @@ class IncidentUpdate:
         """End of the last evaluated window, seconds."""
         return self.checkpoint.until or 0
 
-    def as_open(self, id_: str) -> StoredIncident | None:
-        """An incident as stored while open; None if it was not open."""
-        return _as_open(self.state, id_)
 
-
-def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
+def as_open(state: AlertState, id_: str) -> StoredIncident | None:
+    """An incident as stored while open; None if it was not open."""
     return next((s for s in state.open.values() if s.incident.id == id_), None)
 
 
@@ -167,7 +164,7 @@ def described(
     monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: EventBatch
 ) -> StoredIncident:
     """An incident with the newest evidence of what fires in it, or last fired."""
-    was = _as_open(state, incident.id)
+    was = as_open(state, incident.id)
     former = {f.name: f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
     last = {change.name: change for change in changes}

@@ -12,7 +12,7 @@ from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
 from monitor.evaluation.fold import GONE, EventBatch
-from monitor.evaluation.incidents import IncidentUpdate
+from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
@@ -65,7 +65,7 @@ def tell(
     may_page = is_now and not _is_silenced(monitor.name, store, telling)
     incidents, notices = [], []
     for stored in update.incidents:
-        was = update.as_open(stored.incident.id)
+        was = as_open(state, stored.incident.id)
         kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
