@@ -7,6 +7,7 @@ as it must; 4 the store did not; 5 another process is writing the monitor; 6 a r
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -97,7 +98,9 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:
         # Until the daemon handles it: it has not read its configuration yet, so no reload is lost.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # else Python looks for garbage in all of it before it ends, a quarter of a short command's time
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
