@@ -93,6 +93,9 @@ def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper:
     assert (said in sentence(wide)) is is_chance
     assert said not in sentence(of_kind("degraded", wide))
     assert said not in sentence(wide, is_over=True)
+    told = message("firing", [wide]).text
+    assert ("What to do: see first whether it lasts" in told) is is_chance
+    assert "see first whether it lasts" not in message("firing", [wide, replace(DROP, upper=0.69)]).text
 
 
 def test_every_message_reads_as_it_was_agreed() -> None:
