@@ -117,6 +117,11 @@ class Assessment:
         return any(isinstance(f, Threshold) and f.by_items for f in self.findings)
 
     @property
+    def may_be_chance(self) -> bool:
+        """Whether rules alone fire, and each value may be noise by its own interval."""
+        return bool(self.findings) and all(isinstance(f, Threshold) and f.may_be_chance for f in self.findings)
+
+    @property
     def is_of_no_results(self) -> bool:
         """Whether the first is on requests without results."""
         return bool(self.findings) and self.findings[0].judged == NO_RESULTS

@@ -178,7 +178,8 @@ def described(
         ]
     else:
         ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
-        findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())
+        opened = {c.name: events.evidence[c] for c in changes if c in events.evidence}
+        findings = [_of_slices(was_, f) for was_, f in ended] or list((former or opened).values())
     fired = {name: f.before_when_fired for name, f in former.items() if isinstance(f, QualityEvidence)}
     fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
     findings = [

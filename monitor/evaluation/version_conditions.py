@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from monitor.causes.newcomers import YOUNG, newcomer
+from monitor.causes.version_mix import LEAST_REQUESTS
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import severity_of
 from monitor.conditions.kinds.version_worse import VersionWorse, compared
@@ -88,9 +89,10 @@ class VersionConditions(ConditionSet):
             if key[0] != self.dimension or key[1] in b.RESERVED:
                 continue
             name = (VersionWorse.kind, *key)
-            young = LONGEST if name in before else YOUNG
+            # What was found once is not lost for the few requests by which its number of comparable ones falls again.
+            young, least = (LONGEST, LEAST_REQUESTS / 2) if name in before else (YOUNG, LEAST_REQUESTS)
             known = history.between(end - young - WEEK, end)
-            one = newcomer(known, key, "" if by == key[0] else by, end, young)
+            one = newcomer(known, key, "" if by == key[0] else by, end, young, least)
             if one is not None and not one.is_before:
                 found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
         return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monitor.cli.common import group, load_config, rendered, stored
-from monitor.cli.options import DurationParam, by_option, config_option
+from monitor.cli.options import DurationParam, by_option, config_option, note_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import matter_of
@@ -83,7 +83,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 @incidents.command()
 @config_option
 @click.argument("incident")
-@click.option("--note", default="", help="What is being done.")
+@note_option("What is being done.")
 @click.option(
     "--new-baseline", is_flag=True, help="Accept the new level: start a new baseline where the incident began."
 )
@@ -118,7 +118,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @config_option
 @click.argument("incident")
 @click.argument("label", type=click.Choice(("right", "wrong", "known")))
-@click.option("--note", default="", help="Why.")
+@note_option("Why.")
 @by_option()
 def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:
     """Say whether an incident was right, wrong, or known beforehand. A later label replaces the former one."""
@@ -134,7 +134,7 @@ def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -
 @config_option
 @click.argument("monitor")
 @click.option("--for", "length", type=DurationParam(), required=True, help="How long, e.g. 2h.")
-@click.option("--note", default="", help="Why.")
+@note_option("Why.")
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Silence a monitor's new incidents for a time. What is still open at its end is notified then."""
