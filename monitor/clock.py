@@ -20,12 +20,9 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class SystemClock:
-    """The machine's own clock."""
-
     speed: float = 1.0
 
     def now(self) -> float:
-        """Seconds since 1970 UTC."""
         return time.time()
 
 
@@ -38,7 +35,6 @@ class ReplayClock:
     _began: float = field(default_factory=time.monotonic, repr=False)
 
     def now(self) -> float:
-        """Seconds since 1970 UTC, in the replay."""
         return self.start + (time.monotonic() - self._began) * self.speed
 
 
@@ -50,5 +46,4 @@ class ManualClock:
     speed: float = 1.0
 
     def now(self) -> float:
-        """Seconds since 1970 UTC, as set."""
         return self.time

@@ -53,7 +53,6 @@ class Bounded(logging.Filter):
         self._counts: dict[tuple[str, int], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write it."""
         place, now = (record.pathname, record.lineno), self._clock()
         since, count = self._counts.get(place, (now, 0))
         if now - since >= 60:

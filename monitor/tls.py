@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, Self
+
+from pydantic import model_validator
 
 from monitor.errors import InputError
+from monitor.fields import Maybe, Text
+from monitor.section import Section, key
 
 ClientAuth = Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"]
 Version = Literal["TLS12", "TLS13"]
@@ -21,20 +25,37 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 
 
 @dataclass(frozen=True, slots=True)
-class TlsConfig:
-    """The server's certificate and key (PEM files), and whether clients must show a certificate too."""
+class TlsConfig(Section):
+    """TLS: certificate and key of the server, and whose certificates clients must have."""
 
-    cert_file: Path
-    key_file: Path
-    client_auth: ClientAuth = "NoClientCert"
-    client_ca_file: Path | None = None
-    min_version: Version = "TLS12"
-    max_version: Version = "TLS13"
+    cert_file: Annotated[Text, key("Certificate, with its chain, in PEM.", examples=["server.crt"])]
+    key_file: Annotated[Text, key("Private key in PEM.", examples=["server.key"])]
+    client_auth_type: Annotated[ClientAuth, key("What is asked of clients.")] = "NoClientCert"
+    client_ca_file: Annotated[Maybe[Text], key("Authorities that clients' certificates come from.")] = None
+    min_version: Annotated[Version, key("Lowest version of TLS.")] = "TLS12"
+    max_version: Annotated[Version, key("Highest version of TLS.")] = "TLS13"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.client_auth_type == "NoClientCert") != (self.client_ca_file is None):
+            raise ValueError(
+                "client_ca_file goes with client_auth_type RequireAndVerifyClientCert or VerifyClientCertIfGiven, "
+                "and these with it; give both or neither"
+            )
+        if self.min_version > self.max_version:
+            raise ValueError("min_version is above max_version; swap them")
+        return self
 
     @property
     def files(self) -> tuple[Path, ...]:
         """All files that the context is made from."""
-        return tuple(p for p in (self.cert_file, self.key_file, self.client_ca_file) if p is not None)
+        return tuple(Path(p) for p in (self.cert_file, self.key_file, self.client_ca_file) if p is not None)
+
+    def within(self, folder: Path) -> TlsConfig:
+        """With relative files in `folder`."""
+        authorities = None if self.client_ca_file is None else str(folder / self.client_ca_file)
+        cert, key_file = str(folder / self.cert_file), str(folder / self.key_file)
+        return replace(self, cert_file=cert, key_file=key_file, client_ca_file=authorities)
 
 
 class TlsFault(InputError):
@@ -54,11 +75,11 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     _load_pair(context, config)
     if config.client_ca_file is not None:
         _trust(context, "client_ca_file", config.client_ca_file)
-        context.verify_mode = _VERIFY[config.client_auth]
+        context.verify_mode = _VERIFY[config.client_auth_type]
     return context
 
 
-def _trust(context: ssl.SSLContext, key: str, path: Path) -> None:
+def _trust(context: ssl.SSLContext, key: str, path: str) -> None:
     _check_readable(key, path)
     try:
         context.load_verify_locations(path)
@@ -66,9 +87,9 @@ def _trust(context: ssl.SSLContext, key: str, path: Path) -> None:
         raise TlsFault(key, f"the file {path} holds no certificate in PEM; it begins -----BEGIN CERTIFICATE") from None
 
 
-def _check_readable(key: str, path: Path) -> None:
+def _check_readable(key: str, path: str) -> None:
     try:
-        path.read_bytes()
+        Path(path).read_bytes()
     except FileNotFoundError:
         raise TlsFault(key, f"there is no file {path}; a relative path starts at the folder of this file") from None
     except OSError as error:

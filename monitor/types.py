@@ -331,10 +331,10 @@ def is_ratio(measure: Measure) -> bool:
     return SPECS[measure.name].unit == "ratio" and measure.aggregate == "mean"
 
 
-def lasting_dimensions(rankings: Rankings, slices: Sequence[Slice]) -> list[str]:
+def lasting_dimensions(rankings: Rankings, slices: Sequence[Slice]) -> list[Slice]:
     """Those that can be mixed by. A new version or query has no past to be compared with, so it would not be judged."""
     passing = (rankings.query, rankings.model_version)
-    return [s.dimension for s in slices if s.dimension != MODEL_VERSION and s.column not in passing]
+    return [s for s in slices if s.dimension != MODEL_VERSION and s.column not in passing]
 
 
 def _drift(value: Any, info: ValidationInfo) -> Any:
@@ -354,7 +354,7 @@ def _drift(value: Any, info: ValidationInfo) -> Any:
             refuse(fault(text, "measure"))
     if "mix_by" not in value and {"rankings", "slices"} <= info.data.keys():
         found = lasting_dimensions(info.data["rankings"], info.data["slices"])
-        value |= {"mix_by": found[0]} if found else {}
+        value |= {"mix_by": found[0].dimension} if found else {}
     return value
 
 

@@ -20,7 +20,7 @@ from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import DAY
 from monitor.series.windows import History, SliceKey, points
-from monitor.types import Judgments, Monitor, Slice
+from monitor.types import MODEL_VERSION, Judgments, Monitor, Slice, lasting_dimensions
 
 Span = tuple[int, int]
 """[since, until) seconds."""
@@ -36,7 +36,6 @@ LONGEST_WINDOW = WEEK
 """Seconds of a fallen window that are examined: its last ones."""
 
 MOST_SLICES = 20
-MODEL_VERSION = "model_version"
 
 BASELINE, BEFORE = "baseline", "before"
 """What a slice is compared with: the verdict's baseline, or the same hours of earlier weeks."""
@@ -187,18 +186,14 @@ class StoredPartials:
 
 def dimensions(monitor: Monitor) -> list[Slice]:
     """The dimensions to split a drop by: not the query (personal), nor the model version (its values are new)."""
-    hidden = {monitor.rankings.query, monitor.rankings.model_version} - {None}
     mix_by = None if monitor.drift is None else monitor.drift.mix_by
-    found = [s for s in monitor.slices if s.column not in hidden and s.dimension != MODEL_VERSION]
-    return sorted(found, key=lambda s: s.dimension != mix_by)
+    return sorted(lasting_dimensions(monitor.rankings, monitor.slices), key=lambda s: s.dimension != mix_by)
 
 
 def version_slice(monitor: Monitor) -> Slice | None:
     """The dimension of the model version; None without one."""
-    for one in monitor.slices:
-        if one.column == monitor.rankings.model_version or one.dimension == MODEL_VERSION:
-            return one
-    return None
+    column = monitor.rankings.model_version
+    return next((one for one in monitor.slices if one.column == column or one.dimension == MODEL_VERSION), None)
 
 
 def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) -> dict[str, Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitor.causes.version_mix import apart
+from monitor.causes.version_mix import LEAST_REQUESTS, apart
 from monitor.drift.series import DAY, WEEK
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
@@ -60,8 +60,10 @@ def newcomers(history: History, by: str, until: int) -> list[Newcomer]:
     return sorted(compared, key=lambda one: (one.upper, one.dimension, one.slice))[:MOST]
 
 
-def newcomer(history: History, key: SliceKey, by: str, until: int, young: int = YOUNG) -> Newcomer | None:
-    """A slice or version compared with the others; None if it is not new, or too thin.
+def newcomer(
+    history: History, key: SliceKey, by: str, until: int, young: int = YOUNG, least: float = LEAST_REQUESTS
+) -> Newcomer | None:
+    """A slice or version compared with the others; None if it is not new, or has fewer requests than `least`.
 
     Args:
         history: from a week and `young` seconds before `until`, or from a week before it began.
@@ -71,7 +73,7 @@ def newcomer(history: History, key: SliceKey, by: str, until: int, young: int = 
         return None
     if not history.between(since - WEEK, since - WEEK + DAY).slice(OVERALL)[:, b.REQUESTS].any():
         return None  # nobody knows whether it is new
-    effect = apart(history, key, "" if key[0] == by else by, (since, until), since)
+    effect = apart(history, key, "" if key[0] == by else by, (since, until), since, least)
     if effect is None:
         return None
     of_it, every = (float(history.between(since, until).slice(one)[:, b.REQUESTS].sum()) for one in (key, OVERALL))

@@ -87,11 +87,9 @@ class RequestSample:
         return replace(self, **some, bare=None if self.bare is None else self.bare[at])
 
     def of_version(self, version: str) -> RequestSample:
-        """The requests that a version ranked."""
         return self.where(np.fromiter((v == version for v in self.versions), bool, len(self)))
 
     def in_places(self, places: Collection[str]) -> RequestSample:
-        """The requests of these slices."""
         return self.where(np.fromiter((p in places for p in self.places), bool, len(self)))
 
     def of_place(self, place: str) -> RequestSample:

@@ -57,17 +57,19 @@ class VersionEffect:
         return self.difference - 1.96 * self.error, self.difference + 1.96 * self.error
 
 
-def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began: int) -> VersionEffect | None:
+def apart(
+    history: History, key: SliceKey, by: str, span: tuple[int, int], began: int, least: float = LEAST_REQUESTS
+) -> VersionEffect | None:
     """The effect of a version in [since, until), within the slices of dimension `by`, if any; None if it is too thin.
 
-    `began`: seconds, when neither the version served nor anything had fallen. With p the version's share of each slice
-    in each hour, and T and n sums and numbers by slice and version, the difference is `(T_v - sum p T) / (sum p n (1 -
-    p))`, over all hours: Mantel and Haenszel (1959) weight each by n_v n_o / (n_v + n_o), so what differs from hour to
-    hour is no difference of versions.
+    `began`: seconds, when neither the version served nor anything had fallen. `least`: requests below which it is too
+    thin. With p the version's share of each slice in each hour, and T and n sums and numbers by slice and version, the
+    difference is `(T_v - sum p T) / (sum p n (1 - p))`, over all hours: Mantel and Haenszel (1959) weight each by
+    n_v n_o / (n_v + n_o), so what differs from hour to hour is no difference of versions.
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)
-    if theirs[:, b.REQUESTS].sum() < LEAST_REQUESTS:
+    if theirs[:, b.REQUESTS].sum() < least:
         return None
     keys = [one for one in window.slices if by and one[0] == by] or [OVERALL]
     slices = np.stack([window.slice(one) for one in keys], axis=1)
@@ -78,7 +80,7 @@ def apart(history: History, key: SliceKey, by: str, span: tuple[int, int], began
     by_hour = _by_hour(theirs[:, b.REQUESTS], slices[:, :, b.REQUESTS], shares)
     doubtful = float((by_hour * (1 - by_hour) * slices[:, :, b.REQUESTS]).sum())
     of_it, sums = theirs.sum(axis=0), slices.sum(axis=0)
-    if doubtful >= max(LEAST_REQUESTS, ALONE * of_it[b.REQUESTS]):
+    if doubtful >= max(least, ALONE * of_it[b.REQUESTS]):
         return _against_others(theirs, slices, by_hour, unsure, name)
     before = _before(history, window, keys, span[1], began) if name else None
     return None if before is None else _since(of_it, sums[:, b.REQUESTS] * shares, before, name)

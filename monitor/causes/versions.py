@@ -103,7 +103,6 @@ class VersionComparison:
     common: tuple[float, float] = (1.0, 1.0)
 
     def plain(self) -> dict[str, Any]:
-        """The comparison as JSON data."""
         return asdict(self)
 
     def served(self, times: Mapping[str, tuple[int, int]], resolution: int) -> VersionComparison:

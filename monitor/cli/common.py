@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,7 +46,6 @@ class Listing(click.Group):
 
 
 def first_sentence(text: str) -> str:
-    """The text up to the first full stop."""
     return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
 
 
@@ -116,18 +115,19 @@ def writing(path: Path) -> Iterator[None]:
 @contextmanager
 def stored(config: Config) -> Iterator[Store]:
     """The configuration's store, for reading."""
-    from monitor.store import Store
-
     missing = missing_store(config)
     if missing:
         raise StoreError(missing)
-    store = Store(config.store.url, config.scheduler.lease)
-    try:
-        with store.blaming_damage():
-            store.schema.check()
-            yield store
-    finally:
-        store.close()
+    with opened(config) as store, store.blaming_damage():
+        store.schema.check()
+        yield store
+
+
+def opened(config: Config) -> AbstractContextManager[Store]:
+    """The configuration's store, whatever its schema; SQLite's is made where it is missing."""
+    from monitor.store import Store
+
+    return closing(Store(config.store.url, config.scheduler.lease))
 
 
 def called(config: Path) -> str:
@@ -164,13 +164,9 @@ def prepared(config: Config) -> Iterator[App]:
     """A daemon's parts with the store at this version's schema, `interruptible`, and closed in the end."""
     from monitor.service.app import App
 
-    app = App(config)
-    try:
-        with interruptible(app):
-            app.prepare()
-            yield app
-    finally:
-        app.close()
+    with closing(App(config)) as app, interruptible(app):
+        app.prepare()
+        yield app
 
 
 @contextmanager
@@ -204,33 +200,24 @@ def interruptible(app: App) -> Iterator[None]:
 
 def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
     """The named monitors, or all if none is named. Raises InputError for an unknown one."""
-    known = {m.name: m for m in config.monitors}
-    for name in names:
-        if name not in known:
-            raise InputError(f"there is no monitor {name!r}; known are {', '.join(known)}")
-    return [known[n] for n in names] if names else list(config.monitors)
+    return [config.monitor(name) for name in names] if names else list(config.monitors)
 
 
 @contextmanager
 def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
-    """A configured monitor, and the store. Raises what `load_config`, `pick_monitors` and `stored` do."""
+    """A configured monitor, and the store. Raises what `load_config`, `Config.monitor` and `stored` do."""
     config = load_config(config_path, with_sources=False)
-    (wanted,) = pick_monitors(config, (name,))
+    wanted = config.monitor(name)
     with stored(config) as store:
         yield wanted, store
 
 
-@contextmanager
-def source_of(config: Config, monitor: Monitor) -> Iterator[Database]:
-    """The database of a monitor."""
+def source_of(config: Config, monitor: Monitor) -> AbstractContextManager[Database]:
     from monitor.source.engine import Database
 
     source = config.source(monitor.source)
-    database = Database(source.name, source.url, source.statement_timeout, selects=config.selects(source.name))
-    try:
-        yield database
-    finally:
-        database.close()
+    selects = config.selects(source.name)
+    return closing(Database(source.name, source.url, source.statement_timeout, selects=selects))
 
 
 def finished(steps: Generator[Any, Any, T]) -> T:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
 from monitor.cli.render import DASH, count, number, percent, signed, table, table_of, tenths
-from monitor.cli.version_report import OF_VERSIONS, compared, shown
+from monitor.cli.version_report import OF_VERSIONS, compared
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.thresholds import ConditionName
 from monitor.messages.explanation import advice, beginning, may_be_well, new_version, sentence, title_of, weak_version
-from monitor.messages.words import lasting, utc
+from monitor.messages.words import lasting, shown, utc
 from monitor.types import NONE
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from monitor.messages.words import on_one_line, storable
+
 config_option = click.option(
     "-c",
     "--config",
@@ -40,9 +42,23 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
+class RemarkParam(click.ParamType[str]):
+    """What people say, on one line: lists have a line each, and so do tables."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return on_one_line(storable(value))
+
+
+def note_option(text: str) -> Callable[[Any], Any]:
+    """The option for what somebody has to say to what is done."""
+    return click.option("--note", default="", type=RemarkParam(), help=text)
+
+
 def by_option() -> Callable[[Any], Any]:
     """The option for who acts, by default the machine's user."""
-    return click.option("--by", default=_user, show_default="you", help="Your name.")
+    return click.option("--by", default=_user, type=RemarkParam(), show_default="you", help="Your name.")
 
 
 def _user() -> str:
@@ -58,7 +74,6 @@ class DurationParam(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Seconds."""
         try:
             return value if isinstance(value, int) else self.seconds(value)
         except ValueError as error:

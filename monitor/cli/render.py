@@ -13,9 +13,9 @@ Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
 """Title -> text of a row's cell."""
 
 
-def column(title: str, show: Callable[[Any], str] = str, left: bool = False, json: bool = True) -> Any:
-    """A dataclass field that is a table column; with `json=False` in the table only."""
-    return field(metadata={"title": title, "show": show, "left": left, "json": json})
+def column(title: str, show: Callable[[Any], str] = str, left: bool = False) -> Any:
+    """A dataclass field that is a table column."""
+    return field(metadata={"title": title, "show": show, "left": left})
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(column, field))

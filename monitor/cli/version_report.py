@@ -7,20 +7,13 @@ from typing import Any
 
 from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
 from monitor.cli.render import Columns, count, interval, number, percent, signed
-from monitor.messages.words import plain, utc
+from monitor.messages.words import shown, utc
 from monitor.types import format_duration
 
 Document = Mapping[str, Any]
 
 HOUR = 3600
-LONGEST = 60
 NO_VERSION = "monitor {} has no column of the model's version; name it under `rankings: model_version`"
-
-
-def shown(text: object, longest: int = LONGEST) -> str:
-    """Text from a database, on one line."""
-    found = plain(str(text), one_line=True)
-    return found if len(found) <= longest else found[:longest] + "..."
 
 
 OF_VERSIONS: Columns = {

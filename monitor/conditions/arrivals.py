@@ -96,5 +96,4 @@ def shown_as_verdict() -> list[str]:
 
 
 def arrival_names() -> frozenset[str]:
-    """Names of the conditions on arrivals."""
     return frozenset(kind.kind for kind in arrival_kinds())

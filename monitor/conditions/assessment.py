@@ -61,7 +61,6 @@ class Assessment:
 
     @cached_property
     def quality(self) -> list[QualityEvidence]:
-        """The conditions on quality."""
         return [f for f in self.findings if isinstance(f, QualityEvidence)]
 
     @cached_property
@@ -118,6 +117,11 @@ class Assessment:
         return any(isinstance(f, Threshold) and f.by_items for f in self.findings)
 
     @property
+    def may_be_chance(self) -> bool:
+        """Whether rules alone fire, and each value may be noise by its own interval."""
+        return bool(self.findings) and all(isinstance(f, Threshold) and f.may_be_chance for f in self.findings)
+
+    @property
     def is_of_no_results(self) -> bool:
         """Whether the first is on requests without results."""
         return bool(self.findings) and self.findings[0].judged == NO_RESULTS
@@ -130,7 +134,6 @@ class Assessment:
 
     @cached_property
     def worse_version(self) -> VersionWorse | None:
-        """A new version that is worse than the others at the same time."""
         return next((f for f in self.findings if isinstance(f, VersionWorse)), None)
 
     @cached_property
@@ -145,7 +148,6 @@ class Assessment:
 
     @cached_property
     def weak_version(self) -> WeakVersion | None:
-        """A version that is clearly worse than the others."""
         return next((f.weak_version for f in self.findings if isinstance(f, Degraded) and f.weak_version), None)
 
     @property

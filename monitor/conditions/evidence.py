@@ -7,13 +7,11 @@ Instants and lengths are in seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
 from importlib import import_module
-from itertools import repeat
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
+from monitor.codec import decoded
 from monitor.conditions.rules import COVERAGE, Severity, is_beyond
 from monitor.conditions.thresholds import ConditionName
 from monitor.types import Drift, Monitor
@@ -125,7 +123,6 @@ class Evidence:
 
     @property
     def name(self) -> ConditionName:
-        """Name of the condition."""
         return self.rule, self.dimension, self.slice
 
     @property
@@ -160,7 +157,6 @@ class Evidence:
         return [one.since for one in self.slices if one.since is not None]
 
     def plain(self) -> dict[str, Any]:
-        """The evidence as JSON data."""
         return {"kind": self.kind, "verdict": self.verdict, **asdict(self)}
 
 
@@ -188,13 +184,11 @@ class QualityEvidence(Evidence):
 
     @property
     def fires(self) -> bool:
-        """Whether its value is past its threshold."""
         known = self.value is not None and self.threshold is not None
         return known and is_beyond(self.value or 0.0, self.threshold or 0.0, self.rises)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it is back above its threshold, though not resolved."""
         return self.value is not None and self.threshold is not None and not self.fires
 
     @property
@@ -256,27 +250,5 @@ def severity_of(drift: Drift, name: str) -> Severity:
 
 def evidence_of(plain: Mapping[str, Any]) -> Evidence:
     """The evidence from `Evidence.plain` data; unknown fields are ignored."""
-    found: Evidence = _decoded(kinds()[plain["kind"]], plain)
+    found: Evidence = decoded(kinds()[plain["kind"]], plain)
     return found
-
-
-def _decoded(hint: Any, value: Any) -> Any:
-    """JSON data as a value of a type: restores dataclasses, tuples and None."""
-    origin, args = get_origin(hint), get_args(hint)
-    if value is None or hint is Any:
-        return value
-    if origin in (Union, UnionType):
-        return _decoded(next(one for one in args if one is not NoneType), value)
-    if origin is tuple:
-        kinds = repeat(args[0]) if args[-1] is Ellipsis else args
-        return tuple(_decoded(kind, one) for kind, one in zip(kinds, value))  # noqa: B905
-    if isinstance(hint, type) and is_dataclass(hint):
-        types = _types(hint)
-        return hint(**{name: _decoded(types[name], value[name]) for name in types if name in value})
-    return value
-
-
-@cache
-def _types(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}

@@ -106,7 +106,6 @@ class ExaminationCheck:
         return Examined(self.at, lower, upper, is_sound)
 
     def plain(self) -> dict[str, Any]:
-        """It as JSON data."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "known": self.known.plain(),
             "now": self.now.plain(),
@@ -115,7 +114,6 @@ class ExaminationCheck:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> ExaminationCheck:
-        """It from `plain` data."""
         fits = {name: Examination.of(plain[name]) for name in ("known", "now")}
         again = None if plain["again"] is None else tuple(plain["again"])
         slices = {(dimension, value): Examination.of(one) for dimension, value, one in plain["slices"]}

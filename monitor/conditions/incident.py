@@ -81,7 +81,6 @@ class Incident:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
         return self.state == "firing"
 
 

@@ -54,7 +54,6 @@ class DataEvidence(Evidence):
 
     @property
     def is_new_normal(self) -> bool:
-        """Whether it resolved because the present state counts as usual."""
         return self.became_normal
 
     @classmethod

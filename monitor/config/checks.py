@@ -218,7 +218,8 @@ def _check_drift(scope: Scope, monitor: Monitor, drift: Drift) -> None:
         scope.refuse(text, "drift", "measure")
     if monitor.bucket > DAY:
         scope.refuse(f"a bucket of {bucket} is too long for verdicts; take at most 1d", "drift", "measure")
-    if drift.mix_by is not None and drift.mix_by not in (found := lasting_dimensions(monitor.rankings, monitor.slices)):
+    found = [one.dimension for one in lasting_dimensions(monitor.rankings, monitor.slices)]
+    if drift.mix_by is not None and drift.mix_by not in found:
         if drift.mix_by in [s.dimension for s in monitor.slices]:
             text = "has values that come and go, and a new one has no past to compare with; take another dimension"
             scope.refuse(f"{drift.mix_by!r} {text}", "drift", "mix_by")

@@ -134,12 +134,10 @@ class WebConfig(Section):
 
     @property
     def host(self) -> str:
-        """Address that is listened on."""
         return self.listen[0]
 
     @property
     def port(self) -> int:
-        """Port that is listened on; 0 for any free one."""
         return self.listen[1]
 
     def page_url(self, port: int | None = None) -> str:
@@ -285,4 +283,4 @@ def _named(name: str, values: tuple[_Named, ...], what: str) -> _Named:
     for value in values:
         if value.name == name:
             return value
-    raise InputError(f"there is no {what} {name!r}; there are {', '.join(v.name for v in values)}")
+    raise InputError(f"there is no {what} {name!r}; known are {', '.join(v.name for v in values)}")

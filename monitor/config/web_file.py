@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import bcrypt
-from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.report import Report, Where
 from monitor.config.values import AccessConfig
-from monitor.fields import Maybe, Text
+from monitor.fields import Maybe
 from monitor.section import Secret, Section, key
-from monitor.tls import ClientAuth, TlsConfig, TlsFault, Version, server_context
+from monitor.tls import TlsConfig, TlsFault, server_context
 
 MOST_ROUNDS = 15
 """Highest cost of a bcrypt hash: a check takes about two seconds; each step more doubles it."""
@@ -68,33 +68,10 @@ Hash = Annotated[str, AfterValidator(_hash)]
 
 
 @dataclass(frozen=True, slots=True)
-class Tls(Section):
-    """TLS: certificate and key of the server, and whose certificates clients must have."""
-
-    cert_file: Annotated[Text, key("Certificate, with its chain, in PEM.", examples=["server.crt"])]
-    key_file: Annotated[Text, key("Private key in PEM.", examples=["server.key"])]
-    client_auth_type: Annotated[ClientAuth, key("What is asked of clients.")] = "NoClientCert"
-    client_ca_file: Annotated[Maybe[Text], key("Authorities that clients' certificates come from.")] = None
-    min_version: Annotated[Version, key("Lowest version of TLS.")] = "TLS12"
-    max_version: Annotated[Version, key("Highest version of TLS.")] = "TLS13"
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.client_auth_type == "NoClientCert") != (self.client_ca_file is None):
-            raise ValueError(
-                "client_ca_file goes with client_auth_type RequireAndVerifyClientCert or VerifyClientCertIfGiven, "
-                "and these with it; give both or neither"
-            )
-        if self.min_version > self.max_version:
-            raise ValueError("min_version is above max_version; swap them")
-        return self
-
-
-@dataclass(frozen=True, slots=True)
 class WebFile(Section):
     """The web configuration file."""
 
-    tls_server_config: Annotated[Maybe[Tls], key("TLS; plain HTTP without it.")] = None
+    tls_server_config: Annotated[Maybe[TlsConfig], key("TLS; plain HTTP without it.")] = None
     basic_auth_users: Annotated[
         Maybe[dict[UserName, Hash]], Secret, key("bcrypt hashes of passwords by user name.", min_length=1)
     ] = field(default=None, repr=False)
@@ -125,7 +102,7 @@ def _look_at_files(data: dict[str, Any], report: Report) -> None:
     """Try the certificates out although something else is wrong, so that one mistake does not hide another."""
     with suppress(ValidationError):
         if (given := data.get("tls_server_config")) is not None:
-            _tls(TypeAdapter(Tls).validate_python(given), report)
+            _tls(TypeAdapter(TlsConfig).validate_python(given), report)
 
 
 def _take_out_unsupported(data: dict[str, Any]) -> Iterator[tuple[Where, str]]:
@@ -151,16 +128,8 @@ def _fit(data: dict[str, Any], report: Report) -> WebFile | None:
     return None
 
 
-def _tls(shape: Tls, report: Report) -> TlsConfig | None:
-    folder = report.file.parent
-    config = TlsConfig(
-        cert_file=folder / shape.cert_file,
-        key_file=folder / shape.key_file,
-        client_auth=shape.client_auth_type,
-        client_ca_file=None if shape.client_ca_file is None else folder / shape.client_ca_file,
-        min_version=shape.min_version,
-        max_version=shape.max_version,
-    )
+def _tls(found: TlsConfig, report: Report) -> TlsConfig | None:
+    config = found.within(report.file.parent)
     try:
         server_context(config)
     except TlsFault as fault:

@@ -47,7 +47,6 @@ class Reference:
 
     @classmethod
     def empty(cls, slices: int) -> Reference:
-        """A reference without steps."""
         nothing = np.zeros((0, slices), np.float32)
         starts = np.zeros(0, np.int64)
         none = (nothing, nothing, nothing, nothing, nothing)
@@ -342,7 +341,6 @@ class DriftBaseline:
         return mapped(self.noise, function, [f.name for f in fields(Noise)])
 
     def with_noise(self, found: Noise) -> DriftBaseline:
-        """The baseline with this noise."""
         return replace(self, noise=found)
 
     def admitting(self, which: Bools, level: Floats, variance: Floats, requests: Floats) -> DriftBaseline:

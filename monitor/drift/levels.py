@@ -38,7 +38,6 @@ class DaySums:
 
     @classmethod
     def empty(cls, number: int, slices: int) -> DaySums:
-        """A day without requests."""
         return cls(number, np.zeros((FIELDS, slices)), np.zeros(len(CROWD)))
 
     def scaled(self, fields: int | slice | list[int], factors: Floats) -> DaySums:
@@ -77,7 +76,6 @@ class Levels:
         return cls(np.ones((3, slices)), nothing, (), DaySums.empty(day, slices), none, 0)
 
     def padded(self, slices: int) -> Levels:
-        """The levels with new slices."""
         pending = tuple(widened(day, DaySums.empty(0, slices)) for day in self.pending)
         return replace(widened(self, Levels.empty(0, slices)), pending=pending)
 
@@ -117,7 +115,6 @@ class Levels:
         return bool(usual < c.TRAFFIC_RATIO * day.sums[REQUESTS].sum())
 
     def with_today(self, sums: Floats, crowd: Floats, is_shifted: bool) -> Levels:
-        """The levels with these sums as today's."""
         today = DaySums(self.today.number, sums, crowd, is_shifted)
         return Levels(self.ratios, self.memory, self.pending, today, self.rising, self.shifted)
 
@@ -301,7 +298,6 @@ class ForecastErrors:
 
     @classmethod
     def empty(cls, count: int) -> ForecastErrors:
-        """The errors before any forecast."""
         return cls(np.zeros(count), np.zeros(count), np.zeros(count))
 
     def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
-from dataclasses import fields, is_dataclass, replace
-from functools import cache, cached_property
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from monitor.codec import decoded, encoded
 from monitor.drift import VERSION
 from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
@@ -18,11 +16,6 @@ from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, ForecastErrors, Levels
 from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, widened
 from monitor.drift.settings import DriftSettings
-
-PLAIN = 64
-"""Arrays up to this size are written as numbers, larger ones as compressed base64."""
-
-T = TypeVar("T")
 
 
 @frozen
@@ -88,7 +81,6 @@ class DataFaults:
 
     @classmethod
     def empty(cls, slices: int) -> DataFaults:
-        """No faults."""
         never = np.zeros(slices, np.int64)
         return cls(0, 0, False, 0, 0, 0, np.zeros(slices), never, never, never, False, False, False)
 
@@ -205,54 +197,12 @@ class DriftState:
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON data, without loss."""
-        return {"version": VERSION, "state": _plain(self)}
+        return {"version": VERSION, "state": encoded(self)}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> DriftState:
         """The state from `to_json`; raises ValueError if another version wrote it."""
         if plain.get("version") != VERSION:
             raise ValueError(f"drift state of version {plain.get('version')!r}, not {VERSION}")
-        found: DriftState = _value(plain["state"], cls)
+        found: DriftState = decoded(cls, plain["state"])
         return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.size <= PLAIN:
-            return {"shape": list(value.shape), "type": value.dtype.str, "numbers": value.ravel().tolist()}
-        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes(), 1)).decode("ascii")
-        return {"shape": list(value.shape), "type": value.dtype.str, "base64": data}
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return [_plain(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _value(plain: Any, kind: Any) -> Any:
-    if get_origin(kind) is UnionType:
-        kind = next(k for k in get_args(kind) if k is not type(None))
-        return None if plain is None else _value(plain, kind)
-    if is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        return kind(**{f.name: _value(plain[f.name], hints[f.name]) for f in fields(kind)})
-    if _is_array(kind):
-        return _array(plain)
-    return tuple(_value(v, get_args(kind)[0]) for v in plain) if get_origin(kind) is tuple else plain
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields, cached: resolving them takes longer than reading a state."""
-    return get_type_hints(kind)
-
-
-def _is_array(kind: Any) -> bool:
-    """Whether the annotated type is an array: from NumPy 2.5 on, `NDArray` is an alias of that type."""
-    origin = get_origin(kind)
-    return (get_origin(getattr(origin, "__value__", None)) or origin) is np.ndarray
-
-
-def _array(plain: dict[str, Any]) -> Any:
-    kind = np.dtype(plain["type"])
-    if "numbers" in plain:
-        return np.array(plain["numbers"], dtype=kind).reshape(plain["shape"])
-    return np.frombuffer(zlib.decompress(base64.b64decode(plain["base64"])), dtype=kind).reshape(plain["shape"])

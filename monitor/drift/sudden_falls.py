@@ -41,7 +41,6 @@ class FallFilter:
 
     @classmethod
     def empty(cls, count: int, now: int) -> FallFilter:
-        """The filter before any step."""
         nothing = np.zeros(count)
         return cls(now, nothing, nothing, np.zeros((3, count, c.FALL_STARTS)))
 

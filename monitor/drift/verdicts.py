@@ -60,11 +60,6 @@ class Split:
     mix: float
     parts: tuple[Part, ...]
 
-    @property
-    def by_z(self) -> tuple[Part, ...]:
-        """The parts, surest fall first."""
-        return tuple(sorted(self.parts, key=lambda part: part.z))
-
 
 def split(
     slices: Sequence[str], shares: tuple[Floats, Floats], means: tuple[Floats, Floats], error: Floats | None = None

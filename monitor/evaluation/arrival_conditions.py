@@ -11,12 +11,12 @@ from monitor.conditions.incident import Incident
 from monitor.conditions.thresholds import Change, Condition, ConditionName
 from monitor.drift.levels import CROWD
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
+from monitor.evaluation.fold import Beginning, Checkpoint, ConditionSet, EventBatch, FinalHours
 from monitor.types import Drift, Monitor
 
 
 @dataclass(frozen=True)
-class ArrivalConditions:
+class ArrivalConditions(ConditionSet):
     """What is missing at `now`, seconds of the data's clock; if the source was not checked, everything stays as it is.
 
     Attributes:
@@ -39,18 +39,12 @@ class ArrivalConditions:
     def has(self, name: ConditionName) -> bool:
         return name[0] in arrival_names()
 
-    def judges(self, name: ConditionName) -> bool:
-        return True
-
     def newest(self, checkpoint: Checkpoint) -> Beginning:
         """Always the newest checkpoint: observations of the source cannot be repeated."""
         return Beginning(checkpoint.until or 0, checkpoint.of(self.identity), checkpoint.verdicts)
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
         return Beginning(until)
-
-    def why_changed(self, identity: str) -> str:
-        return CHANGED
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int

@@ -32,7 +32,7 @@ from monitor.drift.judge import judge
 from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
+from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, ConditionSet, EventBatch, FinalHours
 from monitor.messages.words import utc
 from monitor.series.intervals import REACH
 from monitor.series.windows import SliceKey
@@ -42,7 +42,7 @@ Conditions = dict[ConditionName, Condition]
 
 
 @dataclass(frozen=True)
-class RuleConditions:
+class RuleConditions(ConditionSet):
     """The conditions of an alert rule, one per judged slice."""
 
     monitor: Monitor
@@ -59,16 +59,6 @@ class RuleConditions:
         _, dimension, value = name
         wanted = self.rule.slices
         return self.rule.overall if not dimension else (dimension, None) in wanted or (dimension, value) in wanted
-
-    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
-        known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
-        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
-
-    def oldest(self, past: FinalHours, until: int) -> Beginning:
-        return Beginning(until if past.first is None else min(past.first, until))
-
-    def why_changed(self, identity: str) -> str:
-        return CHANGED
 
     def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
         rule, events = self.rule, EventBatch()
@@ -125,7 +115,7 @@ def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Chan
 
 
 @dataclass(frozen=True)
-class VerdictConditions:
+class VerdictConditions(ConditionSet):
     """The conditions made by verdicts: `degraded` for all traffic and slices, and each kind of broken data."""
 
     monitor: Monitor
@@ -158,7 +148,6 @@ class VerdictConditions:
 
     @property
     def settings(self) -> DriftSettings:
-        """The monitor's drift settings."""
         return DriftSettings(
             self.step,
             self.drift.false_alarm_budget,
@@ -180,9 +169,6 @@ class VerdictConditions:
 
     def has(self, name: ConditionName) -> bool:
         return name[0] in verdict_names()
-
-    def judges(self, name: ConditionName) -> bool:
-        return True
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         known = checkpoint.verdicts

@@ -46,7 +46,6 @@ class Checkpoint:
     verdicts: VerdictUpdate | None = None
 
     def firing(self) -> dict[ConditionName, StoredCondition]:
-        """The conditions that fire."""
         return {name: kept for name, kept in self.conditions.items() if kept.condition.state == "firing"}
 
     def of(self, identity: str) -> dict[ConditionName, Condition]:
@@ -75,7 +74,6 @@ class EventBatch:
     lived: list[Verdict] = field(default_factory=list)
 
     def add(self, more: EventBatch) -> None:
-        """Add what happened next."""
         self.changes += more.changes
         self.evidence |= more.evidence
         self.newest |= more.newest
@@ -167,15 +165,20 @@ class ConditionSet(Protocol):
 
     def judges(self, name: ConditionName) -> bool:
         """Whether a condition's slice is judged."""
+        return True
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         """The newest checkpoint, if it has these conditions under the current definition."""
+        known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
+        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
         """The oldest checkpoint, up to `until`."""
+        return Beginning(until if past.first is None else min(past.first, until))
 
     def why_changed(self, identity: str) -> str:
         """Why a condition of another identity was withdrawn."""
+        return CHANGED
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int

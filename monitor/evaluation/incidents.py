@@ -45,12 +45,9 @@ class IncidentUpdate:
         """End of the last evaluated window, seconds."""
         return self.checkpoint.until or 0
 
-    def as_open(self, id_: str) -> StoredIncident | None:
-        """An incident as stored while open; None if it was not open."""
-        return _as_open(self.state, id_)
 
-
-def _as_open(state: AlertState, id_: str) -> StoredIncident | None:
+def as_open(state: AlertState, id_: str) -> StoredIncident | None:
+    """An incident as stored while open; None if it was not open."""
     return next((s for s in state.open.values() if s.incident.id == id_), None)
 
 
@@ -167,8 +164,8 @@ def described(
     monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: EventBatch
 ) -> StoredIncident:
     """An incident with the newest evidence of what fires in it, or last fired."""
-    was = _as_open(state, incident.id)
-    former = {(f.rule, f.dimension, f.slice): f for f in (was.findings if was is not None else ())}
+    was = as_open(state, incident.id)
+    former = {f.name: f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
     last = {change.name: change for change in changes}
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
@@ -181,7 +178,8 @@ def described(
         ]
     else:
         ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
-        findings = [_of_slices(was_, f) for was_, f in ended] or list(former.values())
+        opened = {c.name: events.evidence[c] for c in changes if c in events.evidence}
+        findings = [_of_slices(was_, f) for was_, f in ended] or list((former or opened).values())
     fired = {name: f.before_when_fired for name, f in former.items() if isinstance(f, QualityEvidence)}
     fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
     findings = [

@@ -102,7 +102,7 @@ def in_the_way(
     whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
     if whole:
         return f"the mean of all traffic may have been rising again for {lasting(whole)}"
-    recovering = {(f.rule, f.dimension, f.slice) for f in current.findings if f.well_for}
+    recovering = {f.name for f in current.findings if f.well_for}
     asking = [f.since for name, f in (incident.firing or {}).items() if f.retrain and name not in recovering]
     if not asking:
         return "all that asks for it is on its way back"

@@ -12,7 +12,7 @@ from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
 from monitor.evaluation.fold import GONE, EventBatch
-from monitor.evaluation.incidents import IncidentUpdate
+from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
@@ -65,7 +65,7 @@ def tell(
     may_page = is_now and not _is_silenced(monitor.name, store, telling)
     incidents, notices = [], []
     for stored in update.incidents:
-        was = update.as_open(stored.incident.id)
+        was = as_open(state, stored.incident.id)
         kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
@@ -123,7 +123,7 @@ def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, s
     """(whether an incident is worse than last notified, whether something has ended since)."""
     _, last = store.alerts.notices(stored.incident.id)
     known, severity = _told_last(last, was)
-    before, after = ({(f.rule, f.dimension, f.slice) for f in some} for some in (known, stored.findings))
+    before, after = ({f.name for f in some} for some in (known, stored.findings))
     is_graver = severity is not None and SEVERITIES.index(stored.incident.severity) > SEVERITIES.index(severity)
     return is_graver or not after <= before or _joined(known, stored.findings), not before <= after
 
@@ -172,8 +172,8 @@ def _notices(
 def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
     if last is None or stored.incident.matter != "quality":
         return []
-    still = {(f.rule, f.dimension, f.slice) for f in stored.findings}
-    return [f for f in last.findings if (f.rule, f.dimension, f.slice) not in still]
+    still = {f.name for f in stored.findings}
+    return [f for f in last.findings if f.name not in still]
 
 
 def _has_collapsed(incident: Incident) -> bool:

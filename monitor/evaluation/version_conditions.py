@@ -8,13 +8,14 @@ from functools import cached_property
 from itertools import chain
 
 from monitor.causes.newcomers import YOUNG, newcomer
+from monitor.causes.version_mix import LEAST_REQUESTS
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import severity_of
 from monitor.conditions.kinds.version_worse import VersionWorse, compared
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.series import WEEK
-from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, EventBatch, FinalHours
+from monitor.evaluation.fold import Beginning, ConditionSet, EventBatch, FinalHours
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.windows import History
@@ -28,7 +29,7 @@ Compared = dict[ConditionName, VersionWorse]
 
 
 @dataclass(frozen=True)
-class VersionConditions:
+class VersionConditions(ConditionSet):
     """One condition per new version, a value of `dimension`.
 
     Announced hours are left out as they are known at the time: what is announced later changes nothing of the past.
@@ -48,16 +49,6 @@ class VersionConditions:
 
     def judges(self, name: ConditionName) -> bool:
         return name[1] in ("", self.dimension)
-
-    def newest(self, checkpoint: Checkpoint) -> Beginning | None:
-        known = {name: one for name, one in checkpoint.of(self.identity).items() if self.has(name)}
-        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
-
-    def oldest(self, past: FinalHours, until: int) -> Beginning:
-        return Beginning(until if past.first is None else min(past.first, until))
-
-    def why_changed(self, identity: str) -> str:
-        return CHANGED
 
     def advance(
         self, past: FinalHours, begin: Beginning, until: int
@@ -98,9 +89,10 @@ class VersionConditions:
             if key[0] != self.dimension or key[1] in b.RESERVED:
                 continue
             name = (VersionWorse.kind, *key)
-            young = LONGEST if name in before else YOUNG
+            # What was found once is not lost for the few requests by which its number of comparable ones falls again.
+            young, least = (LONGEST, LEAST_REQUESTS / 2) if name in before else (YOUNG, LEAST_REQUESTS)
             known = history.between(end - young - WEEK, end)
-            one = newcomer(known, key, "" if by == key[0] else by, end, young)
+            one = newcomer(known, key, "" if by == key[0] else by, end, young, least)
             if one is not None and not one.is_before:
                 found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
         return found

@@ -77,7 +77,6 @@ class Spec:
 
     @property
     def options(self) -> frozenset[str]:
-        """Names of its options."""
         return frozenset(self.option_names.split())
 
 
@@ -94,7 +93,6 @@ class _Registry(Mapping[str, Spec]):
             raise ValueError(f"there are two measures called {spec.name}")
 
     def remove(self, name: str) -> None:
-        """Remove a kind."""
         del self._known[name]
 
     def _load(self) -> dict[str, Spec]:
@@ -110,7 +108,6 @@ class _Registry(Mapping[str, Spec]):
         return self._known
 
     def __getitem__(self, name: str) -> Spec:
-        """The kind of that name. Raises KeyError."""
         return self._load()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -171,7 +168,6 @@ class Measure:
 
     @property
     def spec(self) -> Spec:
-        """The kind of this measure."""
         return SPECS[self.name]
 
     @property

@@ -116,7 +116,6 @@ class GradedRows:
     number: Ints | None = None
 
     def where(self, kept: Bools | Ints) -> GradedRows:
-        """The rows that `kept` selects."""
         number = None if self.number is None else self.number[kept]
         return GradedRows(self.request[kept], self.item[kept], self.position[kept], self.grade[kept], number)
 

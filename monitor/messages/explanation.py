@@ -45,20 +45,21 @@ def condition(rule: str, dimension: str, value: str) -> str:
     return f"{what} of {named(dimension, value)}" if dimension else what
 
 
-def sentence(it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False) -> str:
-    """One condition in words: from what to what, how sure, of how many requests, against what.
-
-    Args:
-        until: end of the newest window judged by any rule of its monitor, seconds; 0 if unknown.
-        is_doubted: another condition suspects lost labels.
-    """
-    return " ".join(sentences(it, is_over, until, is_doubted))
+def sentence(it: Evidence, is_over: bool = False) -> str:
+    """One condition in words: from what to what, how sure, of how many requests, against what."""
+    return " ".join(sentences(it, is_over))
 
 
 def sentences(
     it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False, is_short: bool = False
 ) -> list[str]:
-    """The same, the most important first; `is_short` omits what another condition said."""
+    """The same, the most important first.
+
+    Args:
+        until: end of the newest window judged by any rule of its monitor, seconds; 0 if unknown.
+        is_doubted: another condition suspects lost labels.
+        is_short: omits what another condition said.
+    """
     found = fill(it.text, it=it, is_over=is_over, until=until, is_doubted=is_doubted, is_short=is_short)
     if it.audience != "quality" and it.well_for:
         well = f"Normal for {lasting(it.well_for)}; resolves after {lasting(it.well_needed)}."
@@ -73,9 +74,9 @@ def each(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) ->
     return [sentences(f, is_over, until, is_doubted, f is not first) for f in findings]
 
 
-def each_sentence(findings: Sequence[Evidence], is_over: bool = False, until: int = 0) -> list[str]:
+def each_sentence(findings: Sequence[Evidence], until: int = 0) -> list[str]:
     """The conditions of one incident, a text each."""
-    return [" ".join(told) for told in each(findings, is_over, until)]
+    return [" ".join(told) for told in each(findings, until=until)]
 
 
 def advice(findings: Sequence[Evidence]) -> str:

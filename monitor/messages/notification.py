@@ -62,7 +62,6 @@ class Notification:
 
     @property
     def full_text(self) -> str:
-        """Text and details."""
         return "\n".join(filter(None, (self.text, self.details)))
 
     def plain(self) -> dict[str, Any]:
@@ -75,7 +74,6 @@ class Notification:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Notification:
-        """The notification from `plain` data."""
         fields = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         findings = tuple(evidence_of(f) for f in plain["findings"])
         return cls(**{**fields, "labels": tuple(sorted(plain["labels"].items())), "findings": findings})

@@ -110,7 +110,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "")
 
 
-LONGEST_SLICE = 60
+LONGEST_SHOWN = 60
 
 
 def named(dimension: str, value: str) -> str:
@@ -122,11 +122,11 @@ def named(dimension: str, value: str) -> str:
     return f"{dimension}={shown(value)}"
 
 
-def shown(value: str) -> str:
-    """A slice value, or a version, on one line: cut if long, quoted if it has blanks at its ends."""
-    printed = plain(value, one_line=True)
+def shown(value: object, longest: int = LONGEST_SHOWN) -> str:
+    """Text of a database, such as a slice value, on one line: cut if long, quoted if it has blanks at its ends."""
+    printed = plain(str(value), one_line=True)
     printed = printed if printed == printed.strip() else f"'{printed}'"
-    return printed if len(printed) <= LONGEST_SLICE else printed[:LONGEST_SLICE] + "..."
+    return printed if len(printed) <= longest else printed[:longest] + "..."
 
 
 def share_of(value: float) -> str:

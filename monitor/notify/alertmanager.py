@@ -94,7 +94,6 @@ class AlertmanagerConfig(HttpChannel):
         return self
 
     def receivers(self) -> list[Receiver]:
-        """One for each Alertmanager."""
         return [Alertmanager(self, url) for url in self.urls]
 
 

@@ -33,7 +33,6 @@ class AppriseConfig(ChannelConfig):
     )
 
     def receivers(self) -> list[Receiver]:
-        """The service."""
         return [Apprise(self)]
 
 
@@ -45,7 +44,6 @@ class Apprise(OnlyReceiver):
         self._url = config.url
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Send it. Raises Undelivered."""
         try:
             import apprise
         except ImportError:

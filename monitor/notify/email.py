@@ -83,7 +83,6 @@ class EmailConfig(ChannelConfig):
         return self
 
     def receivers(self) -> list[Receiver]:
-        """One for each address."""
         return [Email(self, to) for to in self.to]
 
 
@@ -100,7 +99,6 @@ class Email:
         self._place = f"{config.host}:{config.port}"
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Mail it. Raises Undelivered."""
         self.send_with(notification, now, prior, b"")
 
     def send_with(self, notification: Notification, now: float, prior: PriorDelivery, chart: bytes) -> None:

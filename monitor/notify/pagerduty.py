@@ -42,7 +42,6 @@ class PagerDutyConfig(HttpChannel):
     )
 
     def receivers(self) -> list[Receiver]:
-        """The service."""
         return [PagerDuty(self)]
 
 

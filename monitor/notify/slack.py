@@ -78,7 +78,6 @@ class SlackConfig(HttpChannel):
         return self
 
     def receivers(self) -> list[Receiver]:
-        """The channel."""
         return [SlackWebhook(self) if self.token is None else Slack(self)]
 
 
@@ -183,7 +182,6 @@ class SlackWebhook(OnlyReceiver):
         self._poster = Poster(str(config.webhook_url), config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Post it. Raises Undelivered."""
         self._poster.post(json.dumps(message(notification)).encode(), {})
 
 

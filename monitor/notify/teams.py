@@ -32,7 +32,6 @@ class TeamsConfig(HttpChannel):
     )
 
     def receivers(self) -> list[Receiver]:
-        """The workflow."""
         return [Teams(self)]
 
 
@@ -44,7 +43,6 @@ class Teams(OnlyReceiver):
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Post the card. Raises Undelivered."""
         content = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card(notification)}
         self._poster.post(json.dumps({"type": "message", "attachments": [content]}).encode(), {})
 

@@ -34,7 +34,6 @@ class WebhookConfig(HttpChannel):
     ] = field(default=None, repr=False)
 
     def receivers(self) -> list[Receiver]:
-        """The one that posts to it."""
         return [Webhook(self)]
 
 
@@ -47,7 +46,6 @@ class Webhook(OnlyReceiver):
         self._poster = Poster(config.url, config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Post it. Raises Undelivered."""
         body = json.dumps(notification.plain()).encode()
         self._poster.post(body, headers(notification, body, self._secret, now))
 

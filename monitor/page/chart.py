@@ -17,6 +17,9 @@ COLOURS = ("#2458b3", "#c2410c", "#14803c", "#8b2fc9", "#b8860b", "#0e7490", "#b
 MARGINS = (48, 120, 34, 26)
 """Left, right, top and bottom of a picture."""
 
+WIDTH, HEIGHT = 860, 300
+"""Of a picture without lanes, in pixels."""
+
 LANE = 15
 """Height of a row below the picture."""
 
@@ -91,12 +94,10 @@ class Frame:
     margins: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def x(self, at: float) -> float:
-        """Coordinate of an instant."""
         left, right, _, _ = self.margins
         return left + (at - self.since) / max(self.until - self.since, 1) * (self.width - left - right)
 
     def y(self, value: float) -> float:
-        """Coordinate of a value."""
         _, _, top, bottom = self.margins
         return self.height - bottom - (value - self.low) / (self.high - self.low) * (self.height - top - bottom)
 
@@ -131,8 +132,6 @@ class Frame:
 def draw(
     title: str,
     lines: Sequence[Line],
-    width: int = 860,
-    height: int = 300,
     shades: Sequence[Shade] = (),
     lanes: Sequence[Lane] = (),
 ) -> str:
@@ -143,7 +142,7 @@ def draw(
     times, below = [t for line in lines for t in line.at], LANE * len(lanes)
     left, right, top, bottom = MARGINS
     scale, margins = _scale(min(values), max(values)), (left, right, top, bottom + below)
-    frame = Frame(width, height + below, min(times), max(times), *scale, margins)
+    frame = Frame(WIDTH, HEIGHT + below, min(times), max(times), *scale, margins)
     every = max(1, math.ceil((frame.until - frame.since) / _DAY / 8)) * _DAY
     days = range(-(-frame.since // _DAY) * _DAY, frame.until + 1, every)
     return TEMPLATES.get_template("picture.svg").render(

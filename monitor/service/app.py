@@ -6,9 +6,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import ref
 
 from monitor.clock import Clock, SystemClock
@@ -17,18 +17,19 @@ from monitor.config.values import SourceConfig
 from monitor.errors import ConfigError, InputError, StoreError
 from monitor.evaluation.telling import Telling
 from monitor.logs import set_up
+from monitor.messages.notification import Notification
 from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
 from monitor.page import IncidentSource
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
-from monitor.service.changes import Changes
+from monitor.service.changes import due_changes
 from monitor.service.charts import Charts
 from monitor.service.due_notices import DueNotices
-from monitor.service.escalation import Escalator
+from monitor.service.escalation import escalations
 from monitor.service.incident_desk import IncidentDesk
-from monitor.service.mailed_reports import MailedReports
+from monitor.service.mailed_reports import due_reports
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource
@@ -111,10 +112,8 @@ class App:
         self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
         poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
-        self.escalator = Escalator(self.store, lambda: self.config.monitors, self, time.time)
-        known = (self.store, lambda: self.config, self.telling)
-        found = [MailedReports(*known).due, Changes(*known, self.clock.now).due]
-        due = DueNotices(self.store, found, self.wake, time.time)
+        self.escalator = DueNotices(self.store, "escalation of incidents", self._escalations, self.wake)
+        due = DueNotices(self.store, "reports and changes", self._due, self.wake)
         self._tasks = (
             PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
             PeriodicTask("reports and changes", due.run, lambda: DUE_EVERY, logging.WARNING),
@@ -287,15 +286,21 @@ class App:
         return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
 
     def telling(self) -> Telling:
-        """Who is notified, as configured now."""
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
         return Telling(targets, self.page_url, called=self.called, routes=self.config.routes)
 
     def wake(self) -> None:
-        """Send what is in the outbox."""
         self.sender.wake()
+
+    def _escalations(self, now: float) -> Iterator[tuple[str, Notification]]:
+        return escalations(self.store, self.config.monitors, replace(self.telling(), real_now=now))
+
+    def _due(self, now: float) -> Iterator[tuple[str, Notification]]:
+        known = self.store, self.config, self.telling()
+        yield from due_reports(*known, now)
+        yield from due_changes(*known, int(self.clock.now()))
 
     @property
     def page_url(self) -> str:
@@ -354,7 +359,6 @@ class App:
         return ""
 
     def metrics(self, accept: str) -> tuple[bytes, str]:
-        """(body of `/metrics`, content type) for an Accept header."""
         return self.exposition.text(accept)
 
     def readiness(self) -> str:
@@ -367,16 +371,13 @@ class App:
         return f"nothing to show yet of {', '.join(missing)}" if missing else ""
 
     def pending(self) -> str:
-        """Empty if every monitor is shown; else how many are not."""
         missing = len(self.runners.keys() - self.board.snapshots.keys())
         return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
 
     def refused(self) -> str:
-        """Empty, or that the last reload was refused and what runs instead."""
         return self._refused
 
     def next_run_at(self, name: str) -> float | None:
-        """A monitor's next run, real seconds since 1970."""
         return self.scheduler.next_run_at(name)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from monitor.config.values import Config
 from monitor.evaluation.telling import Telling
 from monitor.messages.notification import About, Notification, key
 from monitor.messages.words import utc
 from monitor.routing import Routing
-from monitor.service.due_notices import DueNotice
 from monitor.service.fall import ChartMark, marks_of
 from monitor.store import Store
 from monitor.types import Monitor
@@ -19,50 +17,34 @@ RECENT = 2 * 86_400
 """Seconds of data after which a change is past: a backfill finds many."""
 
 
-class Changes:
-    """Finds the changes that channels with change events are due."""
+def due_changes(store: Store, config: Config, telling: Telling, now: int) -> Iterator[tuple[str, Notification]]:
+    """(target, change) of the last days, for the channels that their monitor's incidents can go to. Raises StoreError.
 
-    def __init__(
-        self,
-        store: Store,
-        config: Callable[[], Config],
-        telling: Callable[[], Telling],
-        data_clock: Callable[[], float],
-    ) -> None:
-        """`data_clock`: seconds of the data's clock."""
-        self._store = store
-        self._config = config
-        self._telling = telling
-        self._data_clock = data_clock
-
-    def due(self, _: float) -> Iterator[DueNotice]:
-        """Each change of the last days, for the channels that their monitor's incidents can go to."""
-        takers = {one.name for one in self._config().channels if one.TAKES_CHANGES}
-        for monitor in self._config().monitors if takers else ():
-            channels = {c for route in Routing(monitor, self._config().routes).routes for c in route.channels}
-            targets = self._telling().receivers(sorted(channels & takers))
-            now = int(self._data_clock())
-            for mark in marks_of(monitor, self._store, now - RECENT, now) if targets else ():
-                yield DueNotice(_key(monitor, mark), targets, partial(self._told, monitor, mark))
-
-    def _told(self, monitor: Monitor, mark: ChartMark) -> Notification:
-        page = About(monitor.name, page=self._telling().page).url()
-        return Notification(
-            kind="change",
-            key=_key(monitor, mark),
-            monitor=monitor.name,
-            incident=_key(monitor, mark)[:10],
-            severity="info",
-            began_at=mark.at,
-            opened_at=mark.at,
-            closed_at=None,
-            title=f"{monitor.name}: {mark.words}",
-            text=f"Since {utc(mark.at)}.",
-            url=page,
-            runbook_url=monitor.runbook_url,
-            labels=monitor.labels,
-        )
+    `now`: seconds of the data's clock.
+    """
+    takers = {one.name for one in config.channels if one.TAKES_CHANGES}
+    for monitor in config.monitors if takers else ():
+        channels = {c for route in Routing(monitor, config.routes).routes for c in route.channels}
+        targets = telling.receivers(sorted(channels & takers))
+        for mark in marks_of(monitor, store, now - RECENT, now) if targets else ():
+            told = _told(monitor, mark, telling.page)
+            yield from ((target, told) for target in store.outbox.lacking(told.key, targets))
 
 
-def _key(monitor: Monitor, mark: ChartMark) -> str:
-    return key("change", monitor.name, mark.at, mark.words)
+def _told(monitor: Monitor, mark: ChartMark, page: str) -> Notification:
+    id_ = key("change", monitor.name, mark.at, mark.words)
+    return Notification(
+        kind="change",
+        key=id_,
+        monitor=monitor.name,
+        incident=id_[:10],
+        severity="info",
+        began_at=mark.at,
+        opened_at=mark.at,
+        closed_at=None,
+        title=f"{monitor.name}: {mark.words}",
+        text=f"Since {utc(mark.at)}.",
+        url=About(monitor.name, page=page).url(),
+        runbook_url=monitor.runbook_url,
+        labels=monitor.labels,
+    )

@@ -87,7 +87,6 @@ class CapturedPeriod:
     stored: RequestCounts | None
 
     def plain(self) -> dict[str, Any]:
-        """The period as JSON data."""
         stored, read = self.stored, len(self.sample)
         in_part = stored is not None and stored.to_read(d.MOST_REQUESTS) < stored.every and stored.wanted > read
         return {
@@ -163,7 +162,7 @@ def fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluation = N
 def _order(one: FiredCondition, incident: StoredIncident) -> tuple[object, ...]:
     is_over, found = is_over_by_now(one, incident), one.finding
     if not is_over:
-        newest = {(f.rule, f.dimension, f.slice): f for f in incident.findings}
+        newest = {f.name: f for f in incident.findings}
         found = newest.get(one.name, found)
     if found is None:
         return is_over, True
@@ -182,7 +181,7 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluati
     if found := fired(incident, store, unsaved):
         return found[0]
     at = incident.incident.opened_at
-    known = [FiredCondition((f.rule, f.dimension, f.slice), at, f) for f in incident.findings]
+    known = [FiredCondition(f.name, at, f) for f in incident.findings]
     return min(known, key=lambda one: _order(one, incident), default=FiredCondition(("", "", ""), at, None))
 
 

@@ -5,54 +5,32 @@ The outbox is the only state: whoever has a notification of an incident there is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from monitor.errors import LeaseLost
 from monitor.evaluation.telling import Telling
 from monitor.messages.notification import Notification, key
 from monitor.messages.words import lasting
 from monitor.routing import reached, repeated
-from monitor.service.runner import Notifier
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.outbox import OutboxEntry
 from monitor.types import Monitor
 
-LEASE = "escalation of incidents"
-"""Lease of the one process that escalates at a time; no name of a monitor holds blanks."""
 
+def escalations(store: Store, monitors: Sequence[Monitor], telling: Telling) -> Iterator[tuple[str, Notification]]:
+    """(target, notification) that is due of the incidents that nobody has acknowledged; none without routes.
 
-class Escalator:
-    """Notifies whoever the routes name by now of the incidents that nobody has acknowledged."""
-
-    def __init__(
-        self, store: Store, monitors: Callable[[], Sequence[Monitor]], notifier: Notifier, clock: Callable[[], float]
-    ) -> None:
-        """`monitors`: those configured here now; `clock`: real seconds since 1970."""
-        self._store = store
-        self._monitors = monitors
-        self._notifier = notifier
-        self._clock = clock
-
-    def run(self) -> None:
-        """Queue what is due; nothing without routes. Raises StoreError."""
-        telling = replace(self._notifier.telling(), real_now=self._clock())
-        if not telling.routes or not any(self._due(telling)):
-            return
-        with suppress(LeaseLost), self._store.hold(LEASE) as lease:
-            # The process that held the lease before may have queued it.
-            self._store.alerts.notify(lease, list(self._due(telling)), telling.real_now)
-        self._notifier.wake()
-
-    def _due(self, telling: Telling) -> Iterator[tuple[str, Notification]]:
-        known = {monitor.name: monitor for monitor in self._monitors()}
-        silent = {silence.monitor for silence in self._store.alerts.silences(telling.real_now)}
-        for stored in self._store.alerts.unanswered():
-            name = stored.incident.monitor
-            if name in known and name not in silent and (told := self._store.outbox.history(stored.incident.id)):
-                yield from due(known[name], stored, told, telling)
+    Raises StoreError.
+    """
+    if not telling.routes:
+        return
+    known = {monitor.name: monitor for monitor in monitors}
+    silent = {silence.monitor for silence in store.alerts.silences(telling.real_now)}
+    for stored in store.alerts.unanswered():
+        name = stored.incident.monitor
+        if name in known and name not in silent and (told := store.outbox.history(stored.incident.id)):
+            yield from due(known[name], stored, told, telling)
 
 
 def due(

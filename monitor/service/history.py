@@ -99,7 +99,6 @@ class SeriesHistory:
         return (*self.points, self.newest)
 
     def emptied(self) -> SeriesHistory:
-        """The same history without points."""
         return replace(self, points=(), newest=None, slices=())
 
 
@@ -319,7 +318,6 @@ class VerdictHistory:
 
     @property
     def newest(self) -> VerdictPoint | None:
-        """The newest verdict."""
         return self.points[-1] if self.points else None
 
     def onward(self, found: Sequence[VerdictPoint], oldest: int) -> VerdictHistory:

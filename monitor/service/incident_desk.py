@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from monitor.config.values import Config
 from monitor.errors import InputError, StoreError
@@ -21,22 +22,15 @@ AT_ONCE = 4
 """Pages shown and changes made at once: a store that hangs must not hold up metrics and health."""
 
 
+@dataclass
 class IncidentDesk:
-    """Reads and changes incidents for the page."""
+    """Reads and changes incidents for the page. `config`, `telling`: as they are now; `wake`: sends what is queued."""
 
-    def __init__(
-        self,
-        store: Store,
-        config: Callable[[], Config],
-        telling: Callable[[], Telling],
-        wake: Callable[[], None],
-    ) -> None:
-        """`config`, `telling`: as they are now; `wake`: sends what is queued."""
-        self._store = store
-        self._config = config
-        self._telling = telling
-        self._wake = wake
-        self._free = threading.BoundedSemaphore(AT_ONCE)
+    store: Store
+    config: Callable[[], Config]
+    telling: Callable[[], Telling]
+    wake: Callable[[], None]
+    _free: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(AT_ONCE), init=False)
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -48,46 +42,45 @@ class IncidentDesk:
             self._free.release()
 
     def view(self, incident: str) -> IncidentView | None:
-        """An incident; None if there is none. Raises StoreError."""
         with self._busy():
-            stored = self._store.alerts.incident(incident)
+            stored = self.store.alerts.incident(incident)
             return None if stored is None else self._view(stored)
 
     def _view(self, stored: StoredIncident) -> IncidentView:
-        it, telling, fall = stored.incident, self._telling(), None
-        monitor = next((one for one in self._config().monitors if one.name == it.monitor), None)
+        it, telling, fall = stored.incident, self.telling(), None
+        monitor = next((one for one in self.config().monitors if one.name == it.monitor), None)
         about = About(it.monitor, page=telling.page, called=telling.called)
         if monitor is not None:
             about = About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called)
             try:
-                fall = fall_of(monitor, self._store, stored)
+                fall = fall_of(monitor, self.store, stored)
             except InputError:
                 fall = None
         kind = "firing" if it.state == "firing" else it.state
         told = notification(kind, about, it, stored.findings, 0)
-        silent = (one.until for one in self._store.alerts.silences(time.time()) if one.monitor == it.monitor)
+        silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
         return IncidentView(stored, told, fall, max(silent, default=None))
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it, and tell who takes that; False if there is none. Raises StoreError."""
         with self._busy():
-            takers = acknowledging(self._config().channels)
-            done = self._store.alerts.acknowledge(incident, by, note, time.time(), takers)
-        self._wake()
+            takers = acknowledging(self.config().channels)
+            done = self.store.alerts.acknowledge(incident, by, note, time.time(), takers)
+        self.wake()
         return done
 
     def silence(self, incident: str, span: str, by: str, note: str) -> bool:
         """Silence its monitor for one of SILENCES; False if there is no such incident or span. Raises StoreError."""
         now, seconds = time.time(), SILENCES.get(span)
         with self._busy():
-            stored = self._store.alerts.incident(incident)
+            stored = self.store.alerts.incident(incident)
             if stored is None or seconds is None:
                 return False
-            self._store.alerts.silence(stored.incident.monitor, now, now + seconds, by, note)
+            self.store.alerts.silence(stored.incident.monitor, now, now + seconds, by, note)
         return True
 
     def label(self, incident: str, label: str, by: str, note: str) -> bool:
         """Say what it was; False if there is no such incident or label. Raises StoreError."""
         known = next((one for one in LABELS if one == label), None)
         with self._busy():
-            return known is not None and self._store.alerts.label(incident, known, by, note)
+            return known is not None and self.store.alerts.label(incident, known, by, note)

@@ -68,7 +68,6 @@ class SnapshotPublisher:
         self._lock = threading.Lock()
 
     def retire(self) -> None:
-        """Stop publishing."""
         with self._lock:
             self.is_retired = True
 

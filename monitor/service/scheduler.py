@@ -145,7 +145,6 @@ class JobScheduler:
         )
 
     def remove(self, name: str) -> None:
-        """Stop running it."""
         with suppress(JobLookupError):
             self._scheduler.remove_job(_id(name))
 

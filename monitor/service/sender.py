@@ -59,7 +59,6 @@ Drawing = Callable[[Notification], bytes]
 
 
 def no_chart(notification: Notification) -> bytes:
-    """Draws nothing."""
     return b""
 
 
@@ -98,7 +97,6 @@ class Sender:
                 self._employ()
 
     def start(self) -> None:
-        """Start the threads."""
         with self._lock:
             self._tidying = PeriodicTask("notifications", self.tidy, lambda: LOOK_EVERY, logging.WARNING)
             self._tidying.start()
@@ -145,7 +143,6 @@ class Sender:
         return sum(number for target, (number, _) in self._store.outbox.queues().items() if target in targets)
 
     def wake(self) -> None:
-        """Check the outbox now."""
         with self._lock:
             for worker in self._workers.values():
                 worker.task.wake()

@@ -345,11 +345,9 @@ class Board:
 
     @property
     def snapshots(self) -> Mapping[str, MonitorSnapshot]:
-        """Monitor name -> snapshot."""
         return self._snapshots
 
     def publish(self, snapshot: MonitorSnapshot) -> None:
-        """Replace one monitor's snapshot."""
         with self._lock:
             self._snapshots = MappingProxyType({**self._snapshots, snapshot.monitor.name: snapshot})
 

@@ -96,11 +96,9 @@ class Database:
 
     @property
     def sql(self) -> base.Dialect:
-        """The database's specifics."""
         return dialect_of(self.dialect)
 
     def close(self) -> None:
-        """Closes the pooled connections."""
         if self._engine is not None:
             self._engine.dispose()
 
@@ -298,7 +296,6 @@ class Reader:
 
     @property
     def sql(self) -> base.Dialect:
-        """The database's specifics."""
         return dialect_of(self.dialect.name)
 
     @property

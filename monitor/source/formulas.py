@@ -46,7 +46,6 @@ class Formulas(RequestSums):
     _names: dict[str, str] = field(default_factory=dict)
 
     def of(self, measure: Measure) -> Formula:
-        """The measure's formula."""
         make = measure.spec.sql
         assert not isinstance(make, str), make
         found: Formula = make(measure, self)
@@ -79,13 +78,11 @@ class Formulas(RequestSums):
         return [self.within(k), self.grade > least if m.rel is None else self.grade >= least]
 
     def _gain(self, m: Measure) -> Expression:
-        """Gain of a row."""
         steps = list(zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True))
         cases = [(self.grade == self.sql.number(grade), self.sql.number(gain)) for grade, gain in steps]
         return sa.case(*cases, else_=self.sql.number(0))
 
     def _discount(self, m: Measure) -> Expression:
-        """Discount of a row within k."""
         if m.discount == "reciprocal" and not m.examination:
             return self.sql.number(1) / self.sql.double(self.rank)
         last = len(m.examination) or min(m.k or LONGEST, LONGEST)

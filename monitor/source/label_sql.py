@@ -63,7 +63,6 @@ class EventSQL:
 
     @property
     def sql(self) -> Dialect:
-        """The database's specifics."""
         return self.queries.sql
 
     @property

@@ -101,7 +101,6 @@ class Labelling:
         self.needs_pool = any(m.ideal == "global" for m in measures)
 
     def read(self) -> Labels:
-        """The labels by the monitor's recipe."""
         recipe = self.monitor.recipe
         if isinstance(recipe, Events):
             return self._by_events(recipe)

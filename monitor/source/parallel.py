@@ -42,11 +42,9 @@ class ParallelReader:
         self._per_second: float | None = None
 
     def freshness(self, since: float, now: float) -> Freshness:
-        """How new the source is; see `Pull.freshness`."""
         return self._source.freshness(since, now)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Rows in each span; see `Pull.row_counts`."""
         return self._source.row_counts(spans)
 
     def read(self, since: int, until: int) -> Answer:

@@ -98,11 +98,9 @@ class PushDown:
         return "" if self.is_bound or time.monotonic() >= self._record.until else self._record.failed
 
     def freshness(self, since: float, now: float) -> Freshness:
-        """How new the source is; see `Pull.freshness`."""
         return self.pull.freshness(since, now)
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
-        """Rows in each span; see `Pull.row_counts`."""
         return self.pull.row_counts(spans)
 
     def read(self, since: int, until: int) -> Part:

@@ -106,7 +106,6 @@ class Queries:
 
     @cached_property
     def sql(self) -> Dialect:
-        """The database's specifics."""
         return dialect_of(self.dialect.name)
 
     @cached_property

@@ -96,12 +96,10 @@ class Summing:
 
     @property
     def sql(self) -> Dialect:
-        """The database's specifics."""
         return self.queries.sql
 
     @property
     def monitor(self) -> Monitor:
-        """The monitor whose rankings are summed."""
         return self.queries.monitor
 
     @cached_property

@@ -232,15 +232,15 @@ class Alerts(Connected):
     def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
         """The newest incidents first; of all monitors and in any state by default."""
         query = _incidents(monitor is not None, state is not None)
-        found = self.rows(query, monitor=monitor, state=state, most=most)
-        with self.documents():
-            return [_stored(row) for row in found]
+        return self._read(query, monitor=monitor, state=state, most=most)
 
     def incident(self, id_: str) -> StoredIncident | None:
-        """One incident, or None."""
-        found = self.rows(sa.select(incidents).where(incidents.c.id == id_))
+        return next(iter(self._read(sa.select(incidents).where(incidents.c.id == id_))), None)
+
+    def _read(self, query: sa.Select[Any], **parameters: Any) -> list[StoredIncident]:
+        found = self.rows(query, **parameters)
         with self.documents():
-            return next((_stored(row) for row in found), None)
+            return [_stored(row) for row in found]
 
     def transitions(self, monitor: str, since: int = 0, until: int | None = None, most: int = 1000) -> list[Transition]:
         """The newest transitions of a monitor in [since, until) seconds, oldest first."""
@@ -273,9 +273,8 @@ class Alerts(Connected):
     def unanswered(self) -> list[StoredIncident]:
         """The open incidents that were notified and that nobody has acknowledged. Raises StoreError."""
         query = sa.select(incidents).where(incidents.c.state == "firing", incidents.c.acknowledged_at.is_(None))
-        found = self.rows(query.where(incidents.c.told.is_(True)).order_by(incidents.c.opened_at, incidents.c.id))
-        with self.documents():
-            return [_stored(row) for row in found]
+        query = query.where(incidents.c.told.is_(True)).order_by(incidents.c.opened_at, incidents.c.id)
+        return self._read(query)
 
     def notify(self, lease: Lease, notices: Sequence[tuple[str, Notification]], now: float) -> None:
         """Queue notifications in one transaction. Raises LeaseLost, StoreError."""

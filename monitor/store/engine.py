@@ -363,7 +363,6 @@ def upserted(
     table: sa.Table,
     row: Mapping[str, Any],
     news: Iterable[str] = (),
-    keys: Sequence[sa.ColumnElement[Any]] = (),
     where: sa.ColumnElement[bool] | None = None,
 ) -> Any:
     """An INSERT of a row; if its key exists, an update of `news`, or nothing without them."""
@@ -375,4 +374,4 @@ def upserted(
     added = insert(table).values(dict(row))
     if not (changed := {name: added.excluded[name] for name in news}):
         return added.on_conflict_do_nothing()
-    return added.on_conflict_do_update(index_elements=list(keys or table.primary_key), set_=changed, where=where)
+    return added.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed, where=where)

@@ -100,7 +100,6 @@ class CachedStore(Store):
             raise
 
     def forget(self) -> None:
-        """Empty the cache."""
         self._known.clear()
         self._budget.free(self)
 

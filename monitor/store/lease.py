@@ -88,9 +88,7 @@ class Leases(Connected):
 
     def describe(self, monitor: str) -> str:
         """The holder of a monitor, in words."""
-        with self.reading() as connection:
-            holder = connection.execute(sa.select(leases.c.holder).where(leases.c.monitor == monitor)).scalar()
-        return named(holder or "")
+        return named(self.scalar(sa.select(leases.c.holder).where(leases.c.monitor == monitor)) or "")
 
     def is_gone(self, holder: str) -> bool:
         """Whether a holder is known to have ended."""
@@ -98,16 +96,12 @@ class Leases(Connected):
 
     def number(self, monitor: str) -> int:
         """How many holders a monitor has had."""
-        with self.reading() as connection:
-            found = connection.execute(sa.select(leases.c.token).where(leases.c.monitor == monitor)).scalar()
-        return int(found or 0)
+        return self.integer(sa.select(leases.c.token).where(leases.c.monitor == monitor)) or 0
 
     def released(self, monitor: str) -> int | None:
         """Number of a monitor's last holder if it released the lease and can no longer write; else None."""
-        query = sa.select(leases.c.token).where(leases.c.monitor == monitor, leases.c.expires_at == 0.0)
-        with self.reading() as connection:
-            found: int | None = connection.execute(query).scalar()
-        return found
+        is_its = leases.c.monitor == monitor
+        return self.integer(sa.select(leases.c.token).where(is_its, leases.c.expires_at == 0.0))
 
     def acquire(self, monitor: str) -> Lease | None:
         """The right to write `monitor`; None while another living process, or thread of this one, has it."""
@@ -120,10 +114,10 @@ class Leases(Connected):
             lease = Lease(monitor, self.holder, row.token + 1 if row else 1)
             if row is None:
                 taken = self._insert(connection, lease)
-            else:
-                taken = (row.expired or self._is_abandoned(row)) and self._take(connection, lease)
-            if taken and row is not None and self.dialect == "postgresql":
-                connection.execute(_CUT_OFF, {"seconds": self.seconds / 2})
+            elif taken := row.expired or self._is_abandoned(row):
+                connection.execute(self._taking, named_in(lease))
+                if self.dialect == "postgresql":
+                    connection.execute(_CUT_OFF, {"seconds": self.seconds / 2})
             if taken:
                 self._held[monitor] = lease.token  # before others see the row
             return lease if taken else None
@@ -137,10 +131,6 @@ class Leases(Connected):
         values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
         added = upserted(self.dialect, leases, {**values, "expires_at": self._now + self.seconds})
         return connection.execute(added, execution_options={"preserve_rowcount": True}).rowcount == 1
-
-    def _take(self, connection: sa.Connection, lease: Lease) -> bool:
-        connection.execute(self._taking, named_in(lease))
-        return True
 
     def _is_abandoned(self, row: sa.Row[Any]) -> bool:
         """Whether the holder is gone. Own leases count by number: one taken on a full disk was never stored."""
@@ -167,9 +157,8 @@ class Leases(Connected):
 
     def check(self, lease: Lease) -> None:
         """Raises LeaseLost if the lease is no longer held."""
-        with self.reading() as connection:
-            if not connection.execute(_HELD, named_in(lease)).scalar():
-                raise _lost(lease)
+        if not self.scalar(_HELD, named_in(lease)):
+            raise _lost(lease)
 
     @contextmanager
     def fenced(self, lease: Lease) -> Iterator[sa.Connection]:

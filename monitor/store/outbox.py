@@ -47,7 +47,6 @@ class Waiting:
 
     @property
     def notification(self) -> Notification:
-        """The notification as stored."""
         return Notification.of(json.loads(self.document))
 
 
@@ -86,14 +85,18 @@ ENDS = ("resolved", "withdrawn")
 NOBODYS = "no channel has this receiver any more"
 
 
+def _newest(*some: sa.ColumnElement[bool]) -> sa.Select[tuple[int]]:
+    """The id of the newest of some notifications of each incident."""
+    return sa.select(sa.func.max(outbox.c.id)).where(*some).group_by(outbox.c.incident)
+
+
 def _owed(target: str) -> sa.ColumnElement[bool]:
     """Given up but still due: the newest of open incidents, ends of those the target may know, requests to retrain."""
     mine, is_open = outbox.c.target == target, outbox.c.incident.in_(_OPEN)
-    newest = sa.select(sa.func.max(outbox.c.id)).group_by(outbox.c.incident)
-    standing = outbox.c.id.in_(newest.where(mine, *_STANDING))
+    standing = outbox.c.id.in_(_newest(mine, *_STANDING))
     asked = sa.and_(outbox.c.kind == "retrain", is_open)
     told = sa.select(outbox.c.incident).where(mine, outbox.c.kind.in_(TELLING), _TRIED)
-    last = newest.where(mine, outbox.c.kind.in_((*TELLING, *ENDS)))
+    last = _newest(mine, outbox.c.kind.in_((*TELLING, *ENDS)))
     end = sa.and_(outbox.c.kind.in_(ENDS), outbox.c.id.in_(last), outbox.c.incident.in_(told), ~is_open)
     return sa.and_(mine, outbox.c.dropped_at.is_not(None), sa.or_(standing, asked, end))
 
@@ -131,11 +134,7 @@ class Outbox(Connected):
 
     def standing(self, target: str, sent_by: float | None = None) -> list[Notification]:
         """The newest notification a target got of each open incident, if sent by `sent_by`. Raises StoreError."""
-        newest = (
-            sa.select(sa.func.max(outbox.c.id))
-            .where(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
-            .group_by(outbox.c.incident)
-        )
+        newest = _newest(outbox.c.target == target, outbox.c.sent_at.is_not(None), *_STANDING)
         known = sa.select(outbox.c.document).where(outbox.c.id.in_(newest))
         return self._notifications(known if sent_by is None else known.where(outbox.c.sent_at <= sent_by))
 
@@ -184,8 +183,7 @@ class Outbox(Connected):
         over = sa.select(outbox.c.incident).where(mine, outbox.c.kind.in_(ENDS))
         closed = sa.select(incidents.c.id).where(incidents.c.state != "firing")
         owed = (outbox.c.incident.in_(told), outbox.c.incident.not_in(over), outbox.c.incident.in_(closed))
-        newest = sa.select(sa.func.max(outbox.c.id)).where(outbox.c.kind.in_(ENDS), *owed).group_by(outbox.c.incident)
-        found = [id_ for (id_,) in self.rows(newest)]
+        found = [id_ for (id_,) in self.rows(_newest(outbox.c.kind.in_(ENDS), *owed))]
         if found:  # checked often, rarely found
             with self.writing() as connection:
                 self._copy(connection, outbox.c.id.in_(found), target, now)
@@ -196,12 +194,13 @@ class Outbox(Connected):
         with self.documents():
             return [Notification.of(json.loads(document)) for (document,) in found]
 
-    def having(self, key: str) -> set[str]:
-        """The targets that a notification was queued for, whatever became of it. Raises StoreError."""
-        return {target for (target,) in self.rows(sa.select(outbox.c.target).where(outbox.c.key == key))}
+    def lacking(self, key: str, targets: Sequence[str]) -> list[str]:
+        """Those of `targets` that a notification was never queued for. Raises StoreError."""
+        query = sa.select(outbox.c.target).where(outbox.c.key == key)
+        had = {target for (target,) in self.rows(query)} if targets else ()
+        return [target for target in targets if target not in had]
 
     def is_open(self, incident: str) -> bool:
-        """Whether an incident is open. Raises StoreError."""
         return self.scalar(_OPEN.where(incidents.c.id == incident)) is not None
 
     def is_outdated(self, waiting: Waiting) -> bool:
@@ -264,11 +263,7 @@ class Outbox(Connected):
         """Queue for a new target its channel's announced open incidents, and what it is owed. Raises StoreError."""
         others = sa.or_(outbox.c.target == channel, outbox.c.target.startswith(f"{channel} ", autoescape=True))
         known = sa.select(outbox.c.incident).where(outbox.c.target == target)
-        newest = (
-            sa.select(sa.func.max(outbox.c.id))
-            .where(others, outbox.c.target != target, outbox.c.incident.not_in(known), *_STANDING)
-            .group_by(outbox.c.incident)
-        )
+        newest = _newest(others, outbox.c.target != target, outbox.c.incident.not_in(known), *_STANDING)
         with self.writing() as connection:
             connection.execute(outbox.update().where(_owed(target)).values(_pending_since(now)))
             self._copy(connection, outbox.c.id.in_(newest), target, now)

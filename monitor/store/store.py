@@ -125,7 +125,6 @@ class Store(Connected):
         self.retention = BucketRetention(self.engine, url, self.leases)
 
     def close(self) -> None:
-        """Close the connections."""
         self.engine.dispose()
 
     def blaming_damage(self) -> AbstractContextManager[None]:
@@ -337,7 +336,6 @@ class Store(Connected):
                 note_current(connection, monitor)
 
     def progress(self, monitor: str) -> Progress:
-        """State of a monitor's runs."""
         return next((Progress(*row) for row in self.rows(_PROGRESS, monitor=monitor)), Progress())
 
     def leave(self) -> None:

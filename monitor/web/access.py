@@ -85,7 +85,7 @@ class Access:
     def is_restricted(self) -> bool:
         """Whether clients must authenticate, by password or certificate."""
         tls = self._config.tls
-        return self.passwords is not None or (tls is not None and tls.client_auth == "RequireAndVerifyClientCert")
+        return self.passwords is not None or (tls is not None and tls.client_auth_type == "RequireAndVerifyClientCert")
 
 
 class Gate:

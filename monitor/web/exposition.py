@@ -1,11 +1,11 @@
-"""`/metrics`: a collector over the board of snapshots. It queries no database; what leaves the board leaves here."""
+"""`/metrics`: the board of snapshots as text. It queries no database; what leaves the board leaves here."""
 
 from __future__ import annotations
 
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from monitor import __version__
-from monitor.clock import Clock, ReplayClock, SystemClock
+from monitor.clock import Clock, ReplayClock
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import COUNTERS, Telemetry
 from monitor.web.gauges import of_monitors
@@ -26,8 +26,8 @@ QUEUES = (
 )
 """(field of a QueueStatus, name, help) of each channel's gauges."""
 
-REAL = ("rankmon_notification_oldest_timestamp_seconds", "rankmon_silenced_until_timestamp_seconds")
-"""Instants that are real even in a replay."""
+REAL = "rankmon_silenced_until_timestamp_seconds"
+"""Its instants are real even in a replay."""
 
 MAX_FORMATS = 4
 """Formats whose texts are cached; one Prometheus asks for one."""
@@ -37,29 +37,8 @@ _FAMILY = re.compile(rb"(^# HELP .*\n(?:^# (?:TYPE|UNIT) .*\n)*)((?:^[^#].*\n)*)
 _END = b"# EOF\n"
 
 
-class RankmonCollector(Collector):
-    """Builds every family from the board and the process's own counters."""
-
-    def __init__(self, board: Board, telemetry: Telemetry, clock: Clock) -> None:
-        self._board = board
-        self._telemetry = telemetry
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        """All families in a fixed order; a replay's instants are shifted to look live."""
-        snapshots = [snapshot for _, snapshot in sorted(self._board.snapshots.items())]
-        for family in (*of_monitors(snapshots), *_of_process(self._telemetry)):
-            if isinstance(self._clock, ReplayClock) and _is_replayed(family):
-                real, now, speed = time.time(), self._clock.now(), self._clock.speed or 1
-                family.samples = [s._replace(value=real - (now - s.value) / speed) for s in family.samples]
-            yield family
-
-
-def _is_replayed(family: Metric) -> bool:
-    return family.name.endswith("_timestamp_seconds") and family.name not in REAL
-
-
-def _of_process(telemetry: Telemetry) -> Iterator[Metric]:
+def of_process(telemetry: Telemetry) -> Iterator[Metric]:
+    """The counters, stages and queues of the process, and which rankmon it is."""
     counts = sorted(telemetry.counts().items())
     for name, (text, labels) in COUNTERS.items():
         counter = CounterMetricFamily(name, text, labels=labels)
@@ -84,19 +63,6 @@ def _of_process(telemetry: Telemetry) -> Iterator[Metric]:
     yield build
 
 
-def registry(board: Board, telemetry: Telemetry, clock: Clock | None = None) -> CollectorRegistry:
-    """A new registry with the collector and the process's memory, CPU time and open files."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]
-    made = CollectorRegistry(auto_describe=False)
-    made.register(RankmonCollector(board, telemetry, clock or SystemClock()))
-    ProcessCollector(registry=made)
-    PlatformCollector(registry=made)
-    return made
-
-
-# ---- the text, of which a monitor's part is kept --------------------------------------------------------------------
-
-
 class _Families(Collector):
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -109,10 +75,10 @@ class Exposition:
     """The text of `/metrics`, as prometheus_client writes it; a monitor's part is cached until its next snapshot."""
 
     def __init__(self, board: Board, telemetry: Telemetry, clock: Clock | None = None) -> None:
-        self.registry = registry(board, telemetry, clock)
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._board = board
         self._telemetry = telemetry
-        self._is_replay = isinstance(clock, ReplayClock)
+        self._clock = clock
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
@@ -121,9 +87,7 @@ class Exposition:
     def text(self, accept: str) -> tuple[bytes, str]:
         """(text, content type) for an Accept header."""
         encode, kind = choose_encoder(accept)
-        if self._is_replay:  # its instants move with each scrape
-            return encode(self.registry), kind
-        rest = [encode(_Families(_of_process(self._telemetry))), encode(self._process)]
+        rest = [encode(_Families(of_process(self._telemetry))), encode(self._process)]
         families = _merged(self._monitors(encode, kind))
         end = _END if rest[0].endswith(_END) else b""
         return b"".join([*families, *(text.removesuffix(_END) for text in rest), end]), kind
@@ -131,15 +95,27 @@ class Exposition:
     def _monitors(self, encode: Encoder, kind: str) -> list[dict[bytes, bytes]]:
         former, kept = self._kept.get(kind, {}), {}
         for name, snapshot in sorted(self._board.snapshots.items()):
-            is_new = name not in former or former[name][0] is not snapshot
-            kept[name] = (snapshot, _written(encode, [snapshot])) if is_new else former[name]
+            # In a replay, instants move with each scrape.
+            is_new = name not in former or former[name][0] is not snapshot or isinstance(self._clock, ReplayClock)
+            kept[name] = (snapshot, self._written(encode, snapshot)) if is_new else former[name]
         others = [(k, v) for k, v in self._kept.items() if k != kind]
         self._kept = dict([*others[1 - MAX_FORMATS :], (kind, kept)])
         return [families for _, families in kept.values()]
 
+    def _written(self, encode: Encoder, snapshot: MonitorSnapshot) -> dict[bytes, bytes]:
+        families = of_monitors([snapshot])
+        if isinstance(self._clock, ReplayClock):
+            families = _as_if_live(families, self._clock)
+        return dict(_FAMILY.findall(encode(_Families(families))))
 
-def _written(encode: Encoder, snapshots: Sequence[MonitorSnapshot]) -> dict[bytes, bytes]:
-    return dict(_FAMILY.findall(encode(_Families(of_monitors(snapshots)))))
+
+def _as_if_live(families: Iterable[Metric], clock: ReplayClock) -> Iterator[Metric]:
+    """With a replay's instants as old as they are to whoever watches it."""
+    real, now, speed = time.time(), clock.now(), clock.speed or 1
+    for family in families:
+        if family.name.endswith("_timestamp_seconds") and family.name != REAL:
+            family.samples = [s._replace(value=real - (now - s.value) / speed) for s in family.samples]
+        yield family
 
 
 def _merged(parts: Iterable[dict[bytes, bytes]]) -> Iterator[bytes]:

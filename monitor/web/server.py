@@ -61,7 +61,6 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """URL of the page."""
         scheme = "http" if self._access.context() is None else "https"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}/"

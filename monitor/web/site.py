@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from monitor.errors import StoreError
-from monitor.messages.words import plain, storable
+from monitor.messages.words import on_one_line, plain, storable
 from monitor.page import IncidentSource, PageSource, render, render_incident, render_monitor
 from monitor.web.access import Access, Gate, is_loopback
 
@@ -127,7 +127,7 @@ def _may_change(request: Request, access: Access) -> bool:
 
 
 def _change(desk: IncidentSource, request: Request, form: Mapping[str, str]) -> Response:
-    id_, by, note = request.path_params["id"], _user(request), storable(form.get("note", ""))
+    id_, by, note = request.path_params["id"], _user(request), on_one_line(storable(form.get("note", "")))
     try:
         match request.path_params["what"]:
             case "acknowledge":

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.config import load
@@ -159,7 +159,7 @@ def _served(folder: Path, monitors: int, slices: int, days: int) -> Iterator[tup
     app.prepare()
     _publish(app, slices, days)
     app.web.start()
-    text = generate_latest(app.exposition.registry).decode()
+    text = app.metrics("")[0].decode()
     registry = _as_gauges(text)
     server, thread = start_http_server(0, "127.0.0.1", registry)
     samples = sum(not line.startswith("#") for line in text.splitlines())

@@ -173,6 +173,18 @@ def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]
     assert "silenced: shop" not in capsys.readouterr().out
 
 
+def test_what_people_say_adds_no_line_to_a_list(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "moving\nand so on\udcff"
+    assert run(filled, "incidents silence", "shop", "--for", "2h", "--note", said) == 0
+    assert run(filled, "incidents label", name, "known", "--by", said) == 0
+    capsys.readouterr()
+    assert run(filled, "incidents list") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 2
+    assert all("moving and so on\\udcff" in line for line in told)
+    assert run(filled, "incidents unsilence", "shop") == 0
+
+
 def test_a_shorter_silence_within_a_longer_one_is_refused_and_says_why(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -742,9 +742,9 @@ def test_monitors_and_sources_are_found_by_name(read: Callable[..., Config]) -> 
     config = read()
     assert config.monitor("search").name == "search"
     assert config.source("shop").name == "shop"
-    with pytest.raises(InputError, match="there is no monitor 'serach'; there are search"):
+    with pytest.raises(InputError, match="there is no monitor 'serach'; known are search"):
         config.monitor("serach")
-    with pytest.raises(InputError, match="there is no source 'x'; there are shop"):
+    with pytest.raises(InputError, match="there is no source 'x'; known are shop"):
         config.source("x")
 
 

@@ -43,7 +43,7 @@ def test_worked_example() -> None:
     found = split(("weak", "strong"), shares, (np.array([0.4, 0.8]), np.array([0.4, 0.6])), np.array([0.1, 0.05]))
     assert (found.before, found.value) == (pytest.approx(0.6), pytest.approx(0.44))
     assert (found.within, found.mix) == (pytest.approx(-0.07), pytest.approx(-0.09))
-    assert [(p.slice, round(p.within, 3), round(p.z, 3)) for p in found.by_z] == [
+    assert [(p.slice, round(p.within, 3), round(p.z, 3)) for p in sorted(found.parts, key=lambda p: p.z)] == [
         ("strong", -0.07, -4.0),
         ("weak", 0.0, 0.0),
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.codec import decoded
 from monitor.drift.series import Floats
-from monitor.drift.state import _value
 
 NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.float64,))  # type: ignore[arg-type]
 """`NDArray[np.float64]` as NumPy 2.5 has it, on Python 3.12 and newer: the name of a type."""
@@ -18,6 +18,6 @@ NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.f
 @pytest.mark.parametrize("kind", [Floats, NAMED, NAMED | None], ids=["alias", "named", "named or none"])
 def test_an_array_is_read_back_whatever_kind_of_name_its_type_has(kind: Any) -> None:
     """On Python 3.13 all states were read back as dictionaries, and judging failed with the second run."""
-    found = _value({"shape": [1, 2], "type": "<f8", "numbers": [0.1, 2.0]}, kind)
+    found = decoded(kind, {"shape": [1, 2], "type": "<f8", "numbers": [0.1, 2.0]})
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [[0.1, 2.0]]

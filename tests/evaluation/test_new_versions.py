@@ -76,19 +76,31 @@ def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
     assert bench.notices[-1][1].title.endswith("device=slice 1: no longer served")
 
 
+@pytest.mark.parametrize("seed", [3, 6, 7])
+def test_one_found_by_as_few_requests_as_will_do_stays_found(bench: Bench, seed: int) -> None:
+    """Some hours later it has fewer that others could have served: shares are estimates."""
+    ((_, closed_at, state),) = lived(bench, past(0.9, share=0.06, days=12, peak=20, seed=seed), 1)
+    assert (closed_at, state) == (None, "firing")
+
+
 @pytest.mark.parametrize(("worse", "share"), [(0.0, 0.5), (-0.1, 0.5), (0.1, 0.05)], ids=["same", "better", "small"])
 def test_one_that_takes_next_to_nothing_from_the_mean_pages_nobody(bench: Bench, worse: float, share: float) -> None:
     assert lived(bench, past(worse, share)) == []
 
 
-def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench) -> None:
+@pytest.mark.parametrize("step", [24, 24 * 40])
+def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench, step: int) -> None:
+    """An incident that begins and ends within one run names what it was about, too."""
     some = past(0.08, days=40)
     late = (some.starts >= day(BEGAN + 5))[:, None] & np.array([True, False])
     gone = {name: np.where(late, 0.0, getattr(some, name)) for name in ("requests", "total", "squares", "labelled")}
-    ((_, closed_at, state),) = lived(bench, replace(some, **gone))
+    ((_, closed_at, state),) = lived(bench, replace(some, **gone), step)
+    (about,) = bench.incidents[0].findings
+    assert (about.rule, about.slice) == (VersionWorse.kind, V2)
     assert 14 * 24 < closed_at <= 28 * 24 + 1
     assert state == "withdrawn"
-    assert "hardly anything else was served" in bench.notices[-1][1].text
+    if step == 24:
+        assert "hardly anything else was served" in bench.notices[-1][1].text
 
 
 @pytest.mark.parametrize("step", [1, 7])

@@ -1,6 +1,7 @@
 """What people read: every kind of message word by word, and what must never stand in one."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from monitor.conditions.assessment import Assessment
-from monitor.conditions.evidence import ConcurrentChange, Evidence, SliceFall
+from monitor.conditions.evidence import Changed, ConcurrentChange, Evidence, SliceFall
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Floor, Rule
 from monitor.conditions.versions import NewVersion, WeakVersion
 from monitor.evaluation.incidents import RESTATED
 from monitor.evaluation.run import REMOVED
-from monitor.messages.explanation import before_retraining, on_retraining, reason, sentence
+from monitor.messages.explanation import advice, before_retraining, on_retraining, reason, sentence
 from monitor.messages.notification import Kind, Notification, notification
 from monitor.messages.words import utc
 from tests.evaluation.test_judging import Bench
@@ -93,6 +94,18 @@ def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper:
     assert (said in sentence(wide)) is is_chance
     assert said not in sentence(of_kind("degraded", wide))
     assert said not in sentence(wide, is_over=True)
+    told = message("firing", [wide]).text
+    assert ("What to do: see first whether it lasts" in told) is is_chance
+    assert "see first whether it lasts" not in message("firing", [wide, replace(DROP, upper=0.69)]).text
+
+
+@pytest.mark.parametrize("what", ["requests", "items", "events", "no_results", "relevant", "gain"])
+@pytest.mark.parametrize("judged", ["ndcg@10", "no_results"])
+def test_advice_says_nothing_twice(what: Changed, judged: str) -> None:
+    """Searches without results rise, and take the measures with them."""
+    told = advice([replace(DROP, judged=judged, upper=0.69, concurrent=(ConcurrentChange(what, 2, 1),))])
+    parts = [part.strip() for part in re.split(r"[;:.]|first", told) if len(part) > 20]
+    assert len(parts) == len(set(parts)), told
 
 
 def test_every_message_reads_as_it_was_agreed() -> None:

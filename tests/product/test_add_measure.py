@@ -14,8 +14,8 @@ from monitor.measures.summable import obstacle
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
-from monitor.web.exposition import registry
 from tests.support import references
+from tests.support.metrics import registry
 
 TOY = '''"""A test's."""
 

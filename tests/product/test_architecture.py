@@ -27,6 +27,7 @@ CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "localtime"}
 
 PURE = (
     "arrays",
+    "codec",
     "types",
     "fields",
     "section",

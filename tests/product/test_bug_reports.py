@@ -34,7 +34,7 @@ from monitor import cli
 from monitor.cli.common import load_config, stored
 from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
-from monitor.web.exposition import registry
+from tests.support.metrics import registry
 
 BEGIN, DAYS, GONE = datetime(2026, 3, 2, tzinfo=UTC), 4, 36
 """`GONE`: hours after which the slice `A` has no request any more."""

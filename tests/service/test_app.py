@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from prometheus_client import generate_latest
 
 from monitor.clock import ReplayClock
 from monitor.config import load
@@ -136,7 +135,7 @@ def has_run(app: App, name: str, times: int = 1) -> Callable[[], bool]:
 
 def exposed(app: App, *parts: str) -> list[str]:
     """The samples that hold all of these texts."""
-    lines = generate_latest(app.exposition.registry).decode().splitlines()
+    lines = app.metrics("")[0].decode().splitlines()
     return [line for line in lines if not line.startswith("#") and all(part in line for part in parts)]
 
 

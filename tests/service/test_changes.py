@@ -11,7 +11,7 @@ import pytest
 from monitor.conditions.checkpoint import Announcement, BaselineReset
 from monitor.evaluation.telling import Telling
 from monitor.notify.pagerduty import PagerDutyConfig
-from monitor.service.changes import Changes
+from monitor.service.changes import due_changes
 from monitor.service.due_notices import DueNotices
 from monitor.service.fall import marks_of
 from monitor.service.sender import Sender
@@ -53,9 +53,8 @@ def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path)
     for since, note in ((END - 3 * DAY, "old sale"), (END - 2 * HOUR, "sale"), (END + DAY, "not yet")):
         store.verdicts.announce("search", Announcement(since, since + HOUR, "ada", note, False), 1.0)
     telling = Telling({"pd": ("pd",), "log": ("log",)}, "https://mon.test/")
-    changes = Changes(store, lambda: made, lambda: telling, lambda: float(END))
     for _ in range(3):
-        DueNotices(store, [changes.due], lambda: None, lambda: 1e9).run()
+        DueNotices(store, "due", lambda _: due_changes(store, made, telling, END), lambda: None, lambda: 1e9).run()
     sender = Sender(store, Telemetry())
     sender.use(pd.receivers())
     sender.start()

@@ -10,9 +10,11 @@ import pytest
 
 from monitor.conditions.rules import Floor
 from monitor.errors import StoreError
+from monitor.messages.notification import Notification
 from monitor.notify.webhook import Webhook, WebhookConfig
 from monitor.routing import DAYS, Escalation, Route, WeeklyHours
-from monitor.service.escalation import LEASE, Escalator
+from monitor.service.due_notices import DueNotices
+from monitor.service.escalation import escalations
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from tests.evaluation.test_judging import RULE, Bench
@@ -26,6 +28,7 @@ ROUTES = (
     Route(("chat",)),
 )
 MINUTE = 60
+LEASE = "escalation"
 NIGHT = WeeklyHours("UTC", DAYS, 22 * 60, 7 * 60)
 EVENING = 1_764_111_600.0  # 2025-11-25 23:00 UTC
 
@@ -44,7 +47,10 @@ class Duty(Bench):
     def later(self, seconds: float) -> None:
         """The daemon, just started again, escalates then."""
         self.now += seconds
-        Escalator(self.store, lambda: [self.monitor], self, self.clock).run()
+        DueNotices(self.store, LEASE, self.due, self.wake, self.clock).run()
+
+    def due(self, now: float) -> Iterator[tuple[str, Notification]]:
+        return escalations(self.store, [self.monitor], replace(self.telling(), real_now=now))
 
     def acknowledge(self) -> None:
         assert self.store.alerts.acknowledge(self.incidents[-1].incident.id, "ann", "", self.now)

@@ -7,6 +7,7 @@ import email.policy
 import threading
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,7 +19,7 @@ from monitor.evaluation.telling import Telling
 from monitor.notify.email import EmailConfig
 from monitor.routing import MailedReport
 from monitor.service.due_notices import DueNotices
-from monitor.service.mailed_reports import MailedReports
+from monitor.service.mailed_reports import due_reports
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -66,9 +67,9 @@ def configured(tmp_path: Path, port: int, *reports: MailedReport) -> Config:
 
 
 def mailer(store: Store, configuration: Config, now: str) -> DueNotices:
-    targets = {"mail": ("mail team@test", "mail boss@test")}
-    found = MailedReports(store, lambda: configuration, lambda: Telling(targets, "https://mon.test/"))
-    return DueNotices(store, [found.due], lambda: None, lambda: at(now))
+    telling = Telling({"mail": ("mail team@test", "mail boss@test")}, "https://mon.test/")
+    found = partial(due_reports, store, configuration, telling)
+    return DueNotices(store, "due", found, lambda: None, lambda: at(now))
 
 
 def sent(store: Store, configuration: Config, double: MailDouble) -> list[Any]:

@@ -23,8 +23,8 @@ from monitor.service.telemetry import Telemetry
 from monitor.store import Store
 from monitor.store.schema import conditions
 from monitor.types import Monitor, Slice
-from monitor.web.exposition import registry
 from tests.support.dump import differences, dump
+from tests.support.metrics import registry
 from tests.support.monitors import new_store, pull
 from tests.support.pages import PageSource
 from tests.support.simulated import configured

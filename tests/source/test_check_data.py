@@ -246,6 +246,19 @@ def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_
     assert not [line for line in check(*named)[2] if "rankings.position" in line]
 
 
+def test_lists_of_a_position_without_an_item_are_told_as_empty_ones(check: Check, database_url: str) -> None:
+    execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%4' AND position > 1")
+    execute(database_url, "UPDATE search_log SET item_id = NULL WHERE request_id LIKE '%4'")
+    (told,) = (line.partition("rankings.")[2] for line in check()[2] if "null_item" in line)
+    assert re.match(
+        r"item: search: \d+ of \d+ requests are one row with a position but no item, refused as null_item", told
+    )
+    select = (
+        "SELECT request_id, item_id, served_at, CASE WHEN item_id <> '' THEN position END AS position FROM search_log"
+    )
+    assert not [line for line in check(("table: search_log", f'select: "{select}"'))[2] if "null_item" in line]
+
+
 def test_positions_that_many_rows_lack_are_told_but_no_empty_lists(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
     assert not [line for line in check()[2] if "are NULL" in line]

@@ -180,6 +180,14 @@ def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: 
             look(url, text, named if "memory" in url else [named[1]])
         with pytest.raises(SourceError, match="only files that a `select:` or a view of the database names are read"):
             look(url, f"SELECT a FROM '{files}/other.parquet'", named)
+    folder = f"SELECT a, '' AS b, '/' AS c FROM '{files}/log'"
+    with pytest.raises(SourceError, match="only files that a `select:`"):
+        look("duckdb:///:memory:", f"SELECT a FROM '{files}/other.parquet'", [folder])
+    missing = f"SELECT a FROM read_parquet('{files}/missing.parquet')"
+    with pytest.raises(SourceError, match="names files that are not there"):
+        look("duckdb:///:memory:", missing, [missing])
+    whole = f"SELECT a FROM read_parquet('{files}/log')"
+    look("duckdb:///:memory:", whole, [whole])
     monkeypatch.setenv("HOME", str(files))
     for text in ("SELECT a FROM '~/log/*.parquet'", "SELECT a FROM '~/one.parquet'"):
         look("duckdb:///:memory:", text, [text])

@@ -25,7 +25,7 @@ from monitor.service.snapshot import Board, take_snapshot
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store, schema
 from monitor.types import Monitor, Retention, RollUp
-from monitor.web.exposition import registry
+from tests.support.metrics import registry
 from tests.support.monitors import new_store
 from tests.support.simulated import CONFIG
 from tests.support.tallies import HOUR, rows, tally, watched, write

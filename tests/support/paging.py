@@ -14,7 +14,8 @@ from monitor.measures.measure import parse
 from monitor.notify.webhook import Webhook, WebhookConfig
 from monitor.routing import Escalation, Route
 from monitor.service import sender as sending
-from monitor.service.escalation import Escalator
+from monitor.service.due_notices import DueNotices
+from monitor.service.escalation import escalations
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store
@@ -60,7 +61,13 @@ def run(arguments: list[str]) -> int:
     newest = store.newest_bucket(MONITOR.traffic)
     bench = Bench(store, MONITOR, {target: (target,) for target in TARGETS}, routes=ROUTES)
     # By this clock nobody has acknowledged for a day whatever is open.
-    escalator = Escalator(store, lambda: [MONITOR], bench, lambda: time.time() + 24 * HOUR)
+    escalator = DueNotices(
+        store,
+        "escalation",
+        lambda now: escalations(store, [MONITOR], replace(bench.telling(), real_now=now)),
+        bench.wake,
+        lambda: time.time() + 24 * HOUR,
+    )
     bench.hour = 0 if newest is None else (newest - BASE) // HOUR + 1
     sender = Sender(store, Telemetry())
     sender.use([Webhook(WebhookConfig(target, f"{receiver}/{target}", timeout=5)) for target in TARGETS])

@@ -15,8 +15,8 @@ from monitor.measures.measure import SPECS, parse
 from monitor.measures.relevance import REASONS
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import COUNTERS, Telemetry
-from monitor.web.exposition import registry
 from monitor.web.gauges import GAUGES, of_measure
+from tests.support.metrics import registry
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 

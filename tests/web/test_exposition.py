@@ -25,7 +25,8 @@ from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Column, Monitor, Position, Rankings, Relation, Slice, TimeColumn
-from monitor.web.exposition import MAX_FORMATS, Exposition, registry
+from monitor.web.exposition import MAX_FORMATS, Exposition
+from tests.support.metrics import registry
 from tests.support.requirements import missing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics.txt"
@@ -142,7 +143,8 @@ def test_what_a_replay_shows_is_as_old_as_it_is_to_whoever_watches(
     """Rules and panels ask Prometheus for the time: a demo that lives two weeks back is not stale to them."""
     now = board.snapshots["search"].progress.last_success_at
     assert now is not None
-    families = registry(board, telemetry, ReplayClock(now + 60, speed)).collect()
+    shown, _ = Exposition(board, telemetry, ReplayClock(now + 60, speed)).text("")
+    families = text_string_to_metric_families(shown.decode())
     instants = {f.name: f.samples[0].value for f in families if f.name.endswith("_timestamp_seconds") and f.samples}
     assert instants["rankmon_last_success_timestamp_seconds"] == pytest.approx(time.time() - 60 / speed, abs=5)
     assert instants["rankmon_window_end_timestamp_seconds"] > time.time() - 86_400

@@ -112,7 +112,7 @@ def test_it_takes_no_other_program_for_a_daemon(site: Site) -> None:
 
 def test_links_lead_to_an_address_that_can_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "box")
-    tls = AccessConfig(None, TlsConfig(tmp_path / "a", tmp_path / "b"))
+    tls = AccessConfig(None, TlsConfig(str(tmp_path / "a"), str(tmp_path / "b")))
     assert WebConfig(("0.0.0.0", 9184)).page_url() == "http://box:9184/"
     assert WebConfig(("::", 9184), access=tls).page_url() == "https://box:9184/"
     assert WebConfig(("::1", 0)).page_url(81) == "http://[::1]:81/"

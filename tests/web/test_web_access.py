@@ -484,7 +484,7 @@ def test_check_config_takes_a_good_file(site: Site, capsys: pytest.CaptureFixtur
 
 def test_a_file_that_goes_away_after_the_check_is_an_input_error(site: Site) -> None:
     with pytest.raises(InputError, match="there is no file"):
-        Certificates(TlsConfig(site.folder / "away.crt", site.folder / "server.key"))
+        Certificates(TlsConfig(str(site.folder / "away.crt"), str(site.folder / "server.key")))
 
 
 OPEN_TO_ALL = "is open to everybody who reaches it; set passwords in web.config_file"

@@ -11,7 +11,7 @@ import click
 
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
-from monitor.cli.options import InstantParam, by_option, config_option
+from monitor.cli.options import InstantParam, by_option, config_option, note_option
 from monitor.cli.render import Shown, change, count, percent, table_of
 from monitor.cli.version_report import NO_VERSION
 from monitor.errors import InputError
@@ -43,7 +43,7 @@ def show(config_path: Path, monitor: str) -> Shown:
 @click.argument("monitor")
 @click.option("--from", "since", type=InstantParam(), help="Start of the new baseline (default: this hour).")
 @click.option("--version", help="Start where this model version began to serve most requests.")
-@click.option("--note", default="", help="Why.")
+@note_option("Why.")
 @by_option()
 def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
     """Start a new baseline after a change that is here to stay.

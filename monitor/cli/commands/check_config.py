@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, load_config, missing_store, source_of, unwritable_store
+from monitor.cli.common import command, load_config, missing_store, opened, source_of, unwritable_store
 from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
@@ -165,15 +165,13 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
     """Appends to `warnings` what alert rules need and the store lacks. Raises StoreError."""
     from monitor.cli.commands.replay import rule_lines
     from monitor.service.retention import baselines_gone
-    from monitor.store import Store
 
     if fault := unwritable_store(config):
         raise StoreError(f"store: {fault}")
     missing = missing_store(config)
     if missing:
         return f"store: {missing}"
-    store = Store(config.store.url, config.scheduler.lease)
-    try:
+    with opened(config) as store:
         if lacking := store.schema.lacks():
             return f"store: answers; {lacking}"
         store.schema.check()
@@ -185,8 +183,6 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
                     warnings.append(f"{config.place('monitors', index, 'alerts', number)}: {monitor.name}: {line}")
                 else:
                     click.echo(f"{monitor.name}: {line}")
-    finally:
-        store.close()
     return "store: answers"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, load_config, stored
+from monitor.cli.common import command, load_config, opened, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
 
@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 @click.argument("former", metavar="FORMER_CONFIG", type=click.Path(path_type=Path))
 @config_option
 def copy_store(former: Path, config_path: Path) -> None:
-    from monitor.store import Store
     from monitor.store.copying import copy
 
     config, was = load_config(config_path, with_sources=False), load_config(former, with_sources=False)
     with stored(was) as source:
         for monitor in was.monitors:
             _refuse_served(source, monitor.name)
-        target = Store(config.store.url, config.scheduler.lease)
-        try:
+        with opened(config) as target:
             found = copy(source, target)
-        finally:
-            target.close()
     told = ", ".join(f"{rows:,} of {table}" for table, rows in found.items() if rows)
     click.echo(f"copied {sum(found.values()):,} rows: {told or 'none, the store is empty'}")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of
+from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
@@ -96,8 +96,6 @@ def _configured(measure: str) -> Iterator[str]:
 
 @record
 class UnknownExamination:
-    """A slice of a monitor whose examination is not known, and why."""
-
     monitor: str
     slice: str
     why: str
@@ -144,7 +142,7 @@ def examination(
     config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None, since: int | None
 ) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
-    (wanted,) = pick_monitors(config, (monitor,))
+    wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
         past = Past(wanted, database, end, days, depth, since)

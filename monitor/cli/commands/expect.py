@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, stored
-from monitor.cli.options import DurationParam, InstantParam, by_option, config_option, monitors_option
+from monitor.cli.options import DurationParam, InstantParam, by_option, config_option, monitors_option, note_option
 from monitor.errors import InputError
 from monitor.messages.words import utc
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, in place of --until.")
 @click.option("--new-level", "is_new_level", is_flag=True, help="What comes after is a new level: learn it.")
 @click.option("--forget", type=InstantParam(), help="Take back what was announced from this moment on.")
-@click.option("--note", default="", help="What happens.")
+@note_option("What happens.")
 @by_option()
 def expect(
     config_path: Path,

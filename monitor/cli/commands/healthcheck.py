@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import os
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -53,9 +54,7 @@ def _get(host: str, port: int, tls: bool) -> tuple[int, str]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is this machine, whatever its name
         line = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
-    try:
+    with closing(line):
         line.request("GET", "/-/healthy")
         answer = line.getresponse()
         return answer.status, answer.read(500).decode("utf-8", "replace").strip()
-    finally:
-        line.close()

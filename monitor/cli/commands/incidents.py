@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import group, load_config, pick_monitors, rendered, stored
-from monitor.cli.options import DurationParam, by_option, config_option
+from monitor.cli.common import group, load_config, rendered, stored
+from monitor.cli.options import DurationParam, by_option, config_option, note_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
 from monitor.conditions.incident import matter_of
@@ -45,7 +45,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
-            pick_monitors(config, (monitor,))  # incidents of a removed monitor may remain
+            config.monitor(monitor)  # incidents of a removed monitor may remain
         found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
         ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
@@ -83,7 +83,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 @incidents.command()
 @config_option
 @click.argument("incident")
-@click.option("--note", default="", help="What is being done.")
+@note_option("What is being done.")
 @click.option(
     "--new-baseline", is_flag=True, help="Accept the new level: start a new baseline where the incident began."
 )
@@ -102,7 +102,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
                 f"{found.id} {what}, so there is no new level to take; to do so whatever there is: "
                 f"rankmon baseline begin {found.monitor} --from …"
             )
-        (monitor,) = pick_monitors(config, (found.monitor,)) if new_baseline else (None,)
+        monitor = config.monitor(found.monitor) if new_baseline else None
         said = (
             ""
             if monitor is None
@@ -118,7 +118,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @config_option
 @click.argument("incident")
 @click.argument("label", type=click.Choice(("right", "wrong", "known")))
-@click.option("--note", default="", help="Why.")
+@note_option("Why.")
 @by_option()
 def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:
     """Say whether an incident was right, wrong, or known beforehand. A later label replaces the former one."""
@@ -134,12 +134,12 @@ def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -
 @config_option
 @click.argument("monitor")
 @click.option("--for", "length", type=DurationParam(), required=True, help="How long, e.g. 2h.")
-@click.option("--note", default="", help="Why.")
+@note_option("Why.")
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Silence a monitor's new incidents for a time. What is still open at its end is notified then."""
     config, now = load_config(config_path, with_sources=False), time.time()
-    (found,) = pick_monitors(config, (monitor,))
+    found = config.monitor(monitor)
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
     if length > LONGEST_SILENCE:
@@ -177,7 +177,7 @@ def unsilence(config_path: Path, monitor: str) -> None:
     with stored(config) as store:
         ended = store.alerts.unsilence(monitor, time.time())
     if not ended:
-        pick_monitors(config, (monitor,))
+        config.monitor(monitor)
     click.echo(f"{monitor}: {'no longer silenced' if ended else 'was not silenced'}")
 
 

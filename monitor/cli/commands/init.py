@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,12 +58,9 @@ def init(
         parsed = database_url(url, os.environ.get(PASSWORD), Path())
     except ValueError as error:
         raise InputError(f"the URL {error}") from error
-    database = Database(name, parsed, 60)
-    try:
+    with closing(Database(name, parsed, 60)) as database:
         found = tables(database, files, only)
         proposal = propose(database, found, _answering(dict(map(_answer, answers)), yes))
-    finally:
-        database.close()
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
     with writing(output):
         output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")

@@ -94,8 +94,6 @@ def _stored(config: Config, seen: Inspection, measures: Iterable[Measure]) -> St
 
 @dataclass(frozen=True)
 class Page:
-    """The output."""
-
     seen: Inspection
     workings: list[Derivation]
     stored: Stored
@@ -103,7 +101,6 @@ class Page:
 
     @property
     def monitor(self) -> Monitor:
-        """The request's monitor."""
         return self.seen.monitor
 
     @property

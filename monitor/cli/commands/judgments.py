@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, writing
+from monitor.cli.common import command, load_config, rendered, source_of, writing
 from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, count, number, record
 from monitor.errors import InputError
@@ -60,7 +60,7 @@ def judgments(
     from monitor.source.swaps import shown_counts
 
     config = load_config(config_path)
-    (wanted,) = pick_monitors(config, (monitor,))
+    wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
         counts = shown_counts(Pull(wanted, database), end - days * DAY, end, depth)

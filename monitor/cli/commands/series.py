@@ -51,10 +51,12 @@ _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling
     "--from",
     "since",
     type=InstantParam(),
-    help="Ends after this moment; without it a table has the last 7 days, other formats all.",
+    help="Ends after this moment; without it a table has 7 windows, or 24 h of short ones; other formats all.",
 )
 @click.option("--to", "until", type=InstantParam(), help="Latest window end.")
-@click.option("--step", type=DurationParam(), help="Time between ends; the window's length, a day at most, without it.")
+@click.option(
+    "--step", type=DurationParam(), help="Time between ends; without it the shortest window's length, a day at most."
+)
 @click.option("--slices", is_flag=True, help="Add a row for each slice.")
 @format_option(*FORMATS)
 @click.option(

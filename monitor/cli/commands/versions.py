@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import command, finished, load_config, measures_of, pick_monitors, rendered, source_of, stored
+from monitor.cli.common import command, finished, load_config, measures_of, rendered, source_of, stored
 from monitor.cli.options import InstantParam, config_option
 from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
-from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared, shown
+from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import title_of
-from monitor.messages.words import lasting, utc
+from monitor.messages.words import lasting, shown, utc
 from monitor.types import Monitor, Slice
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def versions(
     dimension: str | None,
 ) -> Shown:
     config = load_config(config_path)
-    (wanted,) = pick_monitors(config, (monitor,))
+    wanted = config.monitor(monitor)
     if wanted.rankings.model_version is None:
         raise InputError(NO_VERSION.format(monitor))
     measure, by = _measure(wanted, text), _by(wanted, dimension)

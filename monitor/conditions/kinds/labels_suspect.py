@@ -64,7 +64,6 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found, labels = super().of_verdict(seen, verdict, since), verdict.labels
         usual = verdict.requests_expected
         is_flooded = usual is not None and verdict.requests >= FLOOD * max(usual, LEAST_FLOODED)

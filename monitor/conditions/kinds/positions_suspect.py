@@ -49,7 +49,6 @@ The measure compares ranks that are not those that people saw.
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found = super().of_verdict(seen, verdict, since)
         found = replace(found, judged="items", value=verdict.shown or 0.0, before=verdict.shown_before)
         if not _are_off(verdict.rank_one, verdict.rank_one_before):

@@ -42,7 +42,6 @@ The page shows the reasons.
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found = super().of_verdict(seen, verdict, since)
         return replace(found, rows=verdict.refused or 0.0, rows_before=verdict.refused_before or 0.0)
 

@@ -44,7 +44,6 @@ class SliceLabelsSuspect(DataEvidence):
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
         lost = sorted(verdict.lost, key=lambda one: (one.since, one.slice))
         if not lost:

@@ -45,7 +45,6 @@ Slices are missing that had traffic before: {% include "missing.txt" %}.
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
         missing = [seen.missing((dimension, name), verdict.end) for name in verdict.missing]
         instead = _instead(seen, missing, verdict.end) if missing else ()

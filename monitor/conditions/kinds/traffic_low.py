@@ -65,7 +65,6 @@ Resolves once most of the expected requests come: traffic is back, or the expect
 
     @property
     def lacking_since(self) -> list[int]:
-        """Starts of the hours in which requests began to drop."""
         return [*([] if self.began is None else [self.began]), *super().lacking_since]
 
     @classmethod
@@ -76,7 +75,6 @@ Resolves once most of the expected requests come: traffic is back, or the expect
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
-        """The evidence at a verdict."""
         found, dimension = super().of_verdict(seen, verdict, since), seen.drift.mix_by or ""
         # Of the hours just before it fired: a week before these, traffic was not low yet.
         began = seen.lacking_since(OVERALL, since, TRAFFIC_AGAIN_RATIO, DAY)

@@ -270,6 +270,12 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
     counts = {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()}
     for reason, strays in reading.strays.items():
         counts[reason] = counts.get(reason, 0) + len(strays)
+    null_items = reading.refusals.counts.get("null_item", np.zeros(0, np.int64))
+    if (empty := int(((null_items == 1) & (reading.impressions[: null_items.size] == 0)).sum())) >= FEWEST:
+        text = f"{empty:,} of {len(reading.served):,} requests are one row with a position but no item, refused"
+        remedy = "leave the position NULL too, or name the column with the number of results as `results:`"
+        yield Remark(_KEYS["null_item"], f"{text} as null_item; if they had no results, {remedy}")
+        del counts["null_item"]
     if not isinstance(monitor.recipe, Events):
         yield from _on_grades(monitor, reading, {reason: counts.pop(reason, 0) for reason in OF_GRADES})
     for reason, refused in sorted(counts.items()):

@@ -77,12 +77,10 @@ class Sample:
 
     @property
     def monitor(self) -> Monitor:
-        """The monitor sampled."""
         return self.pull.monitor
 
     @property
     def recipe(self) -> Recipe:
-        """The label recipe."""
         return self.pull.monitor.recipe
 
     @property

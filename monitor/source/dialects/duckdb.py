@@ -160,17 +160,22 @@ class DuckDB(Dialect):
 
 
 def named_files(texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """(files, folders of patterns and of beginnings of names) that quoted texts in SQL may name.
+    """(files, folders) that quoted texts in SQL may name, folders also by patterns and by beginnings of names.
 
-    >>> named_files(["SELECT * FROM read_csv(['a.csv', '/d/*/b.csv', '/e/' || 'f'])"])
-    (['a.csv', 'f'], ['/d/', '/e/'])
+    What looks like a file may be a folder of files; where it is neither, DuckDB looks into it before it says so. A text
+    that is just a separator names none.
+
+    >>> named_files(["SELECT * FROM read_csv(['a.csv', '/d/*/b.csv', '/e/' || 'f'])", "SELECT '' || '/' || '..'"])
+    (['a.csv', 'f'], ['a.csv/', '/d/', '/e/', 'f/'])
     """
     files, folders = list[str](), list[str]()
     names = [(one or other).replace("''", "'") for text in texts for one, other in _QUOTED.findall(text)]
+    names = [name for name in names if name.strip("/.")]
     for name in (*names, *(f"{Path.home()}{name[1:]}" for name in names if name.startswith("~/"))):
         fixed = _ANY.split(name)[0]
         if fixed == name and not name.endswith("/"):
             files.append(name)
+            folders.append(f"{name}/")
         else:
             folders.append(fixed[: fixed.rfind("/") + 1] or ".")
     return files, folders
