@@ -219,10 +219,7 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         starts, begins, new = starts & ~is_open, begins & ~is_open, sums * (was.back <= 0)[:, None]
     since, fallen = was.since.copy(), was.fallen + new
     since[begins], since[starts], fallen[starts] = end - seen.length, end, 0.0
-    weighed_since, weighed, goes_on = since, fallen, (was.score > threshold.half) & ~is_open
-    if some(goes_on):
-        weighed_since = np.where(goes_on, was.weighed_since, since)
-        weighed = np.where(goes_on[:, None], was.weighed + sums, fallen)
+    goes_on = (was.score > threshold.half) & ~is_open
     course = _followed(was.course, seen, row, has)
     found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
     now = AlarmStates(
@@ -240,8 +237,8 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         was.unfit_from,
         was.began,
         was.besides,
-        weighed_since,
-        weighed,
+        np.where(goes_on, was.weighed_since, since),
+        np.where(goes_on[:, None], was.weighed + sums, fallen),
         course,
     )
     fires = now.score > threshold.each
