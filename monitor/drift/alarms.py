@@ -188,13 +188,13 @@ def finds_more(now: AlarmStates, seen: StepEvidence, row: int) -> Bools:
     """(U,) whether people may find as much as before: only what it is divided by, their ideal, has risen.
 
     By the odds of "as much as expected" against "as little as the mean says", which needs to be clearly likelier; with
-    the variance of the difference over the last day, or of a mean by the noise of a step where that is less: in steps
-    of many requests a difference that stays is no noise.
+    the mean square of their difference over the last day, but for a lasting one by which even less is found.
     """
-    until, steps, whole = seen.past.shape[1] - len(seen.ends) + row + 1, DAY // seen.length, seen.whole
-    size, means, _, by_usual = units(seen.past[:, max(until - steps, 0) : until])
-    apart = ((by_usual - means) ** 2).sum(axis=0) / np.maximum(size.sum(axis=0), 1.0)
-    variance = np.minimum(apart, seen.spread[row] * whole.level[row] ** 2 * whole.size[row])
+    until, steps = seen.past.shape[1] - len(seen.ends) + row + 1, DAY // seen.length
+    sizes, means, _, by_usual = units(seen.past[:, max(until - steps, 0) : until])
+    size, apart = np.maximum(sizes.sum(axis=0), 1.0), by_usual - means
+    apart = apart - sizes * np.minimum(apart.sum(axis=0) / size, 0.0)
+    variance = (apart**2).sum(axis=0) / size
     requests, total, expected, found = now.weighed.T
     lacks = expected - total
     more: Bools = lacks * (2 * (found - total) - lacks) > -2 * c.SURE_LOG * requests * variance

@@ -132,7 +132,7 @@ def test_any_log_adds_up_to_the_same_in_every_dialect(name: str, kind: str, tmp_
         position = chance.choice(("whole", "number", "decimal"))
         grade = chance.choice(("number", "decimal", *(["truth"] if kind != "events" else [])))
         engine.write(maker(seed, first, Dirt(), boolean=grade == "truth").make(), style, position, grade)
-        slices = Slice("device", "device"), Slice("truth", "grade" if grade == "truth" else "country")
+        slices = Slice("device", "device"), Slice("land", "grade" if grade == "truth" else "country")
         made = monitor(recipe_of(kind, style, chance), style, measures(chance), first, slices=slices)
         what = f"{name}, {kind} {seed}: {style}, {position}, {grade}, {made.measures}"
         foreign = Foreign(made, database, name)
