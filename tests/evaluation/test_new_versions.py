@@ -76,7 +76,7 @@ def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
     assert bench.notices[-1][1].title.endswith("device=slice 1: no longer served")
 
 
-@pytest.mark.parametrize("seed", [3, 6, 7])
+@pytest.mark.parametrize("seed", [6, *(pytest.param(seed, marks=pytest.mark.engines) for seed in (3, 7))])
 def test_one_found_by_as_few_requests_as_will_do_stays_found(bench: Bench, seed: int) -> None:
     """Some hours later it has fewer that others could have served: shares are estimates."""
     ((_, closed_at, state),) = lived(bench, past(0.9, share=0.06, days=12, peak=20, seed=seed), 1)
@@ -103,7 +103,7 @@ def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench
         assert "hardly anything else was served" in bench.notices[-1][1].text
 
 
-@pytest.mark.parametrize("step", [1, 7])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.engines), 7])
 def test_any_split_of_the_hours_and_a_replay_tell_the_same(bench: Bench, tmp_path: Path, step: int) -> None:
     some = past(0.08, days=13, until=BEGAN + 3)
     found = lived(bench, some, step)
