@@ -158,8 +158,7 @@ def test_a_worse_model_pages(
     assert old is OLD or "verdict degraded" in by, "of few clicks it may be their labels that are gone"
 
 
-@pytest.mark.engines
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_labels_that_a_fall_explains_are_not_told_as_lost(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
