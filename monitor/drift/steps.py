@@ -70,7 +70,8 @@ class _StepJudge:
         settled, end, was_low = self._was.settled, self.block.ends[row], self._faults.now.low
         kind = self._faults.step(row, self._standing if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
-        before, was_open, gone = self._standing, self._is_open, ()
+        before, was_open = self._standing, self._is_open
+        gone: tuple[int, ...] = ()
         if is_masked:
             self._is_bad[row] = True
             self._standing = alarms.unfit(before, end - self._settings.step, end)
