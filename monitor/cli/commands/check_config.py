@@ -188,10 +188,6 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
 
 # ---- where in the configuration the cause of a source's error is -----------------------------------------------------
 
-_MISSING = (
-    (re.compile(r"no such column: (\S+?)(?=[;,]|\s|$)|column (\S+) does not exist|Unknown column '([^']+)'"), True),
-    (re.compile(r"no such table: (\S+?)(?=[;,]|\s|$)|relation (\S+) does not exist|Table '([^']+)' doesn't"), False),
-)
 _STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _TIME = re.compile(r": time column '([^']+)' ")
@@ -228,14 +224,4 @@ def key_of(monitor: Monitor, text: str) -> Key:
     types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
     if (found := _NOT_READ.search(text)) and found[1] in types:
         return ("relevance", "events", "type")
-    for pattern, is_column in _MISSING:
-        if found := pattern.search(text):
-            named = next(part for part in found.groups() if part)
-            alias, _, name = named.rpartition(".")
-            wanted = name.strip("\"'`")
-            tables = [("", (*key, "table"), (read.table or ("",))[-1]) for key, read in relations_of(monitor)]
-            keys = list(columns_of(monitor)) if is_column else tables
-            return next((key for side, key, held in keys if held == wanted and alias in ("", side)), ()) or next(
-                (key for _, key, held in keys if held == wanted), ()
-            )
     return ()
