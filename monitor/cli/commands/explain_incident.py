@@ -12,30 +12,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from monitor.arrays import Floats
+from monitor.causes.diagnosis import moved
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
 from monitor.cli.common import command, finished, load_config, rendered, source_of, stored
 from monitor.cli.incident_report import FAILED, Told, lines
 from monitor.cli.options import config_option
 from monitor.cli.render import Shown
+from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_hours import step_of
+from monitor.config import Config
 from monitor.drift.verdicts import SLICE_KINDS
 from monitor.messages.words import utc
 from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
+from monitor.series.windows import SliceKey
+from monitor.service.diagnosing import (
+    MOST,
+    FiredCondition,
+    capture,
+    detailed,
+    fired,
+    first_fired,
+    is_over_by_now,
+    stored_part,
+)
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.store.verdicts import Diagnosis
 from monitor.types import OVERALL, Monitor
-
-if TYPE_CHECKING:
-    from monitor.conditions.thresholds import ConditionName
-    from monitor.config import Config
-    from monitor.series.windows import SliceKey
-    from monitor.service.diagnosing import FiredCondition
-    from monitor.store import Store
-    from monitor.store.alerts import StoredIncident
-    from monitor.store.verdicts import Diagnosis
 
 BEFORE, AFTER = 4, 3
 """Steps shown before an incident on the data began and after it closed."""
@@ -76,8 +85,6 @@ class _Teller:
 
     def all(self) -> list[Told]:
         """Conditions that fired, at least one: the most severe still firing first, then by time of firing."""
-        from monitor.service.diagnosing import MOST, fired, first_fired
-
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
         if (matter := self.found.incident.matter) != "quality":
             why = f"it is about the {matter}, not the model: no request or slice is to blame"
@@ -97,9 +104,6 @@ class _Teller:
     def _told(
         self, one: FiredCondition, taken: Diagnosis | None, began: Mapping[ConditionName, FiredCondition]
     ) -> Told:
-        from monitor.causes.diagnosis import moved
-        from monitor.service.diagnosing import is_over_by_now
-
         document, missing = self._document(one, taken)
         then = None if document is None or taken is None or taken.document is None else document["fell"]
         now = began[one.name].finding if one.name in began else None
@@ -108,8 +112,6 @@ class _Teller:
         return Told(one.name, one.at, document, missing, restated, is_over)
 
     def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
-        from monitor.service.diagnosing import stored_part
-
         monitor = self._monitor
         if taken is not None and taken.document is not None:
             return _shown(taken.document, monitor), ""
@@ -130,10 +132,6 @@ class _Teller:
         return "the incident closed before the source was read; --capture reads what the source still holds"
 
     def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
-        from monitor.service.diagnosing import capture, detailed
-        from monitor.source.pull import Pull
-        from monitor.store.verdicts import Diagnosis
-
         with source_of(self.config, monitor) as database:
             pull = Pull(detailed(monitor), database)
             document = finished(capture(monitor, self.found, one, self.store, pull, time.time()))

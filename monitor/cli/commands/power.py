@@ -13,21 +13,24 @@ import time
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, column, count, number, percent, record, rows, table_of
+from monitor.conditions.verdict_hours import judged
+from monitor.conditions.verdict_units import Unit
+from monitor.config import Config
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.conditions.verdict_units import Unit
-    from monitor.config import Config
-    from monitor.evaluation.run import BaselineStatus
-    from monitor.types import Monitor
-
+from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
+from monitor.messages.words import named
+from monitor.source.pull import Pull
+from monitor.source.swaps import shown_counts
+from monitor.types import Monitor
 
 HOURS = 24
 DAYS = 28
@@ -41,8 +44,6 @@ DAYS = 28
 @click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks, for --swapped.")
 @rendered("table", "json")
 def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth: int) -> list[Shown]:
-    from monitor.evaluation.run import baseline_status
-
     if swapped is not None:
         config = load_config(config_path)
         return [_of_swaps(config, monitor, swapped, depth) for monitor in pick_monitors(config, names)]
@@ -68,12 +69,6 @@ class RankPower:
 
 
 def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Shown:
-    import numpy as np
-
-    from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
-
     with source_of(config, monitor) as database:
         source = Pull(monitor, database)
         newest = source.freshness(0, time.time()).newest
@@ -92,8 +87,6 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
 
 
 def _power(found: BaselineStatus) -> Shown:
-    from monitor.conditions.verdict_hours import judged
-
     measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
     data = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
     return Shown(data | {"series": found.units}, lambda: _lines(found, measure))
@@ -121,6 +114,4 @@ def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
 
 def series_name(found: BaselineStatus, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    from monitor.messages.words import named
-
     return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"
