@@ -146,4 +146,6 @@ def exit_code(error: Exception) -> int:
     >>> exit_code(LeaseLost("process 7 is writing it"))
     5
     """
+    if isinstance(error, SourceError) and error.is_of_mapping:
+        return exit_code(ConfigError([str(error)]))
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)

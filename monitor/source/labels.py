@@ -297,6 +297,7 @@ class Labelling:
             f"column {column!r} holds values that are written in several ways and are the same to the database; give "
             "them one spelling in a `select:`, e.g. lower(...)",
             "data",
+            lasting=True,
         )
 
     def _placed(self, rows: GradedRows) -> GradedRows:

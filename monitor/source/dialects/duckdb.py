@@ -93,6 +93,7 @@ class DuckDB(Dialect):
             ("no files found that match the pattern",),
             "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
             "and see whether they were written",
+            lasting=True,
         ),
         Fault(
             "data",
