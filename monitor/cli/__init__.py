@@ -78,6 +78,13 @@ class _Commands(Listing):
             # The reader of our output, such as `head`, has enough: no failure. The rest must go somewhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except Exception:
+            if ctx.obj is None:
+                raise
+            from monitor.store.engine import blaming_damage
+
+            with blaming_damage(ctx.obj):
+                raise
         return result
 
 
