@@ -41,7 +41,7 @@ class DuckDB(Dialect):
     mistaken_for = {"parquet": "duckdb"}
     is_proven = by_hash = keeps_parts = True
     casts_constants = converts_in_pairs = False
-    is_in_process = True
+    is_in_process = opens_slowly = True
     has_statement_limit = has_users = False
     tables_query = (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema()) "
