@@ -1,6 +1,7 @@
 """`make evaluate`: what takes too long for every run of the tests. Keeps a table in the repository, run by run.
 
 - The kill drills with 400 kills instead of 50, of the daemon and of its alerts.
+- Restarts of PostgreSQL, frozen processes, wrong clocks, poolers, audits of mutated SQL, two replicas, better models.
 - The property tests with 20 times as many examples.
 - The benchmarks at full size, 20 million rows and 200 monitors among them.
 - A log of 20 million rows, summed up by Spark's executors.
@@ -42,11 +43,24 @@ def tests(name: str, files: str, **environment: str) -> Run:
 
 
 PROPERTIES = "tests/measures/test_kernels.py tests/series/test_buckets.py tests/series/test_windows.py"
+RESTARTS = "tests/service/test_kill.py::test_backfilling_waits_for_what_restarts_in_the_middle"
+FROZEN = (
+    "tests/store/test_leases.py::"
+    "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking"
+)
+DRILLS = (
+    "tests/service/test_clock_live.py tests/service/test_clock.py tests/store/test_pooler.py "
+    "tests/service/test_audit.py tests/source/test_stuck_source.py tests/service/test_replicas.py "
+    "tests/evaluation/test_better_models.py"
+)
 SCORER = ("-m", "tests.support.alert_quality", str(SHARED))
 RUNS = (
     tests("kills: 400 of backfilling and running", "tests/service/test_kill.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 400 with alerts", "tests/service/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 50 of each channel", "tests/service/test_kill_channels.py", RANKMON_TEST_KILLS="50"),
+    tests("restarts: 20 of PostgreSQL amid a backfill, as source and as store", RESTARTS, RANKMON_TEST_RESTARTS="20"),
+    tests("frozen: 50 holders of a lease, and 50 behind a pooler", FROZEN, RANKMON_TEST_FREEZES="50"),
+    tests("drills: clocks, poolers, audits, stuck sources, replicas, better models", DRILLS),
     tests("properties: 20 times the examples", PROPERTIES, RANKMON_TEST_EXAMPLES="20"),
     tests("parity: 20 times the examples", "tests/source/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
     Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -381,6 +381,9 @@ class _TimedSource:
     def freshness(self, since: float, now: float) -> Freshness:
         with self._telemetry.stage(self._monitor, "read"):
             return self._source.freshness(since, now)
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._source.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         with self._telemetry.stage(self._monitor, "read"):

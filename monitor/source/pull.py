@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,6 +95,10 @@ class Pull:
             self.look_at_times()
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
         return Freshness(newest, int(ahead or 0), label, clock)
+
+    def held(self) -> AbstractContextManager[None]:
+        """As `Database.held`."""
+        return self.database.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         """Ranking rows in each span [since, until) seconds of whole buckets.

@@ -77,8 +77,7 @@ def _try_to_fill(
 ) -> InputError | SourceError | LeaseLost | None:
     """The error that stops this monitor, already reported, unless it concerns the others too."""
     try:
-        with app.store.blaming_damage():
-            fill(app, monitor, span, again, force)
+        fill(app, monitor, span, again, force)
         for _, line, _ in _Outages(app, has_answered=True).through(lambda: list(rule_lines(monitor, app.store))):
             click.echo(f"{monitor.name}: {line}")
     except (InputError, SourceError, LeaseLost) as error:

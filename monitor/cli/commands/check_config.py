@@ -113,10 +113,8 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
     with suppress(SourceError):
         found = check_mapping(monitor, database) if error.reason in TOLD else []
     if not found:
-        text, is_of_mapping = _located(config, index, str(error)), bool(key_of(monitor, str(error)))
-        if is_of_mapping or error.lasting or error.reason == "query":
-            return [ConfigError([text])]
-        return [SourceError(text, error.reason)]
+        text = _located(config, index, str(error))
+        return [ConfigError([text]) if error.is_of_mapping else SourceError(text, error.reason)]
     by = f"{monitor.name}: source {database.name}"
     told = [f"{config.place('monitors', index, *r.key)}: {by}: {plainly(r.text)}" for r in found]
     # Damaged data may be whole next time, and are not a mapping mistake.
