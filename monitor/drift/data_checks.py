@@ -171,8 +171,14 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     odds = (of_labelled**2 - (of_labelled - of_model) ** 2) / (2 * error**2)
     if odds[0] > c.LIKELIER_LOG or (unit and odds[1] > c.LIKELIER_LOG):
         return "model"
-    is_sure = z < c.LABELS_Z / 2 and ratio[0] < c.LABELS_OPENING_RATIO
-    return "labels" if is_sure and odds[0] < -least else "unclear"
+    return "labels" if labels_surely_lack(of_all[:, 0], spread) and odds[0] < -least else "unclear"
+
+
+def labels_surely_lack(sums: Floats, spread: Dispersion) -> bool:
+    """Whether (9,) sums lack as many labels as a loss that is reported, and not by chance."""
+    expected, error, ratio, _ = _of_labels(sums, spread)
+    is_sure: Floats = sums[LABELLED] - expected < c.LABELS_Z / 2 * error
+    return bool(is_sure) and bool(ratio < c.LABELS_OPENING_RATIO)
 
 
 def labels_still_lack(sums: Floats) -> bool:

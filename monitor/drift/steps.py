@@ -167,6 +167,11 @@ class _StepJudge:
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
         if explanation(self._found, day, 0, spread, c.SURE_LOG) != "labels":
             return None, ()
+        # A worse slice has fewer labels by itself: they must be missing without it too.
+        sums = day.sum(axis=1)
+        others = (sums.sum(axis=1) - sums[:, i] for i in np.flatnonzero(now.open[1:]).tolist() if sums.shape[1] > 1)
+        if not all(checks.labels_surely_lack(rest, spread) for rest in others):
+            return None, ()
         since, is_open = int(now.since[0]), tuple(np.flatnonzero(now.open).tolist())
         self._standing = alarms.withdrawn(alarms.unfit(now, since, end), np.ones_like(now.open), end)
         self.held = self._is_bad[row] = True
