@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from monitor.config.values import Config
 from monitor.errors import InputError, StoreError
 from monitor.evaluation.telling import Telling
+from monitor.messages.diagnosis import explained
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
 from monitor.page.incident import LABELS, SILENCES, IncidentView
+from monitor.service.explaining import Explainer
 from monitor.service.fall import fall_of
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
@@ -57,9 +59,11 @@ class IncidentDesk:
             except InputError:
                 fall = None
         kind = "firing" if it.state == "firing" else it.state
-        told = notification(kind, about, it, stored.findings, 0)
+        told = notification(kind, about, it, stored.findings, 0, most=len(stored.findings))
         silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
-        return IncidentView(stored, told, fall, max(silent, default=None))
+        explainer = Explainer(monitor, self.config().path, stored, self.store)
+        explanation = explained(next(explainer.each()), explainer.hours())
+        return IncidentView(stored, told, fall, explanation, max(silent, default=None))
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it, and tell who takes that; False if there is none. Raises StoreError."""

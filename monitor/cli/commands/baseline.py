@@ -12,9 +12,10 @@ import click
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
 from monitor.cli.options import InstantParam, by_option, config_option, note_option
-from monitor.cli.render import Shown, change, count, percent, table_of
-from monitor.cli.version_report import NO_VERSION
+from monitor.cli.render import Shown, table_of
 from monitor.errors import InputError
+from monitor.messages.comparison import NO_VERSION
+from monitor.messages.tables import change, count, percent
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:

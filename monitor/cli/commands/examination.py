@@ -20,8 +20,9 @@ import click
 
 from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
-from monitor.cli.render import column, count, number, record, rows
+from monitor.cli.render import column, record, rows
 from monitor.errors import InputError
+from monitor.messages.tables import count, number
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:

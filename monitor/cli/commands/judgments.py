@@ -20,8 +20,9 @@ import click
 
 from monitor.cli.common import command, load_config, rendered, source_of, writing
 from monitor.cli.options import config_option, past_options
-from monitor.cli.render import column, count, number, record
+from monitor.cli.render import column, record
 from monitor.errors import InputError
+from monitor.messages.tables import count, number
 
 if TYPE_CHECKING:
     from monitor.arrays import Floats

@@ -19,8 +19,9 @@ import click
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, column, count, number, percent, record, rows, table_of
+from monitor.cli.render import Shown, column, record, rows, table_of
 from monitor.errors import InputError
+from monitor.messages.tables import count, number, percent
 
 if TYPE_CHECKING:
     from monitor.conditions.verdict_units import Unit

@@ -12,7 +12,8 @@ import click
 
 from monitor.cli.common import group, load_config, rendered
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import DASH, column, record
+from monitor.cli.render import column, record
+from monitor.messages.tables import DASH
 
 if TYPE_CHECKING:
     from monitor.config import Config

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, lines, number
+from monitor.cli.render import Shown, lines
+from monitor.messages.tables import number
 from monitor.messages.words import ago, counted, lasting, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.types import OVERALL, format_duration
