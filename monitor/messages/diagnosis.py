@@ -10,7 +10,7 @@ from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.conditions.thresholds import ConditionName
 from monitor.messages.comparison import OF_VERSIONS, compared
-from monitor.messages.explanation import title_of
+from monitor.messages.explanation import new_version, sentence, title_of
 from monitor.messages.tables import DASH, TextTable, count, number, percent, signed, tabled, tenths
 from monitor.messages.words import lasting, shown, utc
 from monitor.types import NONE
@@ -64,11 +64,13 @@ class Told:
         return None if self.diagnosis is None or self.diagnosis["fell"] is None else evidence_of(self.diagnosis["fell"])
 
 
-def explained(first: Told, hours: Sequence[Document] = ()) -> list[Part]:
+def explained(first: Told, hours: Sequence[Document], is_open: bool) -> list[Part]:
     """What is known of an incident by its first condition, or by its hours if it has any: no request, no query."""
     if hours:
         return list(hour_by_hour(hours))
-    return [*restated(first), *parts_of(first.diagnosis, set(), full=False), *missing(first)]
+    fell = None if is_open else first.fell
+    then = [] if fell is None else [f"When it fired: {shown(' '.join((sentence(fell), *new_version(fell))), 1000)}"]
+    return [*then, *restated(first), *parts_of(first.diagnosis, set(), full=False), *missing(first)]
 
 
 def missing(one: Told) -> Iterator[str]:

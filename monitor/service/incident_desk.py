@@ -62,7 +62,7 @@ class IncidentDesk:
         told = notification(kind, about, it, stored.findings, 0, most=len(stored.findings))
         silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
         explainer = Explainer(monitor, self.config().path, stored, self.store)
-        explanation = explained(next(explainer.each()), explainer.hours())
+        explanation = explained(next(explainer.each()), explainer.hours(), it.is_open)
         return IncidentView(stored, told, fall, explanation, max(silent, default=None))
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:

@@ -57,7 +57,8 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
     capsys.readouterr()
     text = told(tmp_path, capsys, "--last", "2d")
     assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .* open \| no \| right \|", text)
-    assert "No page on quality; 1 incident in all (1 labelled right)." in text
+    assert "No page on quality; 1 incident in all (1 labelled right), 1 open now." in text
+    assert "What to do: " in text
     config = load_config(tmp_path / "rankmon.yaml", with_sources=False)
     with stored(config) as store:
         assert store.alerts.incidents("shop", most=5)
@@ -101,7 +102,7 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert found.pages == 1
     odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
     text, page = "\n".join(as_text([odd])), as_page([odd])
-    assert "1 page on quality; 1 incident in all." in text
+    assert "1 page on quality; 1 incident in all, 1 open now. Please say of 1 whether the page was right: " in text
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
