@@ -64,6 +64,17 @@ class Notification:
     def full_text(self) -> str:
         return "\n".join(filter(None, (self.text, self.details)))
 
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """(name, address) of the page and the runbook, of those that there are."""
+        pairs = (("Open in rankmon", self.url), ("Runbook", self.runbook_url))
+        return [(name, address) for name, address in pairs if address]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text's lines for what shows `links` by itself."""
+        return [line for line in self.text.splitlines() if not (self.url and line.startswith(f"Page: {self.url}"))]
+
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}

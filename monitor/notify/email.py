@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import smtplib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -161,17 +161,21 @@ def mail(notification: Notification, sender: str, to: str, now: float, chart: by
         found.set_content(notification.text + "\n")
         found.add_attachment(notification.html, subtype="html", filename="report.html")
         return found
-    links = [url for url in (notification.url, notification.runbook_url) if url]
-    found.set_content("\n".join([notification.full_text, "", *links]).strip() + "\n")
-    lines = "".join(f"<p>{escape(line)}</p>" for line in notification.text.splitlines())
-    more = f"<hr><pre>{escape(notification.details)}</pre>" if notification.details else ""
-    where = "".join(f'<p><a href="{escape(url)}">{escape(url)}</a></p>' for url in links)
+    found.set_content(notification.full_text + "\n")
+    lines = _paragraphs(notification.lines)
+    more = f"<hr>{_paragraphs(notification.details.splitlines())}" if notification.details else ""
+    links = " &nbsp; ".join(f'<a href="{escape(url)}">{name}</a>' for name, url in notification.links)
     cid = f"chart.{notification.key}@{DOMAIN}"
     picture = f'<p><img src="cid:{cid}" alt="{ALT}" width="600" style="max-width:100%"></p>' if chart else ""
     found.add_alternative(
-        f"<html><body><h3>{escape(notification.title)}</h3>{lines}{picture}{where}{more}</body></html>", subtype="html"
+        f"<html><body><h3>{escape(notification.title)}</h3>{lines}<p>{links}</p>{picture}{more}</body></html>",
+        subtype="html",
     )
     if chart:
         *_, html = found.iter_parts()
         html.add_related(chart, "image", "png", cid=f"<{cid}>", filename="fall.png", disposition="inline")
     return found
+
+
+def _paragraphs(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -108,7 +108,7 @@ def _marks(fall: Fall) -> Iterator[Key]:
 
 def _done(fall: Fall) -> Iterator[Key]:
     for mark in fall.marks:
-        yield "┊", COLOUR["mark"], f"{_cut(mark.words, LONGEST_MARK)} {_time(mark.at)}"
+        yield "┃", COLOUR["mark"], f"{_cut(mark.words, LONGEST_MARK)} {_time(mark.at)}"
 
 
 def _time(instant: int) -> str:

@@ -46,6 +46,9 @@ class IncidentSource(Protocol):
     def view(self, incident: str) -> IncidentView | None:
         """An incident; None if there is none."""
 
+    def chart(self, incident: str) -> bytes:
+        """PNG of its fall; empty if there is none, or the extra `charts` is missing."""
+
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it; False if there is none."""
 

@@ -14,11 +14,14 @@ from monitor.evaluation.telling import Telling
 from monitor.messages.diagnosis import explained
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
+from monitor.page.fall import draw_fall
 from monitor.page.incident import LABELS, SILENCES, IncidentView
+from monitor.page.png import as_png, can_draw
 from monitor.service.explaining import Explainer
 from monitor.service.fall import fall_of
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
+from monitor.types import Monitor
 
 AT_ONCE = 4
 """Pages shown and changes made at once: a store that hangs must not hold up metrics and health."""
@@ -48,9 +51,24 @@ class IncidentDesk:
             stored = self.store.alerts.incident(incident)
             return None if stored is None else self._view(stored)
 
+    def chart(self, incident: str) -> bytes:
+        """PNG of its fall; empty if there is none, or the extra `charts` is missing. Raises StoreError."""
+        with self._busy():
+            stored = self.store.alerts.incident(incident)
+            monitor = None if stored is None else self._monitor(stored)
+            if stored is None or monitor is None or stored.incident.matter != "quality" or not can_draw():
+                return b""
+            try:
+                return as_png(draw_fall(fall_of(monitor, self.store, stored)))
+            except InputError:
+                return b""
+
+    def _monitor(self, stored: StoredIncident) -> Monitor | None:
+        return next((one for one in self.config().monitors if one.name == stored.incident.monitor), None)
+
     def _view(self, stored: StoredIncident) -> IncidentView:
         it, telling, fall = stored.incident, self.telling(), None
-        monitor = next((one for one in self.config().monitors if one.name == it.monitor), None)
+        monitor = self._monitor(stored)
         about = About(it.monitor, page=telling.page, called=telling.called)
         if monitor is not None:
             about = About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called)

@@ -18,7 +18,7 @@ import yaml
 from monitor.cli import run
 from monitor.errors import StoreError, Undelivered
 from monitor.messages.notification import Notification
-from monitor.messages.prior import PriorDelivery
+from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify.apprise import Apprise, AppriseConfig
 from monitor.notify.email import Email, EmailConfig
 from monitor.notify.pagerduty import PagerDuty, PagerDutyConfig
@@ -213,6 +213,23 @@ def test_a_request_to_retrain_is_a_change_event(pagerduty: PagerDutyDouble) -> N
 def test_a_test_leaves_no_open_alert(pagerduty: PagerDutyDouble) -> None:
     to_pagerduty(pagerduty).send(notice("test", number=0), NOW)
     assert [*pagerduty.alerts.values()] == [["trigger", "resolve"]]
+
+
+@pytest.mark.parametrize(
+    ("page", "chart", "named"),
+    [
+        ("https://mon.test/incidents/a", b"PNG", ["https://mon.test/incidents/a/chart.png"]),
+        ("https://mon.test/incidents/a", b"", []),
+        ("http://mon.test/incidents/a", b"PNG", []),
+        ("", b"PNG", []),
+    ],
+)
+def test_pagerduty_is_told_the_address_of_a_chart_that_it_can_show(
+    pagerduty: PagerDutyDouble, page: str, chart: bytes, named: list[str]
+) -> None:
+    to_pagerduty(pagerduty).send_with(replace(notice("firing", number=0), url=page), NOW, NO_PRIOR, chart)
+    (sent,) = pagerduty.payloads
+    assert [image["src"] for image in sent.get("images", ())] == named
 
 
 def test_a_wrong_routing_key_is_told_without_it(pagerduty: PagerDutyDouble) -> None:

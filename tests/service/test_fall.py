@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from monitor.conditions.incident import Incident
 from monitor.errors import InputError
 from monitor.measures.measure import parse
+from monitor.page import fall as fall_page
 from monitor.page.fall import draw_fall
 from monitor.page.png import as_png, can_draw
 from monitor.service.fall import LONGEST, Fall, fall_of
@@ -221,3 +223,14 @@ def test_without_the_extra_the_error_says_how_to_get_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(InputError, match=r"pip install 'rankmon\[charts\]', or write an SVG"):
         as_png("<svg/>")
+
+
+@pytest.mark.usefixtures("extra")
+def test_the_font_has_every_sign_of_a_chart() -> None:
+    def drawn(text: str) -> bytes:
+        said = f'<text x="5" y="40" font-family="DejaVu Sans">{text}</text>'
+        return as_png(f'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60">{said}</svg>')
+
+    signs = set(re.findall(r"[^\x00-\x7f]", Path(fall_page.__file__).read_text(encoding="utf-8")))
+    assert {"━", "┃"} <= signs
+    assert [sign for sign in signs if drawn(sign) == drawn("")] == []

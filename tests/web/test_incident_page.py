@@ -104,6 +104,17 @@ def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
     assert "which the page shows" not in text
 
 
+def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", app.web.port, timeout=20)
+    connection.request("GET", f"{path(app)}/chart.png")
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "image/png")
+    assert answer.read().startswith(b"\x89PNG")
+    assert ask(app, "/incidents/nothing/chart.png").status == 404
+    monkeypatch.setattr("monitor.service.incident_desk.can_draw", lambda: False)
+    assert ask(app, f"{path(app)}/chart.png").status == 404
+
+
 def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None:
     known = app.board.snapshots["search"]
     version = Newcomer("model_version", "v8", END - DAY, 0.1, 0.6, 0.7, -0.2, 0.0, "", False)
