@@ -32,6 +32,7 @@ DOMAIN = "rankmon.invalid"
 """Right side of message ids: reserved, so it is no mail server's own (RFC 2606)."""
 
 
+NO_TLS = "offers no TLS of the kind that is demanded; set `security:` to what it offers"
 ALT = "Chart of the fall: measured and expected"
 
 
@@ -108,8 +109,7 @@ class Email:
             with self._session() as session:
                 session.send_message(found)
         except smtplib.SMTPNotSupportedError:
-            remedy = "offers no TLS; set `security:` to what it offers"
-            raise Undelivered(f"{self._place}: {remedy}") from None
+            raise Undelivered(f"{self._place}: {NO_TLS}") from None
         except smtplib.SMTPAuthenticationError as error:
             raise Undelivered(
                 f"{self._place}: login refused ({error.smtp_code}); check username and password"
@@ -121,9 +121,14 @@ class Email:
             raise Undelivered(f"{self._place}: answered {error.smtp_code} {_line(error.smtp_error)}") from None
         except ssl.SSLCertVerificationError as error:
             raise Undelivered(f"{self._place}: its certificate is not to be trusted ({error.verify_message})") from None
-        except (OSError, smtplib.SMTPException) as error:
-            said = "did not answer in time" if isinstance(error, TimeoutError) else plain(str(error), one_line=True)
-            raise Undelivered(f"{self._place}: {said or type(error).__name__}") from None
+        except ssl.SSLError as error:
+            raise Undelivered(f"{self._place}: {NO_TLS} ({error.reason or 'no TLS'})") from None
+        except TimeoutError:
+            raise Undelivered(f"{self._place}: did not answer in time") from None
+        except smtplib.SMTPException as error:
+            raise Undelivered(f"{self._place}: {_line(str(error)) or type(error).__name__}") from None
+        except OSError as error:
+            raise Undelivered(f"{self._place}: cannot be reached ({error.strerror or _line(str(error))})") from None
 
     @contextmanager
     def _session(self) -> Iterator[smtplib.SMTP]:
