@@ -62,7 +62,7 @@ class PagerDuty(OnlyReceiver):
     def send_with(self, notification: Notification, now: float, prior: PriorDelivery, chart: bytes) -> None:
         """Send the event; an alarm for a test is resolved at once. Raises Undelivered.
 
-        PagerDuty takes no file: if there is a chart, it is told the address at which rankmon's page has it.
+        PagerDuty takes no file: if there is a chart, the event names its address on rankmon's page.
         """
         if notification.kind in ("retrain", "change"):
             self._post(self._changes, change(notification, now))

@@ -186,7 +186,7 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluati
 
 
 def as_it_fell(incident: StoredIncident, store: Store) -> Sequence[Evidence]:
-    """What an incident is told by: its findings; of one on quality that is over, what fired, as it began to."""
+    """Findings that describe an incident: its own; of one on quality that is over, what fired, as it began to."""
     if incident.incident.is_open or incident.incident.matter != "quality":
         return incident.findings
     return [one.finding for one in fired(incident, store) if one.finding is not None] or incident.findings

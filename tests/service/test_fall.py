@@ -188,6 +188,8 @@ def test_the_end_of_an_incident_is_marked(fall: Fall) -> None:
     assert fall.incident is not None
     over = replace(fall, incident=replace(fall.incident, closed_at=END, state="resolved"))
     assert "closed 9 Feb 22:00" in draw_fall(over)
+    assert ("mean until " in draw_fall(over)) == (over.since is not None)
+    assert "mean since then" not in draw_fall(over)
 
 
 def test_text_from_outside_is_no_markup(fall: Fall) -> None:
