@@ -14,9 +14,10 @@ import pytest
 from monitor.cli.commands.series import series_table
 from monitor.cli.common import load_config, stored
 from monitor.page.report import as_page, as_text
+from monitor.page.words import utc
 from monitor.service.reporting import report
 from tests.cli.test_incidents_cli import filled, run, write
-from tests.conditions.test_verdict_texts import Bench, bench
+from tests.conditions.test_verdict_texts import Bench, bench, served_by
 from tests.support.drift import Ranking, day
 from tests.support.monitors import DAY
 
@@ -106,6 +107,14 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
+
+
+def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(18) else "v1")
+    bench.live(Ranking.of(34).draw(), 34, 34)
+    found = report(bench.monitor, bench.store, 28 * DAY)
+    assert found.snapshot.came == ((day(18), "v2"),)
+    assert f'<span class="mark">version v2, {utc(day(18))}' in as_page([found])
 
 
 def test_what_cannot_be_reported_or_written_is_told(

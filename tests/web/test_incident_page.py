@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 import bcrypt
 import pytest
 
-from monitor.causes.newcomers import Newcomer
 from monitor.clock import ReplayClock
 from monitor.conditions.checkpoint import Announcement
 from monitor.config.values import AccessConfig
@@ -117,9 +116,8 @@ def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.Monke
 
 def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None:
     known = app.board.snapshots["search"]
-    version = Newcomer("model_version", "v8", END - DAY, 0.1, 0.6, 0.7, -0.2, 0.0, "", False)
     noted = (Announcement(END - 2 * DAY, END - DAY, "ada", "a <sale>", False),)
-    app.board.publish(replace(known, newcomers=(version,), noted=noted))
+    app.board.publish(replace(known, came=((END - DAY, "v8"),), noted=noted))
     page = ask(app, "/monitors/search").text
     for words in ("version v8, 2022-01-20 00:00 UTC", "a &lt;sale&gt;, 2022-01-19 00:00 UTC"):
         assert f'<span class="mark">{words}</span>' in page
