@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +19,7 @@ from monitor.page.words import utc
 from monitor.service.reporting import report
 from tests.cli.test_incidents_cli import filled, run, write
 from tests.conditions.test_verdict_texts import Bench, bench, served_by
+from tests.support.browser import browser
 from tests.support.drift import Ranking, day
 from tests.support.monitors import DAY
 
@@ -115,6 +117,19 @@ def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) ->
     found = report(bench.monitor, bench.store, 28 * DAY)
     assert found.snapshot.came == ((day(18), "v2"),)
     assert f'<span class="mark">version v2, {utc(day(18))}' in as_page([found])
+
+
+def test_on_paper_it_begins_on_the_first_page(bench: Bench, tmp_path: Path) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    (tmp_path / "report.html").write_text(as_page([report(bench.monitor, bench.store, 7 * DAY)]), encoding="utf-8")
+    with browser() as chromium:
+        chromium.open(f"file://{tmp_path}/report.html")
+        printed = b64decode(chromium.ask("Page.printToPDF")["data"])
+        assert len(re.findall(rb"/Type /Page\b", printed)) <= 2
+        chromium.ask("Emulation.setEmulatedMedia", media="print")
+        first = "document.querySelector('table').getBoundingClientRect()"
+        assert chromium.see(f"{first}.top") < 300
+        assert chromium.see("document.documentElement.scrollWidth") <= 1100
 
 
 def test_what_cannot_be_reported_or_written_is_told(
