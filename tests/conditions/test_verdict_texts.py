@@ -430,3 +430,14 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     whole = sum(p["within"] + p["mix"] for p in found["slices"])
     assert whole == pytest.approx(split["value"] - split["before"], abs=1e-12)
     assert sum(p["share_before"] * p["before"] for p in found["slices"]) == pytest.approx(split["before"], abs=1e-12)
+
+
+def test_power_shows_the_drops_of_labelled_pages(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8).draw(), 32, 33.5)
+    (stored,) = bench.store.alerts.incidents()
+    command = ["power", "-c", str(bench.folder / "rankmon.yaml")]
+    assert cli.run(command) == 0
+    assert "pages called" not in capsys.readouterr().out
+    bench.store.alerts.label(stored.incident.id, "right", "ada", "")
+    assert cli.run(command) == 0
+    assert re.search(r"^  pages called right: 1, drops of \d\d\.\d %$", capsys.readouterr().out, re.MULTILINE)
