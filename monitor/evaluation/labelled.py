@@ -36,8 +36,8 @@ class PeopleSaid:
         methods: of the replay.
         budgets: of the verdicts by themselves, for each budget of false alarms that was tried, ascending.
         budget: the configured one; None without verdicts.
-        proposed: the budget that has most of the right pages, then fewest of the wrong ones; the configured one if it
-            is as good as any, else the largest.
+        proposed: the budget that has most of the right pages, then fewest of the wrong ones; of several such the
+            configured one, or else the largest.
     """
 
     right: int
