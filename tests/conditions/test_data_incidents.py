@@ -12,6 +12,7 @@ import pytest
 from monitor.cli.commands import incidents, status
 from monitor.cli.incident_report import in_text
 from monitor.cli.incident_report import lines as explained
+from monitor.conditions.verdicts import LABELS_EXPLAIN
 from monitor.drift.series import DAY, HOUR
 from monitor.messages.diagnosis import Told, hour_by_hour
 from monitor.messages.explanation import sentence
@@ -443,3 +444,20 @@ def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_sinc
     assert (found.end, found.well_for, found.well_needed) == (day(32) + 16 * HOUR, 2 * HOUR, 6 * HOUR)
     said = f"That was at {utc(found.end)}. Normal for 2 h; resolves after 6 h."
     assert said in _page(bench, day(32) + 18 * HOUR)
+
+
+def test_a_page_for_labels_that_went_missing_slowly_is_withdrawn_and_their_owners_are_told(bench: Bench) -> None:
+    past = Ranking.of(37).losing_labels(31, 15, 0.7).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    quality, data = bench.incidents
+    assert (quality.incident.matter, quality.incident.state) == ("quality", "withdrawn")
+    assert (data.incident.matter, data.incident.state) == ("data", "firing")
+    assert data.incident.opened_at == quality.incident.closed_at
+    ended = next(n for _, n in bench.notices if n.kind == "withdrawn")
+    assert f"Withdrawn, not recovered: {LABELS_EXPLAIN}." in ended.full_text
+    assert {why for _, rule, became, why in told(bench) if rule == "degraded" and became == "withdrawn"} == {
+        LABELS_EXPLAIN
+    }
+    assert [(to, n.kind) for to, n in bench.notices if n.matter == "data"] == [("data", "firing")]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,13 +20,14 @@ from monitor.cli.common import command, finished, load_config, rendered, source_
 from monitor.cli.incident_report import lines
 from monitor.cli.options import config_option
 from monitor.cli.render import Shown
-
-if TYPE_CHECKING:
-    from monitor.config import Config
-    from monitor.service.diagnosing import FiredCondition
-    from monitor.store import Store
-    from monitor.store.alerts import StoredIncident
-    from monitor.types import Monitor
+from monitor.config import Config
+from monitor.service.diagnosing import FiredCondition, capture, detailed
+from monitor.service.explaining import Explainer
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.store.verdicts import Diagnosis
+from monitor.types import Monitor
 
 
 @command
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 @rendered("text", "json")
 def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Shown:
-    from monitor.service.explaining import Explainer
-
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = find(store, incident)
@@ -57,10 +56,6 @@ def explain_incident(config_path: Path, incident: str, full: bool, now: bool) ->
 def _captured(
     config: Config, store: Store, found: StoredIncident, monitor: Monitor, one: FiredCondition
 ) -> Mapping[str, Any]:
-    from monitor.service.diagnosing import capture, detailed
-    from monitor.source.pull import Pull
-    from monitor.store.verdicts import Diagnosis
-
     with source_of(config, monitor) as database:
         pull = Pull(detailed(monitor), database)
         document = finished(capture(monitor, found, one, store, pull, time.time()))

@@ -14,23 +14,27 @@ import time
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, column, record, rows, table_of
+from monitor.conditions.verdict_hours import judged
+from monitor.conditions.verdict_units import Unit
+from monitor.config import Config
 from monitor.errors import InputError
+from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
 from monitor.messages.tables import count, number, percent
-
-if TYPE_CHECKING:
-    from monitor.conditions.verdict_units import Unit
-    from monitor.config import Config
-    from monitor.evaluation.run import BaselineStatus
-    from monitor.store import Store
-    from monitor.types import Monitor
-
+from monitor.messages.words import named
+from monitor.service.diagnosing import as_it_fell
+from monitor.source.pull import Pull
+from monitor.source.swaps import shown_counts
+from monitor.store import Store
+from monitor.types import Monitor
 
 HOURS = 24
 DAYS = 28
@@ -45,8 +49,6 @@ MOST_INCIDENTS = 10_000
 @click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks, for --swapped.")
 @rendered("table", "json")
 def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth: int) -> list[Shown]:
-    from monitor.evaluation.run import baseline_status
-
     if swapped is not None:
         config = load_config(config_path)
         return [_of_swaps(config, monitor, swapped, depth) for monitor in pick_monitors(config, names)]
@@ -72,12 +74,6 @@ class RankPower:
 
 
 def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Shown:
-    import numpy as np
-
-    from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
-
     with source_of(config, monitor) as database:
         source = Pull(monitor, database)
         newest = source.freshness(0, time.time()).newest
@@ -97,8 +93,6 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
 
 def _labelled(monitor: Monitor, store: Store) -> dict[str, list[float]]:
     """What people said of pages on quality -> the drop of each as it fired, ascending."""
-    from monitor.service.diagnosing import as_it_fell
-
     found: dict[str, list[float]] = {"right": [], "wrong": []}
     for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS):
         fell = as_it_fell(one, store) if one.label in found and one.incident.matter == "quality" else ()
@@ -107,8 +101,6 @@ def _labelled(monitor: Monitor, store: Store) -> dict[str, list[float]]:
 
 
 def _power(found: BaselineStatus, labelled: dict[str, list[float]]) -> Shown:
-    from monitor.conditions.verdict_hours import judged
-
     measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
     data: dict[str, Any] = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
     data |= {"series": found.units, "labelled": labelled}
@@ -140,6 +132,4 @@ def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
 
 def series_name(found: BaselineStatus, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    from monitor.messages.words import named
-
     return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"

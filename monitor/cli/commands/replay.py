@@ -10,8 +10,8 @@ Where people labelled pages right or wrong, it says how many of each there would
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,20 +19,19 @@ from monitor.cli import exit_code
 from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
+from monitor.config import Config
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
+from monitor.evaluation import replay as past
+from monitor.evaluation.labelled import Agreement, PeopleSaid, held_against_people
+from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial, try_rules
+from monitor.evaluation.run import baseline_status
 from monitor.messages.explanation import title_of
 from monitor.messages.words import counted, lasting, named, utc
 from monitor.page.chart import Lane, Line, Shade, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from monitor.config import Config
-    from monitor.evaluation.labelled import Agreement, PeopleSaid
-    from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial
-    from monitor.store import Store
-    from monitor.types import Monitor
+from monitor.service.retention import what_lacks
+from monitor.store import Store
+from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SERIES = 3
@@ -60,10 +59,6 @@ def replay(
     store_path: Path | None,
     chart: Path | None,
 ) -> Shown:
-    from monitor.evaluation import replay as past
-    from monitor.evaluation.labelled import PeopleSaid, held_against_people
-    from monitor.service.retention import what_lacks
-
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
     config = load_config(config_path, with_sources=False)
@@ -216,8 +211,6 @@ def _methods(found: Replay) -> list[str]:
 
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
     """(index of an alert rule, what the stored past says of it, whether as a warning). Raises StoreError."""
-    from monitor.evaluation.replay import try_rules
-
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
         yield number, _tried(tried), False
         if told := _noise(monitor, tried, store):
@@ -255,8 +248,6 @@ def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
 
 
 def _by_verdicts(monitor: Monitor, store: Store) -> str:
-    from monitor.evaluation.run import baseline_status
-
     if monitor.drift is None:
         return ""
     found = {unit.slice: unit.smallest for unit in baseline_status(monitor, store).units if unit.smallest is not None}
@@ -294,8 +285,6 @@ def picture(found: Replay) -> str:
 
 
 def _shades(found: Replay) -> Iterator[Shade]:
-    from monitor.evaluation.replay import Period
-
     yield from (Shade(*_ends(found, s), MASKED) for s in found.masked)
     for one in found.incidents:
         since = one.incident.opened_at if one.incident.matter == "quality" else one.on_call_at
