@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from monitor.causes.newcomers import Newcomer, newcomers
 from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
@@ -33,9 +35,9 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.types import FARTHEST, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
+from monitor.types import FARTHEST, MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 
-UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
+REQUESTS, UNMATCHED = map(TRAFFIC_FIELDS.index, ("requests", "unmatched"))
 
 FOREVER = 1 << 62
 """Seconds, later than anything stored."""
@@ -85,6 +87,7 @@ class MonitorSnapshot:
         places: dimension -> values with a series of their own.
         announced: what is announced and not over; `noted` is all that ever was.
         examined: the newest check of where people look.
+        came: (start, version of the model) of each that began to serve in the time of charts, oldest first.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
@@ -112,6 +115,7 @@ class MonitorSnapshot:
     holding: Holding | None = None
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    came: tuple[tuple[int, str], ...] = ()
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
     noted: tuple[Announcement, ...] = ()
@@ -210,9 +214,18 @@ def take_snapshot(
         unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
         readings=_readings(monitor, store, state, histories, since),
         places=MappingProxyType(_places(monitor, store)),
+        came=tuple(sorted(_came(traffic))),
         newcomers=tuple(_newcomers(monitor, histories)),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _came(traffic: History) -> Iterator[tuple[int, str]]:
+    for key in traffic.slices:
+        if key[0] == MODEL_VERSION and key[1] not in RESERVED:
+            served = np.flatnonzero(traffic.slice(key)[:, REQUESTS] > 0)
+            if len(served) and served[0] > 0:
+                yield int(traffic.starts[served[0]]), key[1]
 
 
 def _newcomers(monitor: Monitor, histories: Mapping[Definition, History]) -> list[Newcomer]:

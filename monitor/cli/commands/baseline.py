@@ -14,8 +14,7 @@ from monitor.causes.diagnosis import version_slice
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
 from monitor.cli.options import InstantParam, by_option, config_option, note_option
-from monitor.cli.render import Shown, change, count, percent, table_of
-from monitor.cli.version_report import NO_VERSION
+from monitor.cli.render import Shown, table_of
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import SETTLING_DAYS
@@ -24,6 +23,8 @@ from monitor.drift.settings import DriftSettings
 from monitor.errors import InputError
 from monitor.evaluation.hours import drift_of
 from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.messages.comparison import NO_VERSION
+from monitor.messages.tables import change, count, percent
 from monitor.messages.words import decayed, utc
 from monitor.series.partials import RESERVED
 from monitor.store import Store

@@ -21,7 +21,7 @@ import numpy as np
 from monitor.arrays import Floats
 from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
-from monitor.cli.render import column, count, number, record, rows
+from monitor.cli.render import column, record, rows
 from monitor.config.report import nearest
 from monitor.errors import InputError
 from monitor.measures.examination import (
@@ -38,6 +38,7 @@ from monitor.measures.examination import (
     smoothed,
 )
 from monitor.measures.measure import Measure, Table
+from monitor.messages.tables import count, number
 from monitor.messages.words import utc
 from monitor.source.engine import Database
 from monitor.source.pull import Pull

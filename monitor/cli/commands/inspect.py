@@ -19,11 +19,12 @@ from monitor.causes.inspection import EVENT_REASONS, Event, Inspection, Row
 from monitor.cli.common import command, load_config, measures_of, pick_monitors, rendered, source_of
 from monitor.cli.common import stored as open_store
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import DASH, Columns, Shown, table, table_of
+from monitor.cli.render import Shown, table, table_of
 from monitor.config import Config
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
+from monitor.messages.tables import DASH, Columns
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
 from monitor.series.readings import MICROS

@@ -21,10 +21,11 @@ import numpy as np
 from monitor.arrays import Floats
 from monitor.cli.common import command, load_config, rendered, source_of, writing
 from monitor.cli.options import config_option, past_options
-from monitor.cli.render import column, count, number, record
+from monitor.cli.render import column, record
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts, estimate, smoothed
 from monitor.measures.judgments import judge
+from monitor.messages.tables import count, number
 from monitor.scoring.judgments import write_judgments
 from monitor.source.labels import fingerprint
 from monitor.source.pull import Pull

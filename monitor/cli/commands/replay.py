@@ -3,6 +3,9 @@
 The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
 another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
 first. A monitor without stored data is skipped, and the exit code says so.
+
+Where people labelled pages right or wrong, it says how many of each there would be again, and which
+`drift: {false_alarm_budget}` agrees with them best.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from monitor.config import Config
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
 from monitor.evaluation import replay as past
+from monitor.evaluation.labelled import Agreement, PeopleSaid, held_against_people
 from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial, try_rules
 from monitor.evaluation.run import baseline_status
 from monitor.messages.explanation import title_of
-from monitor.messages.words import lasting, named, utc
+from monitor.messages.words import counted, lasting, named, utc
 from monitor.page.chart import Lane, Line, Shade, draw
 from monitor.service.retention import what_lacks
 from monitor.store import Store
@@ -63,19 +67,21 @@ def replay(
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: let the name of {chart} end in .svg")
-    found, errors = list[past.Replay](), list[InputError]()
+    found, errors = list[tuple[past.Replay, PeopleSaid | None]](), list[InputError]()
     with stored(config if store_path is None else load_config(store_path, with_sources=False)) as store:
         for monitor in wanted:
             try:
-                found.append(past.replay(monitor, store, since, until))
+                made = past.replay(monitor, store, since, until)
+                found.append((made, held_against_people(monitor, store, made)))
                 for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)
     if chart is not None and found:
-        _draw(found[0], chart)
-    return Shown(map(past.plain, found), lambda: _apart(found), exit_code(errors[0]) if errors else 0)
+        _draw(found[0][0], chart)
+    plain = [past.plain(one) | {"people_said": said} for one, said in found]
+    return Shown(plain, lambda: _apart(found), exit_code(errors[0]) if errors else 0)
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
@@ -117,10 +123,27 @@ def _draw(found: Replay, path: Path) -> None:
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def _apart(found: list[Replay]) -> Iterator[str]:
-    for number, one in enumerate(found):
+def _apart(found: list[tuple[Replay, PeopleSaid | None]]) -> Iterator[str]:
+    for number, (one, said) in enumerate(found):
         yield from [""] * bool(number)
         yield from lines(one)
+        if said is not None:
+            yield from _people(said)
+
+
+def _people(said: PeopleSaid) -> Iterator[str]:
+    def of(one: Agreement) -> tuple[str, str]:
+        return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
+
+    yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; there would be again:"
+    yield from table(("by itself", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
+    if said.budget is None or said.proposed is None:
+        return
+    yield ""
+    rows = [(f"{budget:g}" + " (now)" * (budget == said.budget), *of(one)) for budget, one in said.budgets]
+    yield from table(("false_alarm_budget", "right ones", "wrong ones"), rows)
+    is_best = said.proposed == said.budget
+    yield f"false_alarm_budget: {said.proposed:g} agrees with people best" + ", as it is" * is_best
 
 
 def lines(found: Replay) -> Iterator[str]:

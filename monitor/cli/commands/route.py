@@ -11,10 +11,11 @@ import click
 
 from monitor.cli.common import group, load_config, rendered
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import DASH, column, record
+from monitor.cli.render import column, record
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.rules import SEVERITIES
 from monitor.config import Config
+from monitor.messages.tables import DASH
 from monitor.routing import Escalation, Route, Routing, reached, repeated
 from monitor.types import format_duration
 

@@ -40,8 +40,9 @@ import click
 
 from monitor.cli.common import command
 from monitor.cli.options import format_option
-from monitor.cli.render import Shown, column, percent, record, render, rows
+from monitor.cli.render import Shown, column, record, render, rows
 from monitor.measures.measure import Measure, parse
+from monitor.messages.tables import percent
 from monitor.messages.words import counted, plain
 
 if TYPE_CHECKING:

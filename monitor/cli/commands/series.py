@@ -21,10 +21,11 @@ import pandas as pd
 
 from monitor.cli.common import command, load_config, measures_of, pick_monitors, stored, writing
 from monitor.cli.options import DurationParam, InstantParam, config_option, format_option, monitors_option
-from monitor.cli.render import count, interval, number, percent, table_of
+from monitor.cli.render import table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
+from monitor.messages.tables import count, interval, number, percent
 from monitor.messages.words import named, utc
 from monitor.page.chart import Line, draw
 from monitor.series.intervals import DAY, REACH

@@ -13,7 +13,8 @@ import click
 
 from monitor.cli.common import group, monitor_in_store, rendered
 from monitor.cli.options import config_option
-from monitor.cli.render import Columns, Shown, count, percent, table_of
+from monitor.cli.render import Shown, table_of
+from monitor.messages.tables import Columns, count, percent
 from monitor.messages.words import named, utc
 from monitor.service.slice_admission import DimensionUsage, ReleaseRequest, dimensions, release_places, span_of
 from monitor.types import format_duration

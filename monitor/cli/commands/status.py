@@ -9,11 +9,12 @@ from typing import Any
 
 from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, lines, number
+from monitor.cli.render import Shown, lines
 from monitor.conditions.evidence import Matter
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import DEGRADED
 from monitor.messages.explanation import announced, begun_lately, title_of
+from monitor.messages.tables import number
 from monitor.messages.words import ago, counted, decayed, lasting, named, not_judged, over_the_last, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.service.retention import baselines_gone, doubt

@@ -19,14 +19,15 @@ from monitor.causes.sample import RequestSample, SampleQuery
 from monitor.causes.versions import by_place, compare, in_order, names
 from monitor.cli.common import command, finished, load_config, measures_of, rendered, source_of, stored
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
-from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared
+from monitor.cli.render import Shown, table_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.config import Config
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
+from monitor.messages.comparison import NO_VERSION, OF_VERSIONS, compared
 from monitor.messages.explanation import title_of
+from monitor.messages.tables import Columns, count, number, percent, signed
 from monitor.messages.words import lasting, shown, utc
 from monitor.series.intervals import REACH
 from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, read_sample, stock, unsound
