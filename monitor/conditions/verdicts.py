@@ -22,7 +22,7 @@ MASKED = (DATA_KINDS - SLICE_KINDS) | {"announced"}
 CALM = 6 * HOUR
 """Seconds of sound data needed to resolve."""
 
-LABELS_EXPLAIN = "fewer requests have labels, and that explains the fall"
+LABELS_EXPLAIN = "fewer requests have labels, which explains the fall; the owners of the data are told"
 """Why alarms on all traffic and its slices are withdrawn."""
 
 Span = tuple[int, int]
