@@ -406,6 +406,7 @@ def _alarms(settings: DriftSettings, names: Sequence[str], now: AlarmStates, fou
             _back_since(settings, now, u),
             began[u][0],
             (began[u][1], began[u][2]),
+            float(now.back[u]),
         )
         for u in np.flatnonzero(now.opened_at).tolist()
     )

@@ -96,7 +96,7 @@ class Alarm:
         evidence: relative to the threshold: 1 is enough.
         tolerated: largest relative drop that is not a fall.
         value, before, requests: mean, expectation and requests since the fall began, excluding a possible recovery.
-        back_since: start of the step from which on evidence of recovery grows.
+        back_since, recovery: start of the step from which on evidence of recovery grows, and its log odds.
         began, began_within: start of the step at which the fall most likely began, and the earliest and latest one,
             as known when the alarm opened.
     """
@@ -113,6 +113,7 @@ class Alarm:
     back_since: int | None = None
     began: int | None = None
     began_within: tuple[int, int] | None = None
+    recovery: float = 0.0
 
     @property
     def fell_at(self) -> int:

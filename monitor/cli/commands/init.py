@@ -121,7 +121,7 @@ def _lines(proposal: Proposal, name: str, url: str, has_password: bool) -> Itera
     yield "    rankings:"
     yield from _section(proposal.rankings, "rankings", proposal.reasons)
     if proposal.slices:
-        yield f"    slices: {_text(list(proposal.slices))}"
+        yield f"    slices: {_text(list(proposal.slices))} # verdicts judge each value of the first, see drift.mix_by"
     ((kind, recipe),) = proposal.relevance.items()
     yield "    relevance:"
     yield f"      {kind}:"

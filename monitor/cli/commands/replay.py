@@ -35,6 +35,7 @@ from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SERIES = 3
+TOO_FEW = "too few requests"
 """Series named per rule."""
 
 
@@ -201,7 +202,7 @@ def _methods(found: Replay) -> list[str]:
         first = utc(new[0]) if new else "–"
         share = method.open_seconds / (found.until - found.since)
         hours = f"{method.open_seconds / 3600:,.0f} h ({100 * share:.0f} %)"
-        pages = str(method.pages) if method.could_judge else "could not judge: too little past"
+        pages = str(method.pages) if method.could_judge else "could not judge"
         rows.append((method.name, method.what, pages, hours if method.could_judge else "–", first))
     return table(("by itself", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))
 
@@ -212,7 +213,7 @@ def _methods(found: Replay) -> list[str]:
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
     """(index of an alert rule, what the stored past says of it, whether as a warning). Raises StoreError."""
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
-        yield number, _tried(tried), False
+        yield number, _tried(tried), not tried.method.could_judge and tried.unknown == TOO_FEW
         if told := _noise(monitor, tried, store):
             yield number, told, True
 
@@ -220,9 +221,9 @@ def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]
 def _tried(tried: RuleTrial) -> str:
     pages, length = tried.method.pages, lasting(tried.until - tried.since)
     if not tried.method.could_judge:
-        return (
-            f"rule {tried.rule.name} could not be judged in the {length} until {utc(tried.until)}: too little is stored"
-        )
+        least = f": no window has min_requests: {tried.rule.min_requests}" if tried.unknown == TOO_FEW else ""
+        why = f"{tried.unknown or 'too little is stored'}{least}"
+        return f"rule {tried.rule.name} could not be judged in the {length} until {utc(tried.until)}: {why}"
     paged = f"have paged {_times(pages)}" if pages else "never have paged"
     text = f"rule {tried.rule.name} would {paged} in the {length} until {utc(tried.until)}"
     if not tried.fired:

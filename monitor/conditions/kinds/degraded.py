@@ -12,6 +12,7 @@ from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import DEGRADED, ConditionEvent, DataEvidence, name_of
 from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, served_until, weak
+from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Alarm, Split, Verdict
 from monitor.series.windows import SliceKey
@@ -133,7 +134,7 @@ def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: 
         coverage=now,
         coverage_before=usual,
         is_paused=verdict.is_data,
-        well_for=0 if alarm.back_since is None else _well_for(seen, key, alarm.back_since, verdict.end),
+        well_for=_well_for(seen, key, alarm, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
         weak_version=_weak_version(seen, verdict, alarm),
         began_within=_within(alarm, step_of(seen.width)),
@@ -177,8 +178,11 @@ def _weak_version(seen: Observations, verdict: Verdict, alarm: Alarm) -> WeakVer
     return replace(one, until=served_until(seen.traffic, key, one.since, verdict.end, seen.width, step))
 
 
-def _well_for(seen: Observations, key: SliceKey, since: int, until: int) -> int:
-    return max(seen.judged_for(key, since, until), step_of(seen.width))
+def _well_for(seen: Observations, key: SliceKey, alarm: Alarm, until: int) -> int:
+    """Seconds for which it has been well; 0 while a few requests of a night may say so by chance."""
+    if alarm.back_since is None or alarm.recovery < LIKELIER_LOG:
+        return 0
+    return max(seen.judged_for(key, alarm.back_since, until), step_of(seen.width))
 
 
 def _with_split(found: Degraded, split: Split, drift: Drift) -> Degraded:
