@@ -41,7 +41,7 @@ def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
     if found is None:
         return []
     shown = [("all traffic", "before", found.now, found.known)]
-    shown += [(named(*key), "all traffic", one, found.now) for key, one in found.slices.items()]
+    shown += [(named(*key), "all traffic", one, found.now) for key, one in found.now.parts.items()]
     return [_figure(f"looks:{name}:{i}", name, *one) for i, one in enumerate(shown)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 from typing import Any
 
@@ -13,8 +13,8 @@ from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
-from monitor.source.queries import Queries
-from monitor.types import NONE, Column, Events
+from monitor.source.queries import Queries, untyped
+from monitor.types import NONE, OTHER, Column, Events
 
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item and a rank."""
@@ -26,12 +26,19 @@ def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: b
 
 
 def counts_by_slice(
-    source: Pull, since: int, until: int, depth: int, column: str | None, with_below: bool = False
+    source: Pull,
+    since: int,
+    until: int,
+    depth: int,
+    column: str | None,
+    with_below: bool = False,
+    values: Collection[str] | None = None,
 ) -> dict[str, ShownCounts]:
     """Value of a column, or empty without one -> counts of requests served in [since, until) seconds, to rank `depth`.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
-    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too.
+    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too. Given
+    `values` of the column, all others are `OTHER` together.
 
     Raises:
         InputError: the monitor names no query, or its labels are judgments.
@@ -41,13 +48,19 @@ def counts_by_slice(
     if monitor.rankings.query is None:
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
     with source.reading() as (reader, queries):
-        asked = _counted(queries, since, until, depth, column, with_below)
+        value = ZERO if column is None else _value(queries.rankings.c[column], values)
+        asked = _counted(queries, since, until, depth, value, with_below)
         rows = reader.columns(asked, MOST_CELLS)
     base = monitor.rankings.position.base
     if column is None:
         return {"": _counts(rows[1:], base)}
-    values = np.array([NONE if v is None else str(v) for v in rows[0]])
-    return {str(v): _counts([list(compress(c, values == v)) for c in rows[1:]], base) for v in np.unique(values)}
+    missing = NONE if values is None else OTHER
+    found = np.array([missing if v is None else str(v) for v in rows[0]])
+    return {str(v): _counts([list(compress(c, found == v)) for c in rows[1:]], base) for v in np.unique(found)}
+
+
+def _value(column: Any, values: Collection[str] | None) -> Any:
+    return column if values is None else sa.case((column.in_([untyped(value) for value in values]), column))
 
 
 def _counts(columns: Sequence[Sequence[Any]], base: int) -> ShownCounts:
@@ -60,13 +73,10 @@ def _counts(columns: Sequence[Sequence[Any]], base: int) -> ShownCounts:
     return ShownCounts(number, np.array(pair, np.int64), rank, shown, clicked, list(pairs), shown_below, clicked_below)
 
 
-def _counted(
-    queries: Queries, since: int, until: int, depth: int, column: str | None, with_below: bool
-) -> sa.Select[Any]:
+def _counted(queries: Queries, since: int, until: int, depth: int, value: Any, with_below: bool) -> sa.Select[Any]:
     """(slice, query, item, position, shown, clicked, shown and clicked below a click), by the first four."""
     query = queries.rankings.c[str(queries.monitor.rankings.query)]
     rows, clicked = _clicked(queries, since, until)
-    value = ZERO if column is None else queries.rankings.c[column]
     cells = [c.label(f"c{i}") for i, c in enumerate((query, queries.item, queries.position, value))]
     placed = sa.and_(queries.usable(since, until), queries.placed(depth), query.isnot(None))
     first = sa.func.min(sa.case((clicked > ZERO, queries.position))).over(partition_by=queries.request)

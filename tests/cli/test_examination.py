@@ -323,4 +323,4 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
     assert ranks[0]["upper"] < 1.25
     assert ranks[1]["upper"] < 0.2
     assert cli.run([*asked, *given]) == 0
-    assert "relative to the first before 2026-01-01 17:46 UTC, by 2 days" in capsys.readouterr().out
+    assert "relative to the first before 2026-01-01 17:46 UTC, by 800 requests of 2 days" in capsys.readouterr().out

@@ -64,15 +64,16 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, None, END)
     assert bench.said == []
-    changed = replace(changed, slices={("device", "tv & radio"): changed.known})
+    tv = ("device", "tv & radio")
+    changed = replace(changed, now=replace(changed.now, parts={tv: changed.known}))
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
-    assert title.startswith(f"search: people look elsewhere: at rank {changed.rank} ")
+    assert title.startswith(f"search: people look elsewhere: at rank {changed.change.rank} ")
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
-    looks, before = changed.now.value[changed.rank - 1], changed.known.value[changed.rank - 1]
+    looks, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
     assert f"is looked at {looks:.2f} times as often as rank 1" in first
     assert f"before {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first

@@ -141,8 +141,8 @@ def test_the_looks_of_each_slice_with_a_table_are_fitted_too_where_there_are_swa
     assert not live(app, 19)
     found = app.store.verdicts.newest_check("search")
     assert found is not None
-    assert found.slices.keys() == {("device", "tv")}
-    ((_, one),) = found.slices.items()
+    assert found.now.parts.keys() == found.known.parts.keys() == {("device", "tv"), ("device", "other")}
+    one = found.now.parts["device", "tv"]
     truth = 1 / np.arange(1, DEPTH + 1)
     assert one.requests == pytest.approx(found.now.requests / 2, rel=0.01)
     assert np.mean((one.lower <= truth) & (truth <= one.upper)) >= 0.8

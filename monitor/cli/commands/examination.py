@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 
 DAY = 86_400
 
+FEW_QUERIES = 10
+"""Fewer, effectively, are said to tell little of others."""
+
+LEAST_LOOK = 0.01
+"""A look so rare, relative to that at another rank, is warned of: single clicks move the measure."""
+
+UNKNOWN = 2.0
+"""A rank is warned of whose interval's upper end is so many times the lower one."""
+
+HARDLY = 0.8
+"""Clicks below a click, relative to those without one, from which people are said not to stop at one."""
+
 
 @record
 class RankExamination:
@@ -50,6 +62,8 @@ class FittedExamination:
 
     Attributes:
         slice: `device=mobile`, or empty for all requests.
+        requests: those that it rests on.
+        effective_queries: as many queries of equal clicks would tell as much.
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
@@ -59,6 +73,8 @@ class FittedExamination:
     monitor: str
     slice: str
     days: int
+    requests: int
+    effective_queries: float
     ranks: list[RankExamination]
     measure: str
     clicks_below_a_click: list[float | None]
@@ -73,17 +89,34 @@ class FittedExamination:
         """Its lines without the measure."""
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         other = "the first" if self.since is None else f"the first before {utc(self.since)}"
-        yield f"{where}: how often people look at each rank, relative to {other}, by {self.days} days"
+        head = f"{where}: how often people look at each rank, relative to {other}, "
+        yield f"{head}by {self.requests:,} requests of {self.days} days"
         yield from rows(self.ranks, "  ")
         yield "It assumes that looks depend on the rank alone."
+        yield from self._warnings()
         yield from self._checks()
+
+    def _warnings(self) -> Iterator[str]:
+        if self.effective_queries < FEW_QUERIES:
+            few = f"it rests on effectively {self.effective_queries:.1f} queries"
+            yield f"  Warning: {few}; looks may differ on others."
+        if unknown := next((one for one in self.ranks if one.upper > UNKNOWN * one.lower), None):
+            known = f"from {number(unknown.lower)} to {number(unknown.upper)}"
+            yield f"  Warning: at rank {unknown.rank} looks are known only {known}. {self._shorter(unknown.rank)}"
+        if rare := next((one for one in self.ranks if one.value < LEAST_LOOK), None):
+            counts = f"a click at rank {rare.rank} counts as much as {1 / rare.value:,.0f} at the first"
+            yield f"  Warning: {counts}, so a few clicks move the measure. {self._shorter(rare.rank)}"
+
+    def _shorter(self, rank: int) -> str:
+        return "Take more days" + (f", or fewer ranks: --depth {rank - 1}." if rank > 2 else ".")
 
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
         if ratio is not None and lower is not None and upper is not None:
             told = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
             stops = "Warning: they stop at a click; the direction of a change is right, its size is not"
-            told += f". {stops}" if upper < 1 else ", so they do not stop at one"
+            unlikely = ", so they do not stop at one" if lower >= HARDLY else ", so they may stop at one or not"
+            told += f". {stops}" if upper < 1 else unlikely
             yield f"  checked: {told}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
@@ -259,8 +292,9 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
     try:
-        differs = most_changed(*by_frequency(counts, len(ranks)), UNSURE)
+        change = most_changed(*by_frequency(counts, len(ranks)))
+        differs = change.rank if change.chance < UNSURE else None
     except ValueError:  # too few swaps to tell
         differs = None
-    measure = corrected(found, {})
-    return FittedExamination(past.monitor.name, where, past.days, ranks, measure, below, differs, past.since)
+    measure, size = corrected(found, {}), (int(counts.requests), counts.effective_queries)
+    return FittedExamination(past.monitor.name, where, past.days, *size, ranks, measure, below, differs, past.since)
