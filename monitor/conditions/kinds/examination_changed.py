@@ -51,6 +51,10 @@ Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }}
     upper: float = 0.0
     corrected: tuple[float, ...] = (0.0, 0.0, 0.0)
 
+    @property
+    def where(self) -> str:
+        return "=".join(filter(None, self.part))
+
     @classmethod
     def concerns(cls, monitor: Monitor) -> bool:
         """Whether a measure of the monitor is corrected by examination."""
