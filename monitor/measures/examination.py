@@ -1,11 +1,12 @@
 """How likely people are to look at each rank, estimated from clicks on the same item at different ranks.
 
-Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to the
-rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks; versions,
-freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without intrusive
-interventions"). Given a pair's clicks, their shares of the ranks depend on views and looks alone: the wishes drop out
-(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query,
-and never below those of independent clicks, which clusters understate where they are few.
+Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to
+the rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks;
+versions, freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without
+intrusive interventions"). Requests of other slices may have other wishes, by which lists are personalised: a pair is
+of one query, item and slices. Given a pair's clicks, their shares of the ranks depend on views and looks alone: the
+wishes drop out (the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are
+clustered by query, and never below those of independent clicks, which clusters understate where they are few.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class ShownCounts:
     """How often each (query, item) was shown and clicked at each rank; arrays are (n,), one entry per pair and rank.
 
     Attributes:
-        query, pair: numbers from 0 of the query, and of the query with the item.
-        names: (query, item) of each pair, in the order of their numbers.
+        query, pair: numbers from 0 of the query, and of the query with the item and the slices of the request.
+        names: (query, item, *slices) of each pair, in the order of their numbers.
         shown_below, clicked_below: those of them with a click further up; empty if they were not asked for.
         rank: from 1.
         shown, clicked: requests.
@@ -57,7 +58,7 @@ class ShownCounts:
     rank: Ints
     shown: Floats
     clicked: Floats
-    names: Sequence[tuple[Any, Any]] = ()
+    names: Sequence[tuple[Any, ...]] = ()
     shown_below: Floats = field(default_factory=lambda: np.zeros(0))
     clicked_below: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -71,7 +72,7 @@ class ShownCounts:
         """Those of several kinds of requests together."""
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         parts = parts or [cls(none, none, none, nothing, nothing)]
-        pairs: dict[tuple[Any, Any], int] = {}
+        pairs: dict[tuple[Any, ...], int] = {}
         queries: dict[Any, int] = {}
         numbers = [np.array([pairs.setdefault(name, len(pairs)) for name in one.names], np.int64) for one in parts]
         query = np.array([queries.setdefault(name[0], len(queries)) for name in pairs], np.int64)
@@ -81,6 +82,18 @@ class ShownCounts:
             for name in ("rank", "shown", "clicked", "shown_below", "clicked_below")
         )
         return cls(query[pair], pair, rank, shown, clicked, list(pairs), *below)
+
+    @property
+    def across(self) -> ShownCounts:
+        """Those of each query and item in all slices together."""
+        pairs: dict[tuple[Any, ...], int] = {}
+        number = np.array([pairs.setdefault(name[:2], len(pairs)) for name in self.names], np.int64)
+        return replace(self, pair=number[self.pair], names=list(pairs))
+
+    @property
+    def lists(self) -> int:
+        """Queries, each as often as there are slices in which it was asked."""
+        return len({(name[0], *name[2:]) for name in self.names}) if self.names else len(np.unique(self.query))
 
     @property
     def requests(self) -> float:
@@ -181,6 +194,7 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     """That swaps are too few at a rank: how many there are and how many are needed."""
     here, take = counts.rank == rank, "take fewer ranks or more days"
     told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
+    told += " in the same slices" if any(len(name) > len(("query", "item")) for name in counts.names[:1]) else ""
     if not counts.clicked[here].sum():
         never = "clicked" if counts.shown[here].sum() else "shown"
         return f"{told} and clicked, and nothing was ever {never} there; {take}"
@@ -455,7 +469,7 @@ def _of_one_swap(counts: ShownCounts, depth: int) -> tuple[float, float, Floats]
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = clicked / shown
         one = np.where(rate[1:] * rate[:-1] == 0, np.inf, 1 / (rate[:-1] + rate[1:]))
-    again = counts.requests - len(np.unique(counts.query))
+    again = counts.requests - counts.lists
     return counts.requests, again, np.cumsum(np.r_[0.0, one])
 
 

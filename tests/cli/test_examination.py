@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -324,3 +325,79 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
     assert ranks[1]["upper"] < 0.2
     assert cli.run([*asked, *given]) == 0
     assert "relative to the first before 2026-01-01 17:46 UTC, by 800 requests of 2 days" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("of_the_log", "said"),
+    [
+        ("query = 'q3'", "Warning: it rests on effectively 1.0 queries; looks may differ on others."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "Warning: at rank 2 looks are known only from 0."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "so they may stop at one or not."),
+    ],
+)
+def test_a_figure_that_rests_on_little_says_so(
+    of_the_log: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url)
+    given = configured(tmp_path, url)
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert "Warning" not in capsys.readouterr().out
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"DELETE FROM shown WHERE NOT ({of_the_log})")
+    engine.dispose()
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "DELETE FROM clicks WHERE substr(request, -2) <> '00' AND EXISTS (SELECT 1 FROM shown AS s "
+            "WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
+        )
+    engine.dispose()
+    given = configured(tmp_path, url)
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    told = capsys.readouterr().out
+    assert "Warning: a click at rank 3 counts as much as " in told
+    assert "at the first, so a few clicks move the measure. Take more days, or fewer ranks: --depth 2." in told
+    (line,) = (line for line in told.splitlines() if "measures:" in line)
+    for measure, is_warned in ((yaml.safe_load(line)["measures"][0], True), ("ndcg@3", False)):
+        assert cli.run(["check-config", *configured(tmp_path, url, measure=json.dumps(measure))]) == 0
+        assert ("so that a few clicks move it; cut it where more people look, e.g. @2" in capsys.readouterr().err) is (
+            is_warned
+        )
+
+
+def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On phones people want what is on desks wanted least, and both see what they want on top, but for a tenth."""
+    chance, url = random.Random(6), f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 1)
+    shown, clicks = [], []
+    for number in range(8000):
+        device = chance.choice(("desk", "phone"))
+        wish = dict(zip(range(3), (0.8, 0.5, 0.2) if device == "desk" else (0.2, 0.5, 0.8), strict=True))
+        items = sorted(wish, key=wish.__getitem__, reverse=True)
+        items = chance.sample(items, 3) if chance.random() < 0.3 else items
+        query, at = f"q{chance.randrange(20)}", START + 10 * number
+        for place, item in enumerate(items):
+            shown.append((f"p{number}", f"i{item}", place, query, at, 0, device))
+            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (chance.random() < LOOKS[place] * wish[item])
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO clicks VALUES (?,?,?,?)", clicks)
+    given, looks = configured(tmp_path, url), {}
+    path = Path(given[1])
+    for slices in ("", "    slices: [device]\n"):
+        path.write_text(path.read_text(encoding="utf-8") + slices, encoding="utf-8")
+        assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+        looks[bool(slices)] = json.loads(capsys.readouterr().out)["ranks"]
+    assert all(one["lower"] <= look <= one["upper"] for one, look in zip(looks[True], LOOKS, strict=True))
+    assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]

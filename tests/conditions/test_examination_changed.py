@@ -85,7 +85,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "people look elsewhere" in shown
     assert "dcg@5, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
-    assert "It assumes that looks depend on the rank alone." in shown
+    assert "It assumes that looks depend on the rank alone and are those of its table." in shown
+    assert "until its table is replaced, the incident says how quality changed" in shown
     for one in (changed.now, changed.known):  # of all, and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
     assert shown.count('<title id="looks:search:') == 2
@@ -117,7 +118,9 @@ def checked_monitor() -> Monitor:
 
 
 def test_only_monitors_with_a_corrected_measure_show_it() -> None:
-    for monitor, shows in ((checked_monitor(), True), (replace(checked_monitor(), measures=MEASURES[:1]), False)):
+    plain, first = MEASURES[:1], (MEASURES[0], replace(MEASURES[1], k=1))
+    others = ((replace(checked_monitor(), measures=measures), False) for measures in (plain, first))
+    for monitor, shows in ((checked_monitor(), True), *others):
         text = "\n".join(str(family.samples) for family in of_monitors([MonitorSnapshot(monitor, 0.0)]))
         assert (ExaminationChanged.kind in text, "layout" in text) == (shows, shows)
 

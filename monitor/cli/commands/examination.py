@@ -3,7 +3,8 @@
 Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query at
 several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the rank
 alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust no rank
-more than another.
+more than another. Items are compared among requests of the same slices: name under `slices:` all that lists are
+personalised by, or whoever sees an item further up is taken to look there more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, count, number, record, rows
 from monitor.errors import InputError
+from monitor.measures.measure import LEAST_LOOK
 from monitor.messages.words import utc
 
 if TYPE_CHECKING:
@@ -34,9 +36,6 @@ DAY = 86_400
 
 FEW_QUERIES = 10
 """Fewer, effectively, are said to tell little of others."""
-
-LEAST_LOOK = 0.01
-"""A look so rare, relative to that at another rank, is warned of: single clicks move the measure."""
 
 UNKNOWN = 2.0
 """A rank is warned of whose interval's upper end is so many times the lower one."""
@@ -92,7 +91,7 @@ class FittedExamination:
         head = f"{where}: how often people look at each rank, relative to {other}, "
         yield f"{head}by {self.requests:,} requests of {self.days} days"
         yield from rows(self.ranks, "  ")
-        yield "It assumes that looks depend on the rank alone."
+        yield "It assumes that looks depend on the rank alone, and that lists are personalised by the slices at most."
         yield from self._warnings()
         yield from self._checks()
 

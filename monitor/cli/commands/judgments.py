@@ -65,10 +65,11 @@ def judgments(
     with source_of(config, wanted) as database:
         counts = shown_counts(Pull(wanted, database), end - days * DAY, end, depth)
     try:
-        wishes = judge(counts, _looks(wanted, counts, depth))
+        of_items = counts.across
+        wishes = judge(of_items, _looks(wanted, counts, depth))
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
-    graded = zip(counts.names, wishes.grades(max_grade).tolist(), strict=True)
+    graded = zip(of_items.names, wishes.grades(max_grade).tolist(), strict=True)
     made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
     version, queries = fingerprint(made), len({query for query, _, _ in made})
     past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"
