@@ -16,8 +16,8 @@ from monitor.drift.series import DAY
 from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
     UNSURE,
-    Change,
     Examination,
+    LooksChange,
     ShownCounts,
     clicked_again,
     corrected_change,
@@ -80,7 +80,7 @@ class ExaminationCheck:
     again: tuple[float, float, float] | None = None
 
     @cached_property
-    def change(self) -> Change:
+    def change(self) -> LooksChange:
         """Where looks differ most surely."""
         return most_changed(self.known, self.now)
 

@@ -208,7 +208,7 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     )
 
 
-class Change(NamedTuple):
+class LooksChange(NamedTuple):
     """Where looks differ most surely.
 
     Attributes:
@@ -229,7 +229,7 @@ def estimate_parts(parts: Mapping[tuple[str, str], ShownCounts], depth: int) -> 
     return replace(every, parts=estimates(own, lambda _, counts: estimate(counts, depth))[0])
 
 
-def most_changed(before: Examination, now: Examination) -> Change:
+def most_changed(before: Examination, now: Examination) -> LooksChange:
     """The surest change of looks, of one part or of all: parts that merely became larger or smaller are none."""
     pairs = _in_both(before, now)
     found = {key: _changes([pair]) for key, pair in pairs.items()}
@@ -238,7 +238,7 @@ def most_changed(before: Examination, now: Examination) -> Change:
     part = max(found, key=lambda key: float(found[key].max()))
     tests = len(found) * max(len(now.value) - 1, 1)
     chance = 2 * NormalDist().cdf(-float(found[part].max())) * tests
-    return Change(part, int(np.argmax(found[part])) + 1, min(1.0, chance))
+    return LooksChange(part, int(np.argmax(found[part])) + 1, min(1.0, chance))
 
 
 def _in_both(before: Examination, now: Examination) -> dict[tuple[str, str], tuple[Examination, Examination]]:
