@@ -328,11 +328,11 @@ def estimates(
 
 
 def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
-    """The slices whose looks differ from those of all requests by more than chance.
+    """The slices whose looks differ from those of all requests by more than chance (Bonferroni over them).
 
     A slice is part of all, so that the two errors are not independent: a difference is surer than it is taken for.
     """
-    return [value for value, one in by_slice.items() if most_changed(every, one).chance < UNSURE]
+    return [value for value, one in by_slice.items() if most_changed(every, one).chance * len(by_slice) < UNSURE]
 
 
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:

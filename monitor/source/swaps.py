@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
+from monitor.series.partials import all_named
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.types import NONE, OTHER, Column, Events
+from monitor.types import OTHER, Column, Events
 
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item, its slices and a rank."""
@@ -53,7 +54,7 @@ def counts_by_slice(
     base = monitor.rankings.position.base
     if column is None:
         return {"": _counts(rows, base)}
-    named = (NONE if value is None else str(value) for value in rows[slices.index(column)])
+    named = all_named(rows[slices.index(column)])
     found = np.array([value if values is None or value in values else OTHER for value in named])
     return {str(v): _counts([list(compress(c, found == v)) for c in rows], base) for v in np.unique(found)}
 

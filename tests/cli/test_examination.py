@@ -152,6 +152,49 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert "search has no slice 'device'" in capsys.readouterr().err
 
 
+def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Phones are logged as nothing, desks as null."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, phones=0.4)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("UPDATE shown SET device = CASE device WHEN 'phone' THEN '' END")
+    given = configured(tmp_path, url)
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["differ"] == ["device=(empty)", "device=(none)"]
+    text = path.read_text(encoding="utf-8").replace(
+        "[ndcg@3]", json.dumps([found["measure"], found["every"]["measure"]])
+    )
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02T00")]
+    values = {(p["measure"], p["slice"] or ""): p["value"] for p in points}
+    for device in ("(empty)", "(none)"):
+        assert abs(values[found["measure"], device] / values[found["every"]["measure"], device] - 1) > 0.05
+
+
+def test_of_many_slices_that_look_alike_none_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    differ = []
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        fill(f"sqlite:///{folder}/shop.db")
+        with sqlite3.connect(folder / "shop.db") as db:
+            db.execute(f"UPDATE shown SET device = 's' || ((CAST(substr(request, 2) AS INTEGER) + {seed}) * 7919 % 39)")
+        given = configured(folder, f"sqlite:///{folder}/shop.db")
+        path = Path(given[1])
+        path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
+        assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+        differ += json.loads(capsys.readouterr().out)["differ"]
+    assert differ == []
+
+
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 50)
