@@ -179,22 +179,6 @@ def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_
         assert abs(values[found["measure"], device] / values[found["every"]["measure"], device] - 1) > 0.05
 
 
-def test_of_many_slices_that_look_alike_none_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    differ = []
-    for seed in range(3):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        fill(f"sqlite:///{folder}/shop.db")
-        with sqlite3.connect(folder / "shop.db") as db:
-            db.execute(f"UPDATE shown SET device = 's' || ((CAST(substr(request, 2) AS INTEGER) + {seed}) * 7919 % 39)")
-        given = configured(folder, f"sqlite:///{folder}/shop.db")
-        path = Path(given[1])
-        path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
-        assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
-        differ += json.loads(capsys.readouterr().out)["differ"]
-    assert differ == []
-
-
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 50)

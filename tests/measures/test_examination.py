@@ -16,6 +16,7 @@ from monitor.measures.examination import (
     estimate,
     estimate_since,
     most_changed,
+    other_looks,
     smoothed,
     swap_errors,
     swaps_needed,
@@ -317,3 +318,14 @@ def test_lists_that_are_personal_to_a_slice_bias_only_what_is_compared_across_sl
     within, across = estimate(found, 2), estimate(found.across, 2)
     assert within.lower[1] < 0.5 < within.upper[1]
     assert across.upper[1] < 0.4
+
+
+def test_of_many_slices_that_look_alike_none_differs_and_one_that_does_is_named() -> None:
+    """At least one of these forty differs at 5 %, as one in twenty would by chance."""
+    parts = {str(slice_): of_slice(slice_, str(slice_), queries=25, views=60) for slice_ in range(40)}
+    every = estimate(ShownCounts.joined(list(parts.values())), DEPTH)
+    fits = {name: estimate(part, DEPTH) for name, part in parts.items()}
+    assert min(most_changed(every, one).chance for one in fits.values()) < 0.05
+    assert other_looks(every, fits) == []
+    other = counts(7, looks=np.arange(1, DEPTH + 1) ** -0.5)
+    assert other_looks(every, {**fits, "tv": estimate(other, DEPTH)}) == ["tv"]
