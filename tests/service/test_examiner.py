@@ -14,8 +14,11 @@ import monitor.cli as cli
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.drift.series import DAY, HOUR
+from monitor.page import render
 from monitor.service.app import App
+from monitor.service.snapshot import take_snapshot
 from tests.support.looks import DEPTH, Log, draw
+from tests.support.pages import PageSource
 
 START = 1_767_225_600  # 2026-01-01
 DAYS = 22
@@ -170,3 +173,6 @@ def test_a_new_page_on_one_device_is_told_with_its_name_and_not_as_degraded(app:
     (incident,) = app.store.alerts.incidents()
     first, *_ = app.store.outbox.history(incident.id)
     assert first.notification.title.startswith("search: people look elsewhere on device=tv: at rank ")
+    shown = render(PageSource.of(app.clock.now(), take_snapshot(app.config.monitors[0], app.store, app.clock.now())))
+    assert "<p><b>Where:</b> device=tv" in shown
+    assert shown.count('<span class="baseline">before</span>') == 3  # of all traffic, tv and the others
