@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
+from monitor.cli.commands.examination import corrected
+from monitor.measures.examination import Examination
+from monitor.measures.measure import parse
 
 START = 1_767_225_600  # 2026-01-01
 CONFIG = """
@@ -394,6 +398,15 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
     assert "Warning: a click at rank 3 counts as much as " in told
     assert "at the first, so a few clicks move the measure. Take more days, or fewer ranks: --depth 2." in told
     (line,) = (line for line in told.splitlines() if "measures:" in line)
+    assert cli.run(["examination", "search", *TO, "--clip", "5", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["measure"].endswith(",3:0.2})@3")
+    assert found["ranks"][2]["value"] < 0.01
+    assert 0 < found["clipped"] < 0.01
+    assert cli.run(["examination", "search", *TO, "--clip", "5", *given]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"Clipped: 0\.\d % of the clicks would count more than 5 at the first\.", told)
+    assert "counts as much as" not in told
     for measure, is_warned in ((yaml.safe_load(line)["measures"][0], True), ("ndcg@3", False)):
         assert cli.run(["check-config", *configured(tmp_path, url, measure=json.dumps(measure))]) == 0
         assert ("so that a few clicks move it; cut it where more people look, e.g. @2" in capsys.readouterr().err) is (
@@ -428,3 +441,11 @@ def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
         looks[bool(slices)] = json.loads(capsys.readouterr().out)["ranks"]
     assert all(one["lower"] <= look <= one["upper"] for one, look in zip(looks[True], LOOKS, strict=True))
     assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]
+
+
+def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
+    value = np.array([1.0, 0.123456, 3.2e-6])
+    none = np.zeros(3)
+    measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
+    assert measure == "dcg(examination={1:1,2:0.1235,3:3.2e-06})@3"
+    assert str(parse(measure)) == measure

@@ -21,7 +21,7 @@ import click
 
 from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
-from monitor.cli.render import column, count, number, record, rows
+from monitor.cli.render import column, count, number, percent, record, rows
 from monitor.errors import InputError
 from monitor.measures.measure import LEAST_LOOK
 from monitor.messages.words import utc
@@ -67,6 +67,8 @@ class FittedExamination:
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
         since: seconds at which the page changed: the looks are those from then on.
+        clip: the most that a click counts in `measure`, relative to rank 1; None: any number.
+        clipped: share of the clicks that would count more.
     """
 
     monitor: str
@@ -79,6 +81,8 @@ class FittedExamination:
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
     since: int | None = None
+    clip: float | None = None
+    clipped: float = 0.0
 
     def lines(self) -> Iterator[str]:
         yield from self.told()
@@ -102,7 +106,9 @@ class FittedExamination:
         if unknown := next((one for one in self.ranks if one.upper > UNKNOWN * one.lower), None):
             known = f"from {number(unknown.lower)} to {number(unknown.upper)}"
             yield f"  Warning: at rank {unknown.rank} looks are known only {known}. {self._shorter(unknown.rank)}"
-        if rare := next((one for one in self.ranks if one.value < LEAST_LOOK), None):
+        if self.clip is not None:
+            yield f"  Clipped: {percent(self.clipped)} of the clicks would count more than {self.clip:g} at the first."
+        elif rare := next((one for one in self.ranks if one.value < LEAST_LOOK), None):
             counts = f"a click at rank {rare.rank} counts as much as {1 / rare.value:,.0f} at the first"
             yield f"  Warning: {counts}, so a few clicks move the measure. {self._shorter(rare.rank)}"
 
@@ -169,21 +175,36 @@ class ExaminationBySlice:
     help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
     "measure of the monitor counts them.",
 )
+@click.option(
+    "--clip",
+    type=click.FloatRange(1),
+    help="The most that a click counts, relative to one at rank 1: steadier, but items far down count too little.",
+)
 @rendered("table", "json")
 def examination(
-    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None, since: int | None
+    config_path: Path,
+    monitor: str,
+    depth: int,
+    days: int,
+    dimension: str | None,
+    until: int | None,
+    since: int | None,
+    clip: float | None,
 ) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        past = Past(wanted, database, end, days, depth, since)
+        past = Past(wanted, database, end, days, depth, since, clip)
         return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
 @dataclass(frozen=True)
 class Past:
-    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another."""
+    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another.
+
+    `clip`: the most that a click is to count, relative to rank 1.
+    """
 
     monitor: Monitor
     database: Database
@@ -191,6 +212,7 @@ class Past:
     days: int
     depth: int
     since: int | None = None
+    clip: float | None = None
 
     def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
         """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
@@ -268,22 +290,25 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
             found.append(UnknownExamination(monitor.name, where, why[value]))
     differ = other_looks(every, fits)
     tables = {(dimension, value): smoothed(fits[value]) for value in differ}
-    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables)
+    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables, past.clip)
     return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
-def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination]) -> str:
-    """The DCG to configure, by the looks of all requests and those of some slices."""
+def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination], clip: float | None = None) -> str:
+    """The DCG to configure, by the looks of all requests and those of some slices; no click counts more than `clip`."""
     from monitor.measures.measure import Measure, Table
 
     def table(one: Examination) -> Table:
-        return tuple((float(rank), round(look, 4)) for rank, look in enumerate(one.value.tolist(), 1))
+        looks = (max(look, 0.0 if clip is None else 1 / clip) for look in one.value.tolist())
+        return tuple((float(rank), float(f"{look:.4g}")) for rank, look in enumerate(looks, 1))
 
     tables = tuple(sorted((key, table(one)) for key, one in by_slice.items()))
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
 
 
 def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts) -> FittedExamination:
+    import numpy as np
+
     from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed, smoothed
 
     found = smoothed(estimated)
@@ -295,5 +320,18 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
         differs = change.rank if change.chance < UNSURE else None
     except ValueError:  # too few swaps to tell
         differs = None
-    measure, size = corrected(found, {}), (int(counts.requests), counts.effective_queries)
-    return FittedExamination(past.monitor.name, where, past.days, *size, ranks, measure, below, differs, past.since)
+    is_clipped = found.value * (past.clip or np.inf) < 1
+    return FittedExamination(
+        past.monitor.name,
+        where,
+        past.days,
+        int(counts.requests),
+        counts.effective_queries,
+        ranks,
+        corrected(found, {}, past.clip),
+        below,
+        differs,
+        past.since,
+        past.clip,
+        float(found.clicks[is_clipped].sum() / found.clicks.sum()),
+    )
