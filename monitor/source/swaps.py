@@ -15,7 +15,7 @@ from monitor.series.partials import all_named
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.types import OTHER, Column, Events
+from monitor.types import MODEL_VERSION, OTHER, Column, Events
 
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item, its slices and a rank."""
@@ -38,8 +38,8 @@ def counts_by_slice(
     """Value of a column, or empty without one -> counts of requests served in [since, until) seconds, to rank `depth`.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
-    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too. The
-    column is that of a slice; given `values` of it, all others are `OTHER` together.
+    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too. Other
+    slices, but for model versions, are other pairs. Given `values` of the column, all others are `OTHER` together.
 
     Raises:
         InputError: the monitor names no query, or its labels are judgments.
@@ -48,7 +48,9 @@ def counts_by_slice(
     monitor = source.monitor
     if monitor.rankings.query is None:
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
-    slices = [one.column for one in monitor.slices]
+    # Model versions bring the swaps: people of each want the same.
+    like = [one.column for one in monitor.slices if one.dimension != MODEL_VERSION]
+    slices = list(dict.fromkeys([*like, *([] if column is None else [column])]))
     with source.reading() as (reader, queries):
         rows = reader.columns(_counted(queries, since, until, depth, slices, with_below), MOST_CELLS)
     base = monitor.rankings.position.base

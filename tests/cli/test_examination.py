@@ -414,6 +414,30 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
         )
 
 
+def test_model_versions_are_slices_that_bring_swaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two versions each shows but one list for a query, and the other the reverse."""
+    chance, url = random.Random(7), f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 1)
+    shown, clicks = [], []
+    for number in range(8000):
+        version, query, at = chance.choice("ab"), f"q{chance.randrange(20)}", START + 10 * number
+        for place, item in enumerate((0, 1, 2) if version == "a" else (2, 0, 1)):
+            shown.append((f"p{number}", f"i{item}", place, query, at, 0, version))
+            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (chance.random() < LOOKS[place] * 0.5)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO clicks VALUES (?,?,?,?)", clicks)
+    given = configured(tmp_path, url)
+    path = Path(given[1])
+    text = path.read_text(encoding="utf-8").replace(" query: query,", " query: query, model_version: device,")
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+    ranks = json.loads(capsys.readouterr().out)["ranks"]
+    assert all(one["lower"] <= look <= one["upper"] for one, look in zip(ranks, LOOKS, strict=True))
+    assert cli.run(["examination", "search", *TO, "--by", "model_version", *given]) == 0
+    assert "search, model_version=a: not enough swaps at rank 2" in capsys.readouterr().out
+
+
 def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
