@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
-monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. What is told is by a
+monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people
+look elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. Days are
+covered by the intervals that `rankmon series` shows, with the days before as their history. What is told is by a
 daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
 three, else with `-late`.
 `--write` keeps the table, here and in the docs.
