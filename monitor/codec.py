@@ -29,7 +29,10 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(kind: Any, plain: Any) -> Any:
-    """The value of this type from `encoded` data; of a dataclass, missing fields have their defaults."""
+    """The value of this type from `encoded` data; of a dataclass, missing fields have their defaults.
+
+    Raises ValueError, TypeError, LookupError or AttributeError for other data.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if plain is None:
         return None
@@ -61,4 +64,8 @@ def _array(plain: dict[str, Any]) -> Any:
     kind = np.dtype(plain["type"])
     if "numbers" in plain:
         return np.array(plain["numbers"], dtype=kind).reshape(plain["shape"])
-    return np.frombuffer(zlib.decompress(base64.b64decode(plain["base64"])), dtype=kind).reshape(plain["shape"])
+    try:
+        content = zlib.decompress(base64.b64decode(plain["base64"]))
+    except zlib.error as error:
+        raise ValueError(f"damaged array: {error}") from error
+    return np.frombuffer(content, dtype=kind).reshape(plain["shape"])

@@ -36,6 +36,11 @@ class SourceError(RankmonError):
         """Whether it is an outage."""
         return self.reason == "connect"
 
+    @property
+    def is_of_mapping(self) -> bool:
+        """Whether the configuration asks for what the source does not have, or cannot do."""
+        return self.lasting or self.reason == "query"
+
 
 class StoreError(RankmonError):
     """rankmon's own database is out of reach (`may_pass`), or not at the schema that this version needs."""

@@ -1,8 +1,10 @@
 """`make evaluate`: what takes too long for every run of the tests. Keeps a table in the repository, run by run.
 
 - The kill drills with 400 kills instead of 50, of the daemon and of its alerts.
+- Restarts of PostgreSQL, frozen processes, wrong clocks, poolers, audits of mutated SQL, better models.
 - The property tests with 20 times as many examples.
 - The benchmarks at full size, 20 million rows and 200 monitors among them.
+- 20 fail-overs of two daemons instead of six, under a real Prometheus and Alertmanager.
 - A log of 20 million rows, summed up by Spark's executors.
 - The scorer of alert quality at full size, on seeds that nobody tuned on, where it lies beside the checkout.
 
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,31 +30,47 @@ SEEDS = ("401", "402", "403")
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what it is called, what is set and called, and whether what it prints is kept."""
+    """One run: what it is called, what is set and called, and which of the lines that it prints are kept."""
 
     name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    keeps: bool = False
+    keeps: str = ""
 
 
 def tests(name: str, files: str, **environment: str) -> Run:
     """A run of some tests, those of further engines among them."""
-    return Run(name, ("-m", "pytest", "-q", "-m", "not spark", *files.split()), environment)
+    return Run(name, ("-m", "pytest", "-q", "-s", "-m", "not spark", *files.split()), environment)
 
 
 PROPERTIES = "tests/measures/test_kernels.py tests/series/test_buckets.py tests/series/test_windows.py"
+RESTARTS = "tests/service/test_kill.py::test_backfilling_waits_for_what_restarts_in_the_middle"
+FROZEN = (
+    "tests/store/test_leases.py::"
+    "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking"
+)
+DRILLS = (
+    "tests/service/test_clock_live.py tests/service/test_clock.py tests/store/test_pooler.py "
+    "tests/service/test_audit.py tests/source/test_stuck_source.py tests/evaluation/test_better_models.py"
+)
+EVERYTHING, TABLE = r".*", r"\|.*"
 SCORER = ("-m", "tests.support.alert_quality", str(SHARED))
 RUNS = (
     tests("kills: 400 of backfilling and running", "tests/service/test_kill.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 400 with alerts", "tests/service/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 50 of each channel", "tests/service/test_kill_channels.py", RANKMON_TEST_KILLS="50"),
+    tests("restarts: 20 of PostgreSQL amid a backfill, as source and as store", RESTARTS, RANKMON_TEST_RESTARTS="20"),
+    tests("frozen: 50 holders of a lease, and 50 behind a pooler", FROZEN, RANKMON_TEST_FREEZES="50"),
+    tests("drills: clocks, poolers, audits, stuck sources, better models", DRILLS),
+    replace(
+        tests("fail-overs: 20 of two daemons", "tests/service/test_replicas.py", RANKMON_FAILOVERS="20"), keeps=TABLE
+    ),
     tests("properties: 20 times the examples", PROPERTIES, RANKMON_TEST_EXAMPLES="20"),
     tests("parity: 20 times the examples", "tests/source/test_pushdown_engines.py", RANKMON_TEST_EXAMPLES="20"),
     Run("benchmarks at full size", ("-m", "tests.benchmarks", "--large", "--write")),
-    Run("spark: 20 million rows", ("-m", "tests.benchmarks.spark_scale"), keeps=True),
-    *([Run("alert quality", (*SCORER, *SEEDS), keeps=True)] if SHARED.is_dir() else []),
-    *([Run("hard alert quality", (*SCORER, *SEEDS, "--hard"), keeps=True)] if SHARED.is_dir() else []),
+    Run("spark: 20 million rows", ("-m", "tests.benchmarks.spark_scale"), keeps=EVERYTHING),
+    *([Run("alert quality", (*SCORER, *SEEDS), keeps=EVERYTHING)] if SHARED.is_dir() else []),
+    *([Run("hard alert quality", (*SCORER, *SEEDS, "--hard"), keeps=EVERYTHING)] if SHARED.is_dir() else []),
 )
 
 
@@ -70,7 +88,10 @@ def main(wanted: list[str]) -> int:
         failed += ended.returncode != 0
         result = "passed" if ended.returncode == 0 else f"FAILED ({ended.returncode})"
         line = f"| {run.name} | {result} | {time.monotonic() - began:.0f} s | {datetime.now(UTC):%Y-%m-%d} |"
-        done[run.name] = line, (ended.stdout or "").strip()
+        if ended.returncode and ended.stdout:
+            print(ended.stdout)
+        kept = [said for said in (ended.stdout or "").splitlines() if re.fullmatch(run.keeps, said)]
+        done[run.name] = line, "\n".join(kept).strip()
         RESULTS.write_text(_document(done), encoding="utf-8")
         print(line, flush=True)
     return failed

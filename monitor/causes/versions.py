@@ -156,12 +156,9 @@ def compare(
 ) -> VersionComparison:
     """The second version against the first, within the sample's places, which are of `dimension`.
 
-    Raises ValueError if one has no request. `width` of a bucket, seconds.
+    Both have requests. `width` of a bucket, seconds.
     """
     one, other = sample.of_version(first), sample.of_version(second)
-    for version, part in ((first, one), (second, other)):
-        if not len(part):
-            raise ValueError(f"version {version} has no request in this period")
     whole = mean(sample, first, width), mean(sample, second, width)
     both = _of_both(one, other)
     where = dimension if len({*one.places, *other.places}) > 1 else None

@@ -64,7 +64,11 @@ class _Commands(Listing):
         if name not in self.list_commands(ctx):
             return None
         module = name.replace("-", "_")
+        gc.disable()  # what is imported stays; looking for garbage in it takes a quarter of a short command's time
         found: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{module}"), module)
+        if not gc.get_freeze_count():
+            gc.freeze()
+        gc.enable()
         return found
 
     def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
@@ -78,6 +82,13 @@ class _Commands(Listing):
             # The reader of our output, such as `head`, has enough: no failure. The rest must go somewhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
+        except Exception:
+            if ctx.obj is None:
+                raise
+            from monitor.store.engine import blaming_damage
+
+            with blaming_damage(ctx.obj):
+                raise
         return result
 
 
@@ -146,4 +157,6 @@ def exit_code(error: Exception) -> int:
     >>> exit_code(LeaseLost("process 7 is writing it"))
     5
     """
+    if isinstance(error, SourceError) and error.is_of_mapping:
+        return exit_code(ConfigError([str(error)]))
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)

@@ -89,7 +89,10 @@ INTERRUPT_EVERY = 0.2
 
 
 def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
-    """The configuration at `path`, with logging set up if `log`. Raises ConfigError. `with_sources` as in `load`."""
+    """The configuration at `path`, with logging set up if `log`. Raises ConfigError. `with_sources` as in `load`.
+
+    Its store is blamed for later faults of the command if it is damaged.
+    """
     import os
 
     from monitor.config import load
@@ -98,6 +101,8 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
     config = load(path, os.environ, with_sources)
     if log:
         set_up(config.log.level, config.log.format)
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.find_root().obj = config.store.url
     return config
 
 
@@ -118,7 +123,7 @@ def stored(config: Config) -> Iterator[Store]:
     missing = missing_store(config)
     if missing:
         raise StoreError(missing)
-    with opened(config) as store, store.blaming_damage():
+    with opened(config) as store:
         store.schema.check()
         yield store
 

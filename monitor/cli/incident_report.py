@@ -2,70 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from monitor.causes.diagnosis import BASELINE, BEFORE
 from monitor.cli.commands.incidents import line
-from monitor.cli.render import DASH, count, number, percent, signed, table, table_of, tenths
-from monitor.cli.version_report import OF_VERSIONS, compared
+from monitor.cli.render import table
 from monitor.conditions.assessment import with_first_version
-from monitor.conditions.evidence import Evidence, evidence_of
-from monitor.conditions.thresholds import ConditionName
+from monitor.conditions.evidence import Evidence
+from monitor.messages.diagnosis import (
+    LEADING,
+    Document,
+    Part,
+    Told,
+    hour_by_hour,
+    missing,
+    parts_of,
+    restated,
+    slice_name,
+)
 from monitor.messages.explanation import advice, beginning, may_be_well, new_version, sentence, title_of, weak_version
-from monitor.messages.words import lasting, shown, utc
-from monitor.types import NONE
+from monitor.messages.tables import number, percent
+from monitor.messages.words import shown, utc
 
 if TYPE_CHECKING:
     from monitor.store.alerts import StoredIncident, Transition
 
-Document = Mapping[str, Any]
-
-FAILED = "could not be captured"
-HOUR, DAY, WEEK = 3600, 86_400, 604_800
-
-EVERY_EVENT = 4
-"""Diagnosis version since which the events of all traffic are complete."""
-
-MAX_ROWS = 8
-"""Rows of a slice table."""
-
-LEADING = 3
-"""Slices that must differ in order for a second table, and slices named in the summary."""
-
 SURE = -2.0
 """Standard errors below which a slice surely fell."""
-
-FIRST, LAST = 24, 24
-"""Steps shown of a long incident on the data."""
-
-STILL_COMING, IN_PART = "labels still coming", "stored in part"
-
-
-@dataclass(frozen=True)
-class Told:
-    """One condition of an incident.
-
-    Attributes:
-        fired_at: when it began to fire, seconds.
-        diagnosis: as JSON data, or the store's part of it.
-        missing: why the rest is missing.
-        restated: how its figures have changed since, see `diagnosis.moved`; None: they did not.
-        is_over: it stopped firing, though the incident goes on.
-    """
-
-    condition: ConditionName
-    fired_at: int
-    diagnosis: Document | None = None
-    missing: str = ""
-    restated: Document | None = None
-    is_over: bool = False
-
-    @property
-    def fell(self) -> Evidence | None:
-        """The fall as it began to fire."""
-        return None if self.diagnosis is None or self.diagnosis["fell"] is None else evidence_of(self.diagnosis["fell"])
 
 
 def lines(
@@ -86,16 +49,21 @@ def lines(
         full: include requests, queries and other conditions.
     """
     first, *others = told
-    said: set[tuple[str, ...]] = set()
-    parts = [summary(found, first, link), _steps(steps)]
+    said: set[tuple[Part, ...]] = set()
+    parts: list[Iterable[Part]] = [summary(found, first, link), _steps(steps)]
     if full:
-        parts += [iter(["", line(found, until)]), _fell(found, first.fell), _restated(first)]
-    parts += [_parts(first.diagnosis, said, full), _missing(first), hour_by_hour(hours)]
+        parts += [["", line(found, until)], _fell(found, first.fell), restated(first)]
+    parts += [parts_of(first.diagnosis, said, full), missing(first), hour_by_hour(hours)]
     if full:
         parts += [_other(one, first.missing, said) for one in others]
     elif others or first.diagnosis is not None:
-        parts.append(iter(["\n--full adds requests, queries, and each condition by itself."]))
-    return [text for part in parts for text in part]
+        parts.append(["\n--full adds requests, queries, and each condition by itself."])
+    return in_text(one for part in parts for one in part)
+
+
+def in_text(parts: Iterable[Part]) -> list[str]:
+    """The lines of all parts."""
+    return [text for part in parts for text in ([part] if isinstance(part, str) else table(*part))]
 
 
 def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
@@ -113,7 +81,7 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
 
 
 def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
-    parts = {} if document is None else {_slice(p): p for p in document["slices"] if p.get("before") is not None}
+    parts = {} if document is None else {slice_name(p): p for p in document["slices"] if p.get("before") is not None}
     sure = {name: p for name, p in parts.items() if (p.get("z") or 0.0) <= SURE and p["within"] < 0}
     told = [
         f"{name} {number(p['before'])} -> {number(p['value'])} ({percent(p['share'])} of requests)"
@@ -156,285 +124,14 @@ def _by(finding: Evidence) -> str:
     return f"by verdict {title_of(finding.verdict)}" if finding.verdict else f"by rule {finding.rule}"
 
 
-def _missing(one: Told) -> Iterator[str]:
-    missing = shown(one.missing, 1000)
-    if missing.startswith(FAILED):
-        yield f"\nC{missing[1:]}."
-    elif missing:
-        yield f"\nNot captured: {missing}."
-
-
-def _restated(one: Told) -> Iterator[str]:
-    if one.restated is None or one.diagnosis is None:
-        return
-    captured, then, now = one.diagnosis.get("captured"), one.restated["value"], one.restated["value_now"]
-    at = "" if captured is None else f" at {utc(int(captured['taken_at']))}"
-    if one.restated["end_now"] is None:
-        yield f"Captured{at}: value then {number(then)}; the data were read again since, and by them it does not fire."
-        return
-    yield (
-        f"Captured{at} of the figures as they were: value then {number(then)}, now {number(now)}; compared with then "
-        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. The data were read again since; "
-        "what follows is as captured."
-    )
-
-
-def _other(one: Told, missing: str, said: set[tuple[str, ...]]) -> Iterator[str]:
-    """A condition that fired with the first; `missing`: why the first lacks request details."""
+def _other(one: Told, not_captured: str, said: set[tuple[Part, ...]]) -> Iterator[Part]:
+    """A condition that fired with the first; `not_captured`: why the first lacks request details."""
     rule, dimension, value = one.condition
     what = f"{rule} of {dimension}={value}" if dimension else rule
     over = ", which is over by now" if one.is_over else ""
     by, text = (shown(what), "") if one.fell is None else (_by(one.fell), f" {shown(sentence(one.fell), 1000)}")
     yield f"\nAlso, at {utc(one.fired_at)}, {by}{over}:{text}"
-    yield from _restated(one)
-    yield from _parts(one.diagnosis, said)
-    if one.missing != missing:
-        yield from _missing(one)
-
-
-# ---- tables of a diagnosis -----------------------------------------------------------------------------------------
-
-
-def _parts(document: Document | None, said: set[tuple[str, ...]], full: bool = True) -> Iterator[str]:
-    """All of a diagnosis except what is in `said`, which is extended."""
-    if document is None:
-        return
-    captured = document.get("captured")
-    parts = [_split(document), _left_out(document), *_slices(document, full), _labels(document), _versions(document)]
-    if captured is not None:
-        began = document["began_at"] if document["fell"] is None else document["fell"]["since"]
-        parts.append(compared(captured["comparison"], began))
-        parts += [_requests(document), _queries(document), _source(captured)] if full else []
-    for part in map(tuple, parts):
-        if part not in said:
-            yield from part
-        said.add(part)
-
-
-def _split(document: Document) -> Iterator[str]:
-    found = document["split"]
-    if found is None:
-        why = "there is no dimension to split by" if document["compared"] else "nothing from before the fall is stored"
-        yield f"\nNot split by slices: {why}."
-        return
-    split = "All traffic, split" if document["dimension"] else "Split"
-    yield (
-        f"\n{split} by {shown(found['by'])}, {_against(document, BASELINE if found['from'] == 'verdict' else BEFORE)}: "
-        f"{number(found['before'])} -> {number(found['value'])}, change {signed(found['value'] - found['before'])}"
-    )
-    yield f"  within slices {signed(found['within'])}, from another mix {signed(found['mix'])}"
-
-
-def _left_out(document: Document) -> Iterator[str]:
-    if spans := document.get("left_out"):
-        days = ", ".join(sorted(utc(since)[:10] for since, _ in spans))
-        yield f"  not compared with the same hours from {days} on: the data were bad then, or an alarm was open"
-
-
-def _against(document: Document, what: str = BEFORE) -> str:
-    """The reference of slices in words, with its hours if not the whole window."""
-    if what != BASELINE:
-        return f"against {_before(document)}" if document["compared"] else "against nothing"
-    window = document["split"].get("window", document["window"])
-    is_all = list(window) == list(document["window"])
-    length = "" if is_all else f"the {lasting(window[1] - window[0])} until it fired "
-    return f"{length}against the verdict's baseline of the same hours"
-
-
-def _before(document: Document) -> str:
-    apart, times = document["window"][0] - document["compared"][0][0], len(document["compared"])
-    if times > 1:
-        return f"the same hours of {times} {'weeks' if apart % WEEK == 0 else 'days'} before"
-    return f"the same hours {'a day' if apart == DAY else f'{apart // DAY} days'} before"
-
-
-def _slice(part: Document) -> str:
-    return shown(f"{part['dimension']}={part['slice']}")
-
-
-def _slices(document: Document, full: bool = True) -> Iterator[Iterator[str]]:
-    """Slices by contribution, and by z where that order differs, each against its reference."""
-    told: dict[str, list[Any]] = {}
-    orders = (("By what they add to the change", "slices"), ("By z, the surest fall first", "slices_by_z"))
-    for title, name in orders[: 1 + full]:
-        for what in (BASELINE, BEFORE):
-            # Separate tables per reference: falls against different references do not compare.
-            parts = [p for p in document[name] if p.get("against", BEFORE) == what]
-            leading = [(p["dimension"], p["slice"]) for p in parts[:LEADING]]
-            if parts and told.get(what) != leading:
-                most = parts[:MAX_ROWS]
-                body = [*table_of(_SLICES, most), *map(_new, filter(_is_new, most))]
-                yield iter([f"\n{title}, {_against(document, what)}:", *body])
-            told[what] = leading
-
-
-def _is_new(part: Document) -> bool:
-    return bool(part.get("new_since"))
-
-
-_SLICES = {
-    "slice": _slice,
-    "before": lambda p: "new" if _is_new(p) else number(p["before"]),
-    "now": lambda p: number(p["value"]),
-    "share before": lambda p: percent(p["share_before"]),
-    "share": lambda p: percent(p["share"]),
-    "within": lambda p: DASH if _is_new(p) else signed(p["within"]),
-    "mix": lambda p: signed(p["mix"]),
-    "z": lambda p: DASH if _is_new(p) else tenths(p["z"]),
-}
-
-
-def _new(part: Document) -> str:
-    value, others = part["value"], part["others"]
-    told = f"  {_slice(part)} is new since {utc(part['new_since'])}: {number(value)}"
-    if others is None:
-        return f"{told}, and there are no others in these hours"
-    apart = f" ({100 * (value / others - 1):+.1f} %)" if others else ""
-    return f"{told}, the others {number(others)} in the same hours{apart}"
-
-
-def _labels(document: Document) -> Iterator[str]:
-    c, lost = document["coverage"], document.get("unlabelled")
-    of_slice = f" of {_slice(document)}" if document["dimension"] else ""
-    if lost:
-        of_slice = f" without {', '.join(map(shown, lost))}, which had lost the labels"
-    yield f"\nLabels and traffic{of_slice}{_last_of(document)}, {_against(document)}:"
-    is_part = bool(document["dimension"] or lost) or document["version"] < EVERY_EVENT
-    before = c["requests_before"] / max(1, len(document["compared"]))
-    rows = [
-        ("items with a judgment", percent(c["judged_before"]), percent(c["judged"]))
-        if document["by_judgments"]
-        else ("requests with a label", percent(c["labelled_before"]), percent(c["labelled"])),
-        ("events per request" + ", those that match" * is_part, number(c["events_before"]), number(c["events"])),
-        ("events that match nothing", percent(c["unmatched_before"]), percent(c["unmatched"])),
-        ("requests with nothing relevant", percent(c.get("empty_before")), percent(c.get("empty"))),
-        ("requests", count(before), count(c["requests"])),
-    ]
-    known = [row for row in rows if not row[0].startswith("events") or row[1:] != (DASH, DASH)]
-    yield from table(("", "before", "now"), known)
-
-
-def _last_of(document: Document) -> str:
-    fell, (since, until) = document["fell"], document["window"]
-    is_all = fell is None or fell["window"] <= until - since
-    return "" if is_all else f", the last {lasting(until - since)} of {lasting(fell['window'])}"
-
-
-def _versions(document: Document) -> Iterator[str]:
-    found, of = document["versions"], "of all traffic"
-    read, lost = (document.get("captured") or {}).get("versions", []), document.get("unlabelled", ())
-    if (document["dimension"] or lost) and any(v["version"] != NONE for v in read):
-        whose = f"without {', '.join(map(shown, lost))}" if lost else f"of {_slice(document)}"
-        found, of = read, f"{whose}, by the requests that were read"
-    if found:
-        yield f"\nModel versions in the window, {of}, {_against(document)}:"
-        yield from table_of(_VERSIONS, found)
-
-
-_VERSIONS = {
-    **OF_VERSIONS,
-    "requests before": lambda v: count(v["requests_before"]),
-    "before": lambda v: number(v["before"]),
-}
-_REQUESTS = {
-    "request": lambda r: shown(r["request"]),
-    "served (UTC)": lambda r: utc(r["served_at"]).removesuffix(" UTC"),
-    "slice": lambda r: shown(r["slice"]),
-    "version": lambda r: shown(r["version"]),
-    "value": lambda r: number(r["value"]),
-    "expected": lambda r: number(r["expected"]),
-}
-
-
-def _requests(document: Document) -> Iterator[str]:
-    captured = document["captured"]
-    if captured.get("why"):
-        yield f"\nNo requests are named: {captured['why']}."
-    if captured["requests"]:
-        yield f"\nRequests that lost most, {_against(document)}:"
-        yield from table_of(_REQUESTS, captured["requests"], left=(0, 1, 2, 3))
-        yield from _bare(document)
-    now, before = captured.get("left_out", (None, None))
-    if now or before:
-        yield f"  Requests with nothing relevant are no part of this: {percent(now)}, before {percent(before)}."
-
-
-def _bare(document: Document) -> Iterator[str]:
-    captured = document["captured"]
-    if not (bare := sum(bool(r.get("bare")) for r in captured["requests"])):
-        return
-    many = f"All {bare}" if bare == len(captured["requests"]) else f"{bare} of these {len(captured['requests'])}"
-    none = "have no item that is judged relevant" if document["by_judgments"] else "got no label at all (no click, say)"
-    now, before = captured.get("bare", (None, None))
-    yield f"  {many} {none}, hence 0: so do {percent(now)} of all requests, before {percent(before)}."
-
-
-def _queries(document: Document) -> Iterator[str]:
-    found = document["captured"]["queries"]
-    if found is None or not found["worst"]:
-        return
-    yield f"\nQueries that lost most, {_against(document)}:"
-    yield f"  of the requests, {percent(found['common_share'])} are of queries seen before"
-    with_text = any("text" in q for q in found["worst"])
-    columns = _QUERIES | ({"text": lambda q: shown(q.get("text", ""))} if with_text else {})
-    yield from table_of(columns, found["worst"], (0, 7))
-
-
-_QUERIES = {
-    "query": lambda q: q["query"],
-    "requests before": lambda q: count(q["requests_before"]),
-    "now": lambda q: count(q["requests"]),
-    "before": lambda q: number(q["before"]),
-    "value": lambda q: number(q["value"]),
-    "adds": lambda q: signed(q["within"]),
-    "z": lambda q: tenths(q["z"]),
-}
-
-
-def _source(captured: Document) -> Iterator[str]:
-    window, *past = captured["periods"]
-    before = f"{sum(period['requests'] for period in past):,} of {len(past)} periods before it"
-    at = utc(int(captured["taken_at"]))
-    yield f"\nSource read at {at}: {window['requests']:,} requests of the window, {before}."
-    yield from (f"Note: {note}." for note in captured["notes"])
-
-
-# ---- hours of an incident on the data -------------------------------------------------------------------------------
-
-
-def hour_by_hour(hours: Sequence[Document]) -> Iterator[str]:
-    """The steps of an incident on the data, a table for all traffic and one per slice."""
-    has_events = any(h["events"] is not None for h in hours)
-    columns = {title: show for title, show in _HOURS.items() if has_events or title not in ("events", "on nothing")}
-    for dimension, value in dict.fromkeys((h["dimension"], h["slice"]) for h in hours):
-        mine = [h for h in hours if (h["dimension"], h["slice"]) == (dimension, value)]
-        step = mine[0]["seconds"]
-        title = "Hour by hour" if step == HOUR else f"In steps of {lasting(step)}"
-        of = f", {shown(f'{dimension}={value}')}" if dimension else ""
-        which = "those that match, " * bool(dimension)
-        yield f"\n{title}{of}" + f"; events are {which}for each request" * has_events + ":"
-        yield from _shortened(table_of(columns, mine, left=(0, len(columns) - 1)))
-
-
-def _shortened(rows: Sequence[str]) -> Sequence[str]:
-    more = len(rows) - 1 - FIRST - LAST
-    return rows if more <= 0 else [*rows[: 1 + FIRST], f"… {more} more", *rows[-LAST:]]
-
-
-def _state(hour: Document) -> str:
-    is_stored, verdict = hour["requests"] is not None, hour["verdict"]
-    said = [] if verdict is None else [str(title_of(verdict))]
-    if is_stored:
-        said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
-    return ", ".join(said) or (DASH if is_stored else "not stored by itself")
-
-
-_HOURS = {
-    "from (UTC)": lambda h: utc(h["start"]).removesuffix(" UTC"),
-    "requests": lambda h: count(h["requests"]),
-    "labelled": lambda h: percent(h["labelled"]),
-    "events": lambda h: number(h["events"]),
-    "on nothing": lambda h: percent(h["unmatched"]),
-    "refused": lambda h: count(h["refused"]),
-    "verdict": _state,
-}
+    yield from restated(one)
+    yield from parts_of(one.diagnosis, said)
+    if one.missing != not_captured:
+        yield from missing(one)

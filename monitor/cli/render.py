@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from math import isfinite
-from typing import Any, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
-DASH = "–"
+from monitor.messages.tables import Columns, tabled
+
 T = TypeVar("T")
-Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
-"""Title -> text of a row's cell."""
 
 
 def column(title: str, show: Callable[[Any], str] = str, left: bool = False) -> Any:
@@ -126,22 +125,4 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], left: Sequence[int
 
 def table_of(columns: Columns, body: Iterable[Any], left: Sequence[int] = (0,)) -> list[str]:
     """Lines of a table with a column per title, whose function renders a row's cell."""
-    return table(list(columns), [[show(row) for show in columns.values()] for row in body], left)
-
-
-def formatted(form: str, times: int = 1) -> Callable[[float | None], str]:
-    """Makes texts of numbers, so many times as large, by a format; a dash of one that is unknown."""
-    return lambda value: DASH if value is None else form.format(times * value)
-
-
-percent = formatted("{:.1f} %", 100)
-change = formatted("{:+.1f} %", 100)
-number = formatted("{:.4f}")
-signed = formatted("{:+.4f}")
-tenths = formatted("{:+.1f}")
-count = formatted("{:,.0f}")
-
-
-def interval(lower: float | None, upper: float | None) -> str:
-    """`0.7000 – 0.7500`; a dash if there is none."""
-    return DASH if lower is None else f"{number(lower)} – {number(upper)}"
+    return table(*tabled(columns, body, left))

@@ -22,6 +22,9 @@ MASKED = (DATA_KINDS - SLICE_KINDS) | {"announced"}
 CALM = 6 * HOUR
 """Seconds of sound data needed to resolve."""
 
+LABELS_EXPLAIN = "fewer requests have labels, which explains the fall; the owners of the data are told"
+"""Why alarms on all traffic and its slices are withdrawn."""
+
 Span = tuple[int, int]
 """Seconds, excluding the first and including the last."""
 
@@ -183,6 +186,13 @@ def name_of(drift: Drift, unit: str) -> ConditionName:
 
 def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
     return {name_of(drift, change.unit) for change in verdict.changes if change.became == "withdrawn"}
+
+
+def do_labels_explain(verdict: Verdict) -> bool:
+    """Whether a verdict withdraws all alarms because missing labels explain the fall."""
+    return verdict.kind == "labels_suspect" and any(
+        not change.unit and change.became == "withdrawn" for change in verdict.changes
+    )
 
 
 def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[ConditionName, Condition]]:

@@ -115,16 +115,10 @@ class Story:
     campaign_after: timedelta = timedelta(days=8)
     campaign_lasts: timedelta = timedelta(hours=36)
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for a naive start, or a history shorter than its degraded days."""
-        _utc(self.start)
-        if not 0 <= self.degraded_days <= self.history_days:
-            raise ValueError("degraded_days must lie between 0 and history_days")
-
     @property
     def history_end(self) -> datetime:
         """End of the history and start of live traffic."""
-        return _utc(self.start) + timedelta(days=self.history_days)
+        return self.start + timedelta(days=self.history_days)
 
     @property
     def rolled_out(self) -> datetime:
@@ -258,9 +252,8 @@ class Shop:
         """Write the requests served in [since, until) with their events; how many requests the interval holds.
 
         One transaction a day, whose end is passed to `progress`. Events from `events_until` on are left to `advance`.
-        Raises ValueError for naive times.
         """
-        events = Interval(-math.inf, math.inf if events_until is None else _epoch(events_until))
+        events = Interval(-math.inf, math.inf if events_until is None else events_until.timestamp())
         written = 0
         for start, end in itertools.pairwise(_cuts(since, until)):
             served = _between(start, end)
@@ -274,7 +267,7 @@ class Shop:
         written = 0
         for start, end in itertools.pairwise(_cuts(since, until)):
             now = _between(start, end)
-            reach = Interval(max(now.since - EVENT_MAX_S, _epoch(self.story.start)), now.until)
+            reach = Interval(max(now.since - EVENT_MAX_S, self.story.start.timestamp()), now.until)
             written += self._write(engine, reach.hours(), Selection(now, reach, now))
         return written
 
@@ -304,7 +297,7 @@ class Shop:
 
     def _visits(self, rng: np.random.Generator, hour: int) -> Visits:
         served = np.sort(rng.integers(HOUR_S, size=rng.poisson(self.peak * _traffic(hour)))) + hour * HOUR_S
-        served = served[served >= _epoch(self.story.start)]
+        served = served[served >= self.story.start.timestamp()]
         n, popularity = len(served), self._catalogue.popularity
         return Visits(
             hour=hour,
@@ -432,7 +425,7 @@ def _texts(seconds: Ints) -> npt.NDArray[np.object_]:
 
 def _cuts(since: datetime, until: datetime) -> list[datetime]:
     """`since`, the UTC midnights after it, and `until`; fewer than two if the interval is empty."""
-    cuts, end = [_utc(since)], _utc(until)
+    cuts, end = [since.astimezone(UTC)], until.astimezone(UTC)
     while cuts[-1] < end:
         midnight = cuts[-1].replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         cuts.append(min(midnight, end))
@@ -440,14 +433,4 @@ def _cuts(since: datetime, until: datetime) -> list[datetime]:
 
 
 def _between(since: datetime, until: datetime) -> Interval:
-    return Interval(_epoch(since), _epoch(until))
-
-
-def _epoch(moment: datetime) -> float:
-    return _utc(moment).timestamp()
-
-
-def _utc(moment: datetime) -> datetime:
-    if moment.utcoffset() is None:
-        raise ValueError(f"{moment.isoformat()} has no time zone")
-    return moment.astimezone(UTC)
+    return Interval(since.timestamp(), until.timestamp())

@@ -450,8 +450,10 @@ class FaultTracker:
         return slice(end - few, end)
 
 
-def explanation(found: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion) -> checks.Explanation:
-    """What explains the fall of a unit (0: overall) in (9, N, S) sums of N steps."""
+def explanation(
+    found: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion, least: float = 0.0
+) -> checks.Explanation:
+    """What explains the fall of a unit (0: overall) in (9, N, S) sums of N steps; `least` as in `data_checks`."""
     sums = window.sum(axis=1)
     worth, labelled = sums[checks.EXPECTED], np.maximum(sums[checks.LABELLED], 1.0)
     share = np.clip(sums[checks.EXPECTED_LABELLED] / np.maximum(sums[checks.SERVED], 1e-9), 1e-9, 1.0)
@@ -461,7 +463,7 @@ def explanation(found: DriftBaseline, window: Floats, unit: int, spread: checks.
     of_all = (worth**2 * of_slices).sum() / max(float(worth.sum()), 1e-9) ** 2
     sampling = np.array([of_all, of_slices[max(unit, 1) - 1]])
     error = np.sqrt(sampling + found.noise.long_run[[0, unit]] / window.shape[1])
-    return checks.explanation(sums, unit, spread, error)
+    return checks.explanation(sums, unit, spread, error, least)
 
 
 def _coverage(sums: Floats) -> tuple[float | None, float | None]:

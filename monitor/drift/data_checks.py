@@ -148,7 +148,7 @@ def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
 Explanation = Literal["labels", "model", "unclear"]
 
 
-def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> Explanation:
+def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, least: float = 0.0) -> Explanation:
     """What explains a unit's fall, in (9, S) sums of its time: missing labels, a worse model, or either.
 
     Missing labels leave the mean of the labelled requests; who finds less clicks less, and what is clicked is worse.
@@ -157,6 +157,7 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
     Args:
         unit: 0 for overall, or a slice's number from 1 on.
         error: (2,) relative standard errors of the mean of the labelled requests, of overall and of the unit.
+        least: log odds that missing labels need to be the explanation.
     """
     of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
     expected, of_labels, ratio, mean = _of_labels(of_all, spread)
@@ -170,8 +171,14 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats) -> E
     odds = (of_labelled**2 - (of_labelled - of_model) ** 2) / (2 * error**2)
     if odds[0] > c.LIKELIER_LOG or (unit and odds[1] > c.LIKELIER_LOG):
         return "model"
-    is_sure = z < c.LABELS_Z / 2 and ratio[0] < c.LABELS_OPENING_RATIO
-    return "labels" if is_sure and odds[0] < 0 else "unclear"
+    return "labels" if labels_surely_lack(of_all[:, 0], spread) and odds[0] < -least else "unclear"
+
+
+def labels_surely_lack(sums: Floats, spread: Dispersion) -> bool:
+    """Whether (9,) sums lack as many labels as a loss that is reported, and not by chance."""
+    expected, error, ratio, _ = _of_labels(sums, spread)
+    is_sure: Floats = sums[LABELLED] - expected < c.LABELS_Z / 2 * error
+    return bool(is_sure) and bool(ratio < c.LABELS_OPENING_RATIO)
 
 
 def labels_still_lack(sums: Floats) -> bool:

@@ -71,6 +71,7 @@ class _StepJudge:
         kind = self._faults.step(row, self._standing if self._is_open else None)
         is_masked = kind is not None and kind not in SLICE_KINDS
         before, was_open = self._standing, self._is_open
+        gone: tuple[int, ...] = ()
         if is_masked:
             self._is_bad[row] = True
             self._standing = alarms.unfit(before, end - self._settings.step, end)
@@ -78,14 +79,15 @@ class _StepJudge:
             if was_low * self._settings.step >= DAY:
                 before = alarms.after_reset(before, end - self._settings.step)
             self._standing = alarms.step(before, self.block.seen, row, self.block.threshold)
-            if self._standing.is_any_open and (held := self._held_back(row, before)) is not None:
-                kind, is_masked = held, True
+            if self._standing.is_any_open:
+                held, gone = self._explained(row, before)
+                kind, is_masked = held or kind, held is not None
             self._is_open = self._standing.is_any_open
             if not is_masked:
                 self._follow_mix(row)
         if self._step[row][checks.REQUESTS] > 0:
             self._busy_at = end
-        gone = self._gone(row) if was_open else ()
+        gone = (*gone, *self._gone(row)) if was_open else ()
         changes = self._changes(row, before, gone) if was_open or self._is_open else ()
         found = self._opened(row, before) if any(change.became == "firing" for change in changes) else None
         self._track(row, kind if is_masked else None)
@@ -132,6 +134,11 @@ class _StepJudge:
     def _kept_window(self, span: slice) -> Floats:
         return without_lost(self.block.window[:, span], self.block.sound[span])
 
+    def _explained(self, row: int, before: AlarmStates) -> tuple[Kind | None, tuple[int, ...]]:
+        """Ends alarms that missing labels explain; returns that data fault, and the units whose alarm was open."""
+        held = self._held_back(row, before)
+        return (held, ()) if held is not None else self._handed_over(row)
+
     def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
         """Takes back alarms explained by missing labels, and their evidence; returns that data fault."""
         new = self._standing.open & ~before.open
@@ -148,6 +155,27 @@ class _StepJudge:
         self.held = self._is_bad[row] = True
         self._standing = alarms.forgotten(alarms.unfit(before, since, end), ~before.open, end)
         return self._faults.hold(row, since + self._settings.step)
+
+    def _handed_over(self, row: int) -> tuple[Kind | None, tuple[int, ...]]:
+        """Withdraws all alarms if missing labels surely explain the last day of all traffic, all of it fit.
+
+        Labels that go missing little by little look like a worse model at first.
+        """
+        now, end = self._standing, self.block.ends[row]
+        if not now.open[0] or end - now.fit_since[0] < DAY or self._settings.are_labels_sound(end):
+            return None, ()
+        day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
+        if explanation(self._found, day, 0, spread, c.SURE_LOG) != "labels":
+            return None, ()
+        # A worse slice has fewer labels by itself: they must be missing without it too.
+        sums = day.sum(axis=1)
+        others = (sums.sum(axis=1) - sums[:, i] for i in np.flatnonzero(now.open[1:]).tolist() if sums.shape[1] > 1)
+        if not all(checks.labels_surely_lack(rest, spread) for rest in others):
+            return None, ()
+        since, is_open = int(now.since[0]), tuple(np.flatnonzero(now.open).tolist())
+        self._standing = alarms.withdrawn(alarms.unfit(now, since, end), np.ones_like(now.open), end)
+        self.held = self._is_bad[row] = True
+        return self._faults.hold(row, since + self._settings.step), is_open
 
     def _explanation(self, row: int, unit: int) -> checks.Explanation:
         if self._settings.are_labels_sound(self.block.ends[row]):

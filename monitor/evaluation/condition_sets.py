@@ -19,10 +19,12 @@ from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View, evaluate, follow
 from monitor.conditions.verdict_hours import step_of
 from monitor.conditions.verdicts import (
+    LABELS_EXPLAIN,
     MASKED,
     ConditionEvent,
     DataEvidence,
     Span,
+    do_labels_explain,
     name_of,
     verdict_names,
     withdrawn_ahead,
@@ -215,9 +217,9 @@ class VerdictConditions(ConditionSet):
             told = begin.events(list(seen), following)
             events.changes = list(told.values())
             events.reasons = {
-                told[change]: CONTRADICTED
+                told[change]: why
                 for change, one in seen.items()
-                if change in told and change.became == "withdrawn" and contradicts(past.examined, one.verdict.end)
+                if change in told and change.became == "withdrawn" and (why := _why_withdrawn(past, one.verdict))
             }
             events.lived = [v for v in update.verdicts if v.end > lived_until]
             self._describe(past, {told[change]: seen[change] for change in told}, after, events)
@@ -290,6 +292,12 @@ class VerdictConditions(ConditionSet):
         if not isinstance(found, RowsRefused):
             return found
         return found.with_reasons(past.refused(max(found.since, found.end - DAY) - found.window, found.end))
+
+
+def _why_withdrawn(past: FinalHours, verdict: Verdict) -> str:
+    if contradicts(past.examined, verdict.end):
+        return CONTRADICTED
+    return LABELS_EXPLAIN if do_labels_explain(verdict) else ""
 
 
 def _noted(note: str) -> str:

@@ -156,7 +156,7 @@ def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:
     first, last = within
     if last - first > LITTLE_BY_LITTLE:
         return f"about {at} (perhaps gradually, from {utc(first)} or before)"
-    return f"about {at} ({between(first, last)})"
+    return at if first == last else f"some time {between(first, last)}"
 
 
 def reason(was: str, became: str, it: Evidence | None) -> str:

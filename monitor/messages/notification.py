@@ -64,6 +64,17 @@ class Notification:
     def full_text(self) -> str:
         return "\n".join(filter(None, (self.text, self.details)))
 
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """(name, address) of the page and the runbook, of those that there are."""
+        pairs = (("Open in rankmon", self.url), ("Runbook", self.runbook_url))
+        return [(name, address) for name, address in pairs if address]
+
+    @property
+    def lines(self) -> list[str]:
+        """The text's lines for what shows `links` by itself."""
+        return [line for line in self.text.splitlines() if not (self.url and line.startswith(f"Page: {self.url}"))]
+
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
@@ -108,6 +119,7 @@ class _Told:
     former_severity: Severity | None
     reason: str
     over: Sequence[Evidence]
+    most: int
 
     @property
     def url(self) -> str:
@@ -125,11 +137,11 @@ class _Told:
     @property
     def sentences(self) -> list[list[str]]:
         until = 0 if self.is_over else max((f.end for f in self.findings if not f.verdict), default=0)
-        return x.each(self.findings, self.is_over, until)[:MOST_TOLD]
+        return x.each(self.findings, self.is_over, until)[: self.most]
 
     @property
     def more(self) -> int:
-        return max(0, len(self.findings) - MOST_TOLD)
+        return max(0, len(self.findings) - self.most)
 
     @property
     def over_by_name(self) -> list[str]:
@@ -211,6 +223,7 @@ def notification(
     former_severity: Severity | None = None,
     reason: str = "",
     over: Sequence[Evidence] = (),
+    most: int = MOST_TOLD,
 ) -> Notification:
     """The notification of a kind about an incident.
 
@@ -219,9 +232,10 @@ def notification(
         number: earlier notifications of this incident.
         reason: why it was withdrawn.
         over: reported conditions that ended while others go on.
+        most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)
-    told = _Told(kind, about, incident, ordered, former_severity, reason, over)
+    told = _Told(kind, about, incident, ordered, former_severity, reason, over, most)
     return Notification(
         kind,
         key(about.name, incident.id, kind, number),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import smtplib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -32,6 +32,7 @@ DOMAIN = "rankmon.invalid"
 """Right side of message ids: reserved, so it is no mail server's own (RFC 2606)."""
 
 
+NO_TLS = "offers no TLS of the kind that is demanded; set `security:` to what it offers"
 ALT = "Chart of the fall: measured and expected"
 
 
@@ -108,8 +109,7 @@ class Email:
             with self._session() as session:
                 session.send_message(found)
         except smtplib.SMTPNotSupportedError:
-            remedy = "offers no TLS; set `security:` to what it offers"
-            raise Undelivered(f"{self._place}: {remedy}") from None
+            raise Undelivered(f"{self._place}: {NO_TLS}") from None
         except smtplib.SMTPAuthenticationError as error:
             raise Undelivered(
                 f"{self._place}: login refused ({error.smtp_code}); check username and password"
@@ -121,9 +121,14 @@ class Email:
             raise Undelivered(f"{self._place}: answered {error.smtp_code} {_line(error.smtp_error)}") from None
         except ssl.SSLCertVerificationError as error:
             raise Undelivered(f"{self._place}: its certificate is not to be trusted ({error.verify_message})") from None
-        except (OSError, smtplib.SMTPException) as error:
-            said = "did not answer in time" if isinstance(error, TimeoutError) else plain(str(error), one_line=True)
-            raise Undelivered(f"{self._place}: {said or type(error).__name__}") from None
+        except ssl.SSLError as error:
+            raise Undelivered(f"{self._place}: {NO_TLS} ({error.reason or 'no TLS'})") from None
+        except TimeoutError:
+            raise Undelivered(f"{self._place}: did not answer in time") from None
+        except smtplib.SMTPException as error:
+            raise Undelivered(f"{self._place}: {_line(str(error)) or type(error).__name__}") from None
+        except OSError as error:
+            raise Undelivered(f"{self._place}: cannot be reached ({error.strerror or _line(str(error))})") from None
 
     @contextmanager
     def _session(self) -> Iterator[smtplib.SMTP]:
@@ -161,17 +166,21 @@ def mail(notification: Notification, sender: str, to: str, now: float, chart: by
         found.set_content(notification.text + "\n")
         found.add_attachment(notification.html, subtype="html", filename="report.html")
         return found
-    links = [url for url in (notification.url, notification.runbook_url) if url]
-    found.set_content("\n".join([notification.full_text, "", *links]).strip() + "\n")
-    lines = "".join(f"<p>{escape(line)}</p>" for line in notification.text.splitlines())
-    more = f"<hr><pre>{escape(notification.details)}</pre>" if notification.details else ""
-    where = "".join(f'<p><a href="{escape(url)}">{escape(url)}</a></p>' for url in links)
+    found.set_content(notification.full_text + "\n")
+    lines = _paragraphs(notification.lines)
+    more = f"<hr>{_paragraphs(notification.details.splitlines())}" if notification.details else ""
+    links = " &nbsp; ".join(f'<a href="{escape(url)}">{name}</a>' for name, url in notification.links)
     cid = f"chart.{notification.key}@{DOMAIN}"
     picture = f'<p><img src="cid:{cid}" alt="{ALT}" width="600" style="max-width:100%"></p>' if chart else ""
     found.add_alternative(
-        f"<html><body><h3>{escape(notification.title)}</h3>{lines}{picture}{where}{more}</body></html>", subtype="html"
+        f"<html><body><h3>{escape(notification.title)}</h3>{lines}<p>{links}</p>{picture}{more}</body></html>",
+        subtype="html",
     )
     if chart:
         *_, html = found.iter_parts()
         html.add_related(chart, "image", "png", cid=f"<{cid}>", filename="fall.png", disposition="inline")
     return found
+
+
+def _paragraphs(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -57,11 +57,17 @@ class PagerDuty(OnlyReceiver):
         )
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Send the event; an alarm for a test is resolved at once. Raises Undelivered."""
+        self.send_with(notification, now, prior, b"")
+
+    def send_with(self, notification: Notification, now: float, prior: PriorDelivery, chart: bytes) -> None:
+        """Send the event; an alarm for a test is resolved at once. Raises Undelivered.
+
+        PagerDuty takes no file: if there is a chart, the event names its address on rankmon's page.
+        """
         if notification.kind in ("retrain", "change"):
             self._post(self._changes, change(notification, now))
             return
-        self._post(self._alerts, event(notification, ACTIONS.get(notification.kind, "trigger")))
+        self._post(self._alerts, event(notification, ACTIONS.get(notification.kind, "trigger"), bool(chart)))
         if notification.kind == "test":
             self._post(self._alerts, event(notification, "resolve"))
 
@@ -71,7 +77,7 @@ class PagerDuty(OnlyReceiver):
         poster.post(body, {"Authorization": f"Token {self._key}"})
 
 
-def event(notification: Notification, action: str) -> dict[str, Any]:
+def event(notification: Notification, action: str, has_chart: bool = False) -> dict[str, Any]:
     """An event of the alert that stands for the notification's incident."""
     found = {"event_action": action, "dedup_key": notification.incident}
     if action != "trigger":
@@ -85,7 +91,8 @@ def event(notification: Notification, action: str) -> dict[str, Any]:
         "class": notification.matter,
         "custom_details": {"text": notification.text, "details": notification.details, **dict(notification.labels)},
     }
-    return {**found, "payload": payload, "client": "rankmon", **_links(notification)}
+    images = _images(notification) if has_chart else {}
+    return {**found, "payload": payload, "client": "rankmon", **_links(notification), **images}
 
 
 def change(notification: Notification, now: float) -> dict[str, Any]:
@@ -100,8 +107,15 @@ def change(notification: Notification, now: float) -> dict[str, Any]:
 
 
 def _links(notification: Notification) -> dict[str, Any]:
-    pairs = ((notification.url, "rankmon"), (notification.runbook_url, "runbook"))
-    return {"links": [{"href": href, "text": text} for href, text in pairs if href]}
+    return {"links": [{"href": href, "text": name} for name, href in notification.links]}
+
+
+def _images(notification: Notification) -> dict[str, Any]:
+    """The chart by its address; PagerDuty shows none that is not served by HTTPS."""
+    if not notification.url.startswith("https://"):
+        return {}
+    src = f"{notification.url}/chart.png"
+    return {"images": [{"src": src, "href": notification.url, "alt": "The fall: measured and expected"}]}
 
 
 def _time(instant: float) -> str:

@@ -211,12 +211,10 @@ def blocks(notification: Notification) -> list[dict[str, Any]]:
     sign = OVER if is_over else SIGNS[notification.severity]
     title = f"{sign} {notification.title}"[:LONGEST_TITLE]
     found: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": title, "emoji": True}}]
-    if notification.text:
-        text = _plainly(notification.text)[:LONGEST_TEXT]
+    if lines := notification.lines:
+        text = _plainly("\n".join(lines))[:LONGEST_TEXT]
         found.append({"type": "section", "text": {"type": "mrkdwn", "text": text}})
-    links = [
-        f"<{url}|{name}>" for url, name in ((notification.url, "rankmon"), (notification.runbook_url, "runbook")) if url
-    ]
+    links = [f"<{url}|{name}>" for name, url in notification.links]
     about = " · ".join([notification.severity, f"incident {notification.incident}", *links])
     return [*found, {"type": "context", "elements": [{"type": "mrkdwn", "text": about}]}]
 

@@ -57,12 +57,8 @@ def card(notification: Notification) -> dict[str, Any]:
         "wrap": True,
         "color": colour,
     }
-    lines = [
-        {"type": "TextBlock", "text": _plainly(t), "wrap": True, "spacing": "small"}
-        for t in notification.text.splitlines()
-    ]
-    pairs = ((notification.url, "Open in rankmon"), (notification.runbook_url, "Runbook"))
-    actions = [{"type": "Action.OpenUrl", "title": name, "url": url} for url, name in pairs if url]
+    lines = [{"type": "TextBlock", "text": _plainly(t), "wrap": True, "spacing": "small"} for t in notification.lines]
+    actions = [{"type": "Action.OpenUrl", "title": name, "url": url} for name, url in notification.links]
     return {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

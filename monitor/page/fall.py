@@ -101,14 +101,15 @@ def _marks(fall: Fall) -> Iterator[Key]:
     until = "" if first == last else f" to {last.removeprefix(first[:-5])}"
     yield "█", COLOUR["began"], f"began {first}{until}"
     if fall.since is not None:
-        yield "━", COLOUR["since"], f"mean since then {number(fall.since.value)}"
+        until = "since then" if fall.incident.is_open else f"until {_time(fall.since.until)}"
+        yield "━", COLOUR["since"], f"mean {until} {number(fall.since.value)}"
     opened, closed = fall.incident.opened_at, fall.incident.closed_at
     yield "┃", COLOUR["edge"], f"opened {_time(opened)}" + ("" if closed is None else f", closed {_time(closed)}")
 
 
 def _done(fall: Fall) -> Iterator[Key]:
     for mark in fall.marks:
-        yield "┊", COLOUR["mark"], f"{_cut(mark.words, LONGEST_MARK)} {_time(mark.at)}"
+        yield "┃", COLOUR["mark"], f"{_cut(mark.words, LONGEST_MARK)} {_time(mark.at)}"
 
 
 def _time(instant: int) -> str:

@@ -13,9 +13,10 @@ from monitor.page.chart import Line, Plot, ShadedPeriod, plot, room_for_words, s
 from monitor.page.state import overall_point
 from monitor.page.words import TEMPLATES, caption, change, number
 from monitor.series.windows import Point, SliceKey
+from monitor.service.fall import MOST_MARKS
 from monitor.service.history import HistoryPoint, SeriesHistory
 from monitor.service.snapshot import MonitorSnapshot, Series, StoredIncident
-from monitor.types import MODEL_VERSION, OVERALL, format_duration
+from monitor.types import OVERALL, format_duration
 
 FEWEST_POINTS = 60
 MOST_SLICES = 20
@@ -161,9 +162,10 @@ def stretches(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> li
 
 def marked(snapshot: MonitorSnapshot, since: int, until: int) -> list[ShadedPeriod]:
     """New model versions and announcements in (since, until), seconds, as lines with words for a legend."""
-    found = [(n.since, f"version {n.slice}") for n in snapshot.newcomers if n.dimension == MODEL_VERSION]
+    found = [(at, f"version {version}") for at, version in snapshot.came]
     found += [(one.since, one.note or "announced") for one in snapshot.noted]
-    return [ShadedPeriod(at, at, words, "mark") for at, words in sorted(found) if since < at < until]
+    inside = sorted((at, words) for at, words in found if since < at < until)
+    return [ShadedPeriod(at, at, words, "mark") for at, words in inside[-MOST_MARKS:]]
 
 
 def summary(history: SeriesHistory, incidents: Sequence[StoredIncident]) -> str:

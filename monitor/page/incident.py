@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from urllib.parse import quote
 
 from monitor import __version__
 from monitor.errors import InputError
-from monitor.messages.explanation import changes, each_sentence, may_be_well
+from monitor.messages.diagnosis import Part
 from monitor.messages.notification import Notification
 from monitor.page.fall import draw_fall
 from monitor.page.words import TEMPLATES
@@ -28,12 +29,14 @@ class IncidentView:
     Attributes:
         told: as its newest notification would tell it.
         fall: what its chart shows; None if it has none.
+        explanation: lines and tables of what was found when it began to fire.
         silenced_until: real seconds since 1970; None if its monitor is not silenced.
     """
 
     stored: StoredIncident
     told: Notification
     fall: Fall | None
+    explanation: Sequence[Part]
     silenced_until: float | None
 
 
@@ -42,6 +45,9 @@ class IncidentSource(Protocol):
 
     def view(self, incident: str) -> IncidentView | None:
         """An incident; None if there is none."""
+
+    def chart(self, incident: str) -> bytes:
+        """PNG of its fall; empty if there is none, or the extra `charts` is missing."""
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it; False if there is none."""
@@ -56,7 +62,6 @@ class IncidentSource(Protocol):
 def render_incident(view: IncidentView, may_change: bool) -> str:
     """The page; `may_change`: whether it has buttons, else it names the commands."""
     told, incident = view.told, view.stored.incident
-    sentences = zip(told.findings, each_sentence(told.findings), strict=True)
     return TEMPLATES.get_template("incident.html").render(
         version=__version__,
         view=view,
@@ -64,9 +69,6 @@ def render_incident(view: IncidentView, may_change: bool) -> str:
         incident=incident,
         monitor_link=f"../monitors/{quote(incident.monitor, safe='')}",
         chart=_chart(view),
-        sentences=[text for finding, sentence in sentences for text in (sentence, *changes(finding))],
-        outlook=may_be_well(told.findings) if incident.is_open else [],
-        slices=next((f.slices for f in told.findings if f.slices), ()),
         may_change=may_change,
         labels=LABELS,
         spans=SILENCES,

@@ -78,7 +78,7 @@ def render(served: PageSource) -> str:
         now,
         lines=lines if len(lines) > 1 else [],
         anchors=is_short,
-        monitors=[] if is_short else [_article(snapshots[n], states[n], served, now, budget) for n in ordered],
+        monitors=[] if is_short else [_article(snapshots[n], states[n], served, now, budget, "") for n in ordered],
         root="",
     )
 
@@ -89,7 +89,7 @@ def render_monitor(served: PageSource, name: str) -> str | None:
     if snapshot is None:
         return None
     states = states_of(snapshot, now, served.clock.speed)
-    article = _article(snapshot, states, served, now, DrawingBudget.of(_plots(snapshot)))
+    article = _article(snapshot, states, served, now, DrawingBudget.of(_plots(snapshot)), "../")
     return _page(served, now, lines=[], anchors=False, monitors=[article], root="../")
 
 
@@ -124,19 +124,26 @@ def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float,
 
 
 def _article(
-    snapshot: MonitorSnapshot, states: Sequence[MonitorState], served: PageSource, now: float, budget: DrawingBudget
+    snapshot: MonitorSnapshot,
+    states: Sequence[MonitorState],
+    served: PageSource,
+    now: float,
+    budget: DrawingBudget,
+    root: str,
 ) -> dict[str, Any]:
     next_run = served.next_run_at(snapshot.monitor.name)
     past = [s for s in snapshot.incidents if not s.incident.is_open]
+    others = [one for matter, one in snapshot.opened.items() if matter != "quality"]
     return {
+        "root": root,
         "shown": snapshot,
         "states": states,
         "now": now,
         "next_run": None if next_run is None else time.time() - next_run,
         "coverage": coverage_of(snapshot),
         "unjudged": _unjudged(snapshot),
-        "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident, served.called),
-        "others_open": [_open(snapshot, one, served.called) for m, one in snapshot.opened.items() if m != "quality"],
+        "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident),
+        "others_open": [_open(snapshot, one) for one in others],
         "looks": list(looks(snapshot)),
         "look_figures": look_figures(snapshot),
         "newcomers": [begun_lately(one) for one in snapshot.newcomers],
@@ -149,7 +156,7 @@ def _article(
     }
 
 
-def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dict[str, Any]:
+def _open(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
     fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
@@ -168,7 +175,6 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident, called: str) -> dic
         "refused": _refused(snapshot, incident),
         "advice": advice(told.findings),
         "outlook": may_be_well(told.findings),
-        "command": command(called, f"explain-incident {incident.id}"),
     }
 
 

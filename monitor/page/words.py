@@ -77,6 +77,7 @@ TEMPLATES.filters.update(
     ago=ago, utc=utc, duration=format_duration, number=number, percent=percent, change=change, signed=signed
 )
 TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
+TEMPLATES.filters["unbroken"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
 TEMPLATES.filters["cell"] = lambda text: str(text).replace("|", "\\|")
 """A text within a cell of a Markdown table."""
 TEMPLATES.filters.update(named=named, title_of=title_of)

@@ -71,7 +71,7 @@ def on_disk(path: Path) -> Iterator[Path]:
 
 
 def _suffix(path: Path) -> str:
-    """The ending for a file of this content; empty for a TREC run."""
+    """The ending for a file of this content; empty for a TREC run or qrels."""
     with path.open("rb") as file:
         zipped = ".gz" * (file.read(2) == b"\x1f\x8b")
     with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as file:
@@ -79,7 +79,9 @@ def _suffix(path: Path) -> str:
     names = {name.encode() for some in ALIASES.values() for name in some}
     if first.startswith((b"PAR1", b"{")):
         return ".parquet" if first.startswith(b"PAR1") else ".jsonl" + zipped
-    if len(first.split()) >= 6 and not names & set(first.replace(b",", b" ").split()):
+    fields = first.split()
+    is_trec = len(fields) >= 6 or (len(fields) == 4 and fields[3].lstrip(b"-").isdigit())
+    if is_trec and not names & set(first.replace(b",", b" ").split()):
         return zipped
     return next((kind for kind, by in ((".tsv", b"\t"), (".csv", b",")) if by in first), "") + zipped
 

@@ -314,8 +314,7 @@ class App:
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)
         parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
-        readers, pull = _readers(monitor, database), Pull(monitor, database)
-        return Runner(monitor, source, *parts, lambda detailed: Pull(detailed, database), readers, pull)
+        return Runner(monitor, source, *parts, lambda detailed: Pull(detailed, database), _readers(monitor, database))
 
     def source_of(self, monitor: Monitor) -> RequestSource:
         """The reader of a monitor's source."""

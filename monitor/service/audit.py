@@ -26,7 +26,8 @@ from monitor.series.finality import final_age
 from monitor.series.intervals import DAY
 from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of, to_partials
 from monitor.series.readings import MICROS, Answer, Reading
-from monitor.service.reading import RequestSource, RowReader, read_rows
+from monitor.service.reading import RequestSource, read_rows
+from monitor.source.pull import Pull
 from monitor.store import Progress, Store
 from monitor.types import OVERALL, TRAFFIC, Monitor
 
@@ -59,7 +60,7 @@ class Readers:
     `inspect` reads one request by id and time of serving, seconds.
     """
 
-    pull: RowReader
+    pull: Pull
     pushdown: RequestSource | None
     inspect: Callable[[str, int], Inspection]
 

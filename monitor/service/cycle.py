@@ -142,11 +142,12 @@ def run_cycle(
         states = cycle.stored(since)
         noted, is_begun = cycle.noted(states), store.retention.is_begun(monitor.name)
     finalized.learn(since, states, monitor.bucket)
-    arrived, future_rows = cycle.arrived(now - monitor.lookback, noted, states, is_real)
+    with source.held():
+        arrived, future_rows = cycle.arrived(now - monitor.lookback, noted, states, is_real)
+        late = cycle.late(finalized.count_from(now, monitor))
     never_or_open = (
         due_buckets(monitor, series, now, arrived.request, finalized.until, is_begun) for series in states.values()
     )
-    late = cycle.late(finalized.count_from(now, monitor))
     if len(late) == DAY // monitor.bucket:  # there may be more
         finalized.counted_at = finalized.all_counted_at = 0.0
     due = cycle.without_rolled_up(sorted({*late, *(start for found in never_or_open for start in found)}))
@@ -312,8 +313,9 @@ class _Cycle:
             registry = self.store.places(name)
             sliced = replace(self.monitor, slices=registry.open_at(since, self.monitor.slices))
             # Before the read: rows that arrive in between are either read or late.
-            counted = self._counted(plan, since, until)
-            read = read_partials(sliced, self.source, since, until, registry.at(since), self.batch_size)
+            with self.source.held():
+                counted = self._counted(plan, since, until)
+                read = read_partials(sliced, self.source, since, until, registry.at(since), self.batch_size)
             self.batch_size.learn(effort(read), (until - since) // width)
             result = result.add(read, self._write(plan, read, counted))
             yield result

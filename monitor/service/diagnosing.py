@@ -185,6 +185,13 @@ def first_fired(incident: StoredIncident, store: Store, unsaved: UnsavedEvaluati
     return min(known, key=lambda one: _order(one, incident), default=FiredCondition(("", "", ""), at, None))
 
 
+def as_it_fell(incident: StoredIncident, store: Store) -> Sequence[Evidence]:
+    """Findings that describe an incident: its own; of one on quality that is over, what fired, as it began to."""
+    if incident.incident.is_open or incident.incident.matter != "quality":
+        return incident.findings
+    return [one.finding for one in fired(incident, store) if one.finding is not None] or incident.findings
+
+
 def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> d.Subject:
     """What a condition is about, as it began. Raises StoreError."""
     first = store.oldest_bucket(monitor.traffic)

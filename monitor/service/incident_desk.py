@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from monitor.config.values import Config
 from monitor.errors import InputError, StoreError
 from monitor.evaluation.telling import Telling
+from monitor.messages.diagnosis import explained
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
+from monitor.page.fall import draw_fall
 from monitor.page.incident import LABELS, SILENCES, IncidentView
+from monitor.page.png import as_png, can_draw
+from monitor.service.explaining import Explainer
 from monitor.service.fall import fall_of
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
+from monitor.types import Monitor
 
 AT_ONCE = 4
 """Pages shown and changes made at once: a store that hangs must not hold up metrics and health."""
@@ -46,9 +51,24 @@ class IncidentDesk:
             stored = self.store.alerts.incident(incident)
             return None if stored is None else self._view(stored)
 
+    def chart(self, incident: str) -> bytes:
+        """PNG of its fall; empty if there is none, or the extra `charts` is missing. Raises StoreError."""
+        with self._busy():
+            stored = self.store.alerts.incident(incident)
+            monitor = None if stored is None else self._monitor(stored)
+            if stored is None or monitor is None or stored.incident.matter != "quality" or not can_draw():
+                return b""
+            try:
+                return as_png(draw_fall(fall_of(monitor, self.store, stored)))
+            except InputError:
+                return b""
+
+    def _monitor(self, stored: StoredIncident) -> Monitor | None:
+        return next((one for one in self.config().monitors if one.name == stored.incident.monitor), None)
+
     def _view(self, stored: StoredIncident) -> IncidentView:
         it, telling, fall = stored.incident, self.telling(), None
-        monitor = next((one for one in self.config().monitors if one.name == it.monitor), None)
+        monitor = self._monitor(stored)
         about = About(it.monitor, page=telling.page, called=telling.called)
         if monitor is not None:
             about = About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called)
@@ -57,9 +77,11 @@ class IncidentDesk:
             except InputError:
                 fall = None
         kind = "firing" if it.state == "firing" else it.state
-        told = notification(kind, about, it, stored.findings, 0)
+        told = notification(kind, about, it, stored.findings, 0, most=len(stored.findings))
         silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
-        return IncidentView(stored, told, fall, max(silent, default=None))
+        explainer = Explainer(monitor, self.config().path, stored, self.store)
+        explanation = explained(next(explainer.each()), explainer.hours(), it.is_open)
+        return IncidentView(stored, told, fall, explanation, max(silent, default=None))
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it, and tell who takes that; False if there is none. Raises StoreError."""

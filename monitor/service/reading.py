@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +32,9 @@ class RequestSource(Protocol):
 
     def freshness(self, since: float, now: float) -> Freshness:
         """How new the source is."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Within the block, what takes long to open stays open between reads."""
 
     def row_counts(self, spans: Sequence[Span]) -> list[int]:
         """Ranking rows in each span."""

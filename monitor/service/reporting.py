@@ -12,6 +12,7 @@ from monitor.messages.explanation import begun_lately
 from monitor.messages.notification import About, notification
 from monitor.series.intervals import REACH
 from monitor.series.windows import History, Point, points
+from monitor.service.diagnosing import as_it_fell
 from monitor.service.history import extend_verdicts
 from monitor.service.slice_comparison import ComparedSlice, compare
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
@@ -41,12 +42,19 @@ class Value:
 
 @dataclass(frozen=True)
 class Happened:
-    """An incident of these days, told as its first notification told it; instants in seconds."""
+    """An incident of these days, told as its first notification told it; instants in seconds.
+
+    Attributes:
+        where: in which slices, and by which version of the model.
+        advice: what to do; empty if it is over.
+    """
 
     id: str
     matter: str
     severity: str
     title: str
+    where: str
+    advice: str
     began_at: int
     opened_at: int
     closed_at: int | None
@@ -90,6 +98,16 @@ class QualityReport:
     def pages(self) -> int:
         """Incidents on quality that somebody was notified of."""
         return sum(1 for one in self.incidents if one.told and one.matter == "quality")
+
+    @property
+    def open_now(self) -> int:
+        """Incidents that were open at the end."""
+        return sum(1 for one in self.incidents if one.closed_at is None)
+
+    @property
+    def to_label(self) -> int:
+        """Incidents that somebody was notified of, and of which nobody said whether that was right."""
+        return sum(1 for one in self.incidents if one.told and not one.label)
 
     @property
     def labels(self) -> Mapping[str, int]:
@@ -168,12 +186,14 @@ def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]
         closed_at = past.until if incident.closed_at is None else incident.closed_at
         if incident.opened_at >= past.until or closed_at <= past.since:
             continue
-        title = notification("firing", About(monitor.name), incident, one.findings, 0).title
+        told = notification("firing", About(monitor.name), incident, as_it_fell(one, store), 0)
         yield Happened(
             incident.id,
             incident.matter,
             incident.severity,
-            title.removeprefix(f"{monitor.name}: "),
+            told.title.removeprefix(f"{monitor.name}: "),
+            _line(told.text, "Where: "),
+            _line(told.text, "What to do: ") if incident.is_open else "",
             incident.began_at,
             incident.opened_at,
             incident.closed_at,
@@ -182,3 +202,7 @@ def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]
             one.acknowledged_by,
             one.label,
         )
+
+
+def _line(text: str, name: str) -> str:
+    return next((line.removeprefix(name) for line in text.splitlines() if line.startswith(name)), "")

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,7 +28,7 @@ from monitor.service.reading import BatchSize, RequestSource
 from monitor.service.retention import RetentionWorker
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
-from monitor.source.pull import Freshness, Pull
+from monitor.source.pull import Freshness
 from monitor.store import CachedStore, Lease, Store
 from monitor.store.renaming import take_over
 from monitor.types import Monitor, format_duration
@@ -86,9 +86,8 @@ class Runner:
         notifier: Notifier,
         open_detailed: OpenDetailed | None = None,
         readers: Readers | None = None,
-        pull: Pull | None = None,
     ) -> None:
-        """`open_detailed`: reads single requests for diagnoses; `readers`: for audits; `pull`: where people look.
+        """`open_detailed`: reads single requests for diagnoses; `readers`: for audits and where people look.
 
         None disables them.
         """
@@ -101,7 +100,9 @@ class Runner:
         self._notifier = notifier
         self._diagnoser = None if open_detailed is None else Diagnoser(monitor, store, open_detailed)
         self._auditor = None if readers is None else Auditor(monitor, store, readers)
-        self._examiner = None if pull is None or monitor.corrected is None else Examiner(monitor, store, pull)
+        self._examiner = (
+            None if readers is None or monitor.corrected is None else Examiner(monitor, store, readers.pull)
+        )
         self._batch_size = BatchSize()
         self._finalized = FinalizedUpTo()
         self._retention = RetentionWorker(monitor, self._store)
@@ -380,6 +381,9 @@ class _TimedSource:
     def freshness(self, since: float, now: float) -> Freshness:
         with self._telemetry.stage(self._monitor, "read"):
             return self._source.freshness(since, now)
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._source.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         with self._telemetry.stage(self._monitor, "read"):

@@ -224,8 +224,7 @@ class _Worker:
         self._clock = clock
         self._draw = draw
         self._opened: dict[int, tuple[Notification, str]] = {}
-        self._unmarked: set[int] = set()
-        self._receipts: dict[int, str | None] = {}
+        self._unmarked: dict[int, str | None] = {}
         self._lease: Lease | None = None
         self._quiet_until = 0.0
         self._reminded: float | None = None if is_single else time.monotonic()
@@ -280,7 +279,7 @@ class _Worker:
                     return False
                 with suppress(StoreError):  # a full disk keeps nobody from being told
                     self._store.outbox.begin(waiting.id, self._clock())
-                self._receipts[waiting.id] = receipt = self._post(waiting.notification, waiting.begun_at)
+                receipt = self._post(waiting.notification, waiting.begun_at)
                 if isinstance(receiver, ChartAfter) and waiting.kind == "firing" and receipt is not None:
                     self._opened[waiting.id] = waiting.notification, receipt
             except Undelivered as error:
@@ -293,13 +292,12 @@ class _Worker:
                 log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
                 self._put_off(waiting, f"a fault in rankmon itself ({type(error).__name__})")
                 return False
-            self._unmarked.add(waiting.id)
+            self._unmarked[waiting.id] = receipt
             self._telemetry.count(_counter("sent"), receiver.channel)
             if receiver.target != "log":  # the log has said more itself
                 log.info("%s: delivered; %s", _named(waiting), waiting.notification.title)
-        self._store.outbox.sent(waiting.id, self._clock(), self._receipts.get(waiting.id))
-        self._unmarked.discard(waiting.id)
-        self._receipts.pop(waiting.id, None)
+        self._store.outbox.sent(waiting.id, self._clock(), self._unmarked[waiting.id])
+        del self._unmarked[waiting.id]
         return True
 
     def _post(self, notification: Notification, begun_at: float | None = None) -> str | None:
@@ -327,7 +325,7 @@ class _Worker:
 
     def _add_chart(self) -> bool:
         """Whether a recorded message was without its chart; tries once to add it. Messages go first."""
-        id_ = min(self._opened.keys() - self._unmarked, default=None)
+        id_ = min(self._opened.keys() - self._unmarked.keys(), default=None)
         if id_ is None:
             return False
         notification, receipt = self._opened[id_]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from monitor.causes.newcomers import Newcomer, newcomers
 from monitor.conditions.arrivals import shown_as_verdict
 from monitor.conditions.assessment import in_order
@@ -18,7 +20,7 @@ from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.hours import StoredHours, announced_of, resets_of
+from monitor.evaluation.hours import announced_of, resets_of, view_of
 from monitor.evaluation.retraining import asks, in_the_way
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
@@ -33,9 +35,9 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.types import FARTHEST, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
+from monitor.types import FARTHEST, MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 
-UNMATCHED = TRAFFIC_FIELDS.index("unmatched")
+REQUESTS, UNMATCHED = map(TRAFFIC_FIELDS.index, ("requests", "unmatched"))
 
 FOREVER = 1 << 62
 """Seconds, later than anything stored."""
@@ -85,6 +87,7 @@ class MonitorSnapshot:
         places: dimension -> values with a series of their own.
         announced: what is announced and not over; `noted` is all that ever was.
         examined: the newest check of where people look.
+        came: (start, version of the model) of each that began to serve in the time of charts, oldest first.
         newcomers: slices and versions that began lately, by what the verdicts judge; worst first.
     """
 
@@ -112,6 +115,7 @@ class MonitorSnapshot:
     holding: Holding | None = None
     places: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     labels: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    came: tuple[tuple[int, str], ...] = ()
     newcomers: tuple[Newcomer, ...] = ()
     announced: tuple[Announcement, ...] = ()
     noted: tuple[Announcement, ...] = ()
@@ -177,8 +181,8 @@ def take_snapshot(
 
     Args:
         future_rows, due: as of the last cycle.
-        every_slice: False: slices only of the first measure and of that of the verdicts, which read in a fifth of
-            the time.
+        every_slice: False: slices only of the first measure and of what verdicts and rules judge by slice, which read
+            in a fifth of the time.
     """
     newest = store.newest_bucket(monitor.traffic)
     empty = MonitorSnapshot(monitor, now, tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown))
@@ -187,7 +191,10 @@ def take_snapshot(
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
     begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
     # Measures that differ in their reading only share partials.
-    sliced = {monitor.definition(monitor.shown[0][0])}
+    sliced = {
+        monitor.definition(monitor.shown[0][0]),
+        *(monitor.judged_definition(r) for r in monitor.alerts if r.slices),
+    }
     sliced |= set() if monitor.drift is None else {monitor.definition(judged(monitor.drift.measure))}
     histories = {
         d: store.history(d, since, end, overall_only=not every_slice and d not in sliced) for d in monitor.definitions
@@ -205,11 +212,20 @@ def take_snapshot(
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
         unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
-        readings=_readings(monitor, store, state),
+        readings=_readings(monitor, store, state, histories, since),
         places=MappingProxyType(_places(monitor, store)),
+        came=tuple(sorted(_came(traffic))),
         newcomers=tuple(_newcomers(monitor, histories)),
     )
     return renew(read, store, now, future_rows, due)
+
+
+def _came(traffic: History) -> Iterator[tuple[int, str]]:
+    for key in traffic.slices:
+        if key[0] == MODEL_VERSION and key[1] not in RESERVED:
+            served = np.flatnonzero(traffic.slice(key)[:, REQUESTS] > 0)
+            if len(served) and served[0] > 0:
+                yield int(traffic.starts[served[0]]), key[1]
 
 
 def _newcomers(monitor: Monitor, histories: Mapping[Definition, History]) -> list[Newcomer]:
@@ -232,12 +248,20 @@ def _fell_at(open_: StoredIncident | None) -> int | None:
     return min((open_.incident.began_at, *(f.since - f.window for f in open_.findings if not f.verdict)))
 
 
-def _readings(monitor: Monitor, store: Store, state: AlertState) -> tuple[RuleReading, ...]:
+def _readings(
+    monitor: Monitor, store: Store, state: AlertState, histories: Mapping[Definition, History], since: int
+) -> tuple[RuleReading, ...]:
+    """Each rule on `histories`, read from `since` on; a baseline that lies farther back is read on its own."""
     if state.until is None:
         return ()
-    past, found = StoredHours(monitor, store), []
+
+    def read(definition: Definition, begin: int, until: int) -> History:
+        return histories[definition] if begin >= since else store.history(definition, begin, until)
+
+    found = []
     for rule in monitor.alerts:
-        view = past.view(rule, state.until, state.until, overall_only=not rule.slices)
+        begin = min(since, state.until - rule.reach)
+        view = view_of(monitor, monitor.judged_definition(rule), (rule,), read, begin, state.until)
         keys = keys_of(rule, view)
         for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))

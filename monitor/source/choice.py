@@ -14,10 +14,10 @@ from monitor.measures.summable import grades
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import Database, Statement
 from monitor.source.parallel import ParallelReader
-from monitor.source.pull import Pull, open_pull
+from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.source.recurring import ReusedIds
-from monitor.types import Column, Events, Judgments, Monitor
+from monitor.types import Column, Monitor
 
 
 class Choice(NamedTuple):
@@ -60,23 +60,18 @@ def open_both(monitor: Monitor, database: Database) -> tuple[Pull, PushDown | No
     is_trusted = choose(monitor, database.dialect).way == "pushdown" or (
         not why_not(monitor, database.dialect) and database.sql.is_proven
     )
-    return open_pull(monitor, database), PushDown(monitor, database, is_bound=True) if is_trusted else None
+    return Pull(monitor, database), PushDown(monitor, database, is_bound=True) if is_trusted else None
 
 
 def open_source(monitor: Monitor, database: Database) -> Pull | PushDown:
-    """The reader of a monitor.
-
-    Raises:
-        SourceError: the source is not the monitor's own.
-    """
-    pull = open_pull(monitor, database)
+    """The reader of a monitor."""
     if choose(monitor, database.dialect).way == "pull":
-        return pull
+        return Pull(monitor, database)
     return PushDown(monitor, database, is_bound=monitor.engine == "pushdown")
 
 
 def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
-    """`open_source` for repeated long reads; logs a warning about reused ids. Raises SourceError likewise."""
+    """`open_source` for repeated long reads; logs a warning about reused ids."""
     source = open_source(monitor, database)
     pull = source.pull if isinstance(source, PushDown) else source
     pull.reused = ReusedIds(monitor)
@@ -90,31 +85,13 @@ def explained(monitor: Monitor, database: Database, since: int, until: int) -> t
         SourceError: the source did not answer, holds other types than configured, or cannot do what is asked of it.
     """
     choice, source = choose(monitor, database.dialect), open_source(monitor, database)
-    if isinstance(source, PushDown):
-        try:
-            found = source.statements(since, until)
-        except SourceError as error:
-            if source.is_bound or error.reason not in ("query", "data"):
-                raise
-            choice, found = Choice("pull", str(error)), _pulled(source.pull, since, until)
-    else:
-        found = _pulled(source, since, until)
+    try:
+        found = source.statements(since, until)
+    except SourceError as error:
+        if isinstance(source, Pull) or source.is_bound or error.reason not in ("query", "data"):
+            raise
+        choice, found = Choice("pull", str(error)), source.pull.statements(since, until)
     return choice, [in_full(statement, dialect) for statement, dialect in found]
-
-
-def _pulled(pull: Pull, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
-    monitor, recipe = pull.monitor, pull.monitor.recipe
-    sparse = all(m.is_sparse for m in monitor.measures)
-    with pull.reading() as (reader, queries):
-        wide = queries.wide(since, until)
-        found = [queries.requests(*wide)]
-        if isinstance(recipe, Events):
-            found.append(queries.event_rows(recipe, *wide))
-        elif isinstance(recipe, Judgments):
-            found += [queries.judgment_counts(recipe, *wide), queries.judged_rows(recipe, *wide, sparse)]
-        else:
-            found.append(queries.graded_rows(*wide, sparse))
-        return [(statement, reader.dialect) for statement in found]
 
 
 def in_full(statement: Statement, dialect: sa.Dialect) -> str:

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,8 +26,8 @@ from monitor.source.watch import ASKED_FOR, Watch, give_back, turn, watched
 FETCH = 50_000
 """Rows per fetch from a server."""
 
-FETCH_FILE = 2_000
-"""Rows per fetch from a SQLite file, where fetches are cheap; few rows stay in the CPU cache."""
+FETCH_FILE = 500
+"""Rows per fetch from a SQLite file, where fetches are cheap: fewer tuples than start Python's garbage collector."""
 
 UNDECODABLE = "Could not decode to UTF-8"
 """SQLite's driver says exactly this for text that is not UTF-8."""
@@ -164,6 +164,15 @@ class Database:
                     yield reader
             finally:
                 self._open.discard(watch)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block, a file that takes long to open stays open; nobody else can write it meanwhile."""
+        with ExitStack() as file:
+            if self.sql.opens_slowly:
+                with suppress(Exception):  # the next read says why
+                    file.enter_context(closing(self._aside()))
+            yield
 
     @contextmanager
     def _connection(self, watch: Watch) -> Iterator[sa.Connection]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, NoReturn
 
 import numpy as np
@@ -154,8 +154,10 @@ class Labelling:
         reach = blocks.reach(since, until)
         *columns, logged, inside = self._columns(self.queries.event_rows(recipe, *self.range, reach))
         times = to_micros(recipe.time, columns[4])
-        matched = np.fromiter((time is not None for time in logged), bool, len(logged))
         shown = to_micros(self.monitor.rankings.time, [time for time in logged if time is not None]).micros
+        matched = np.ones(len(logged), bool)
+        if len(shown) < len(logged):
+            matched = np.fromiter((time is not None for time in logged), bool, len(logged))
         known = matched.copy()
         matched[known] = blocks.is_near(times.micros[known], shown)
         found = _EventRows(columns, times, np.array(inside, bool))
@@ -275,8 +277,8 @@ class Labelling:
         request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
         with ids_in(self.monitor.rankings.item):
-            for one in dict.fromkeys(columns[1]):
-                items.setdefault(one, len(items))
+            new = [one for one in dict.fromkeys(columns[1]) if one not in items]
+            items.update(zip(new, count(len(items)), strict=False))
             item = np.fromiter(map(items.__getitem__, columns[1]), np.int64, size)
         position = floats(columns[2], np.inf) - self.monitor.rankings.position.base + 1
         grade = np.full(size, np.nan) if grades is None else floats(grades, np.inf)
@@ -297,6 +299,7 @@ class Labelling:
             f"column {column!r} holds values that are written in several ways and are the same to the database; give "
             "them one spelling in a `select:`, e.g. lower(...)",
             "data",
+            lasting=True,
         )
 
     def _placed(self, rows: GradedRows) -> GradedRows:

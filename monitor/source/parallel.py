@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from threading import Lock
 
@@ -43,6 +44,9 @@ class ParallelReader:
 
     def freshness(self, since: float, now: float) -> Freshness:
         return self._source.freshness(since, now)
+
+    def held(self) -> AbstractContextManager[None]:
+        return self._source.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         return self._source.row_counts(spans)

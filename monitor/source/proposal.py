@@ -40,8 +40,14 @@ IDS = 200
 MOST_OF = 0.5
 """Share of rows or requests from which on a column is taken for what it seems: more often so than not."""
 
+ZONES = ("Z", "+00:00")
+"""What ends the text of a time in UTC."""
+
 PATTERNS = tuple(
-    f"%Y-%m-%d{between}%H:%M:%S{fraction}{zone}" for between in "T " for fraction in ("", ".%f") for zone in ("Z", "")
+    f"%Y-%m-%d{between}%H:%M:%S{fraction}{zone}"
+    for between in "T "
+    for fraction in ("", ".%f")
+    for zone in (*ZONES, "")
 )
 PAST = 35 * 86_400
 """Seconds of the past to read: the 28 days that verdicts need, and a week to judge."""
@@ -69,8 +75,11 @@ NAMES = {
     "version": re.compile(r"version|model|variant|ranker|algorithm", re.IGNORECASE),
     "type": re.compile(r"type|event|action|kind", re.IGNORECASE),
     "wanted": re.compile(
-        r"click|tap|select|open|view_item|play|watch|like|save|cart|purchase|order|buy|book|conver", re.IGNORECASE
+        r"click|tap|select|open|view_item|play|watch|listen|stream|read|dwell|download|like|save|share|cart|purchase|order"
+        r"|buy|book|apply|contact|subscri|conver",
+        re.IGNORECASE,
     ),
+    "unwanted": re.compile(r"^un|^dis|not_|remove|delete|hide|skip|block|cancel|refund", re.IGNORECASE),
     "time": re.compile(r"serv|shown|occur|event|time|_at$|^ts$|date", re.IGNORECASE),
 }
 """What columns are often called in English; asked only between columns whose values fit alike."""
@@ -349,7 +358,9 @@ class _Search:
                 "events that name a request and an item shown, none with judgments of a query and an item, and no "
                 "column with a grade; rankmon needs one of them"
             )
-        grade = self._choose("relevance.column.grade", names)
+        # Nothing tells items apart by a grade that all of them have: most labels are 0.
+        with_none = [n for n in names if (pd.to_numeric(self.shown[n].dropna().map(float)) == 0).any()]
+        grade = self._choose("relevance.column.grade", with_none or names)
         return {"grade": grade, "max_grade": int(pd.to_numeric(self.shown[grade].dropna().map(float)).max()) or 1}
 
     # ---- events ------------------------------------------------------------------------------------------------
@@ -389,6 +400,7 @@ class _Search:
         """Columns that may be the type of an event, the likeliest first; numbers in text, if there is nothing else."""
         sample = events.table.sample
         found = columns("type", sample, (events.key, events.item, *self.constant))
+        found = [name for name in found if sample[name].nunique() > 1] or found
         return [name for name in found if not all(map(str.isdigit, _known(sample[name])))] or found
 
     def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
@@ -398,7 +410,7 @@ class _Search:
         told = ", ".join(f"{name} {n}" for name, n in counts.items())
         self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
         likely = " ".join(f"{name}=1" for name in wanted)
-        if len(wanted) > 1 and not all(NAMES["wanted"].search(str(name)) for name in wanted):
+        if len(wanted) > 1 and not all(_is_wanted(str(name)) for name in wanted):
             likely = self._asked("relevance.events.rules", (), likely, told=told)
         return [_rule(part) for part in likely.split()]
 
@@ -442,6 +454,10 @@ def _rule(text: str) -> dict[str, Any]:
         return {"type": name, "grade": float(grade) if "." in grade else int(grade)}
     except ValueError:
         raise InputError(f"{text!r} is no rule; write TYPE=GRADE, as in click=1") from None
+
+
+def _is_wanted(event: str) -> bool:
+    return NAMES["wanted"].search(event) is not None and NAMES["unwanted"].search(event) is None
 
 
 def _lists_in(table: Table, once: bool = True) -> _Lists | None:
@@ -518,7 +534,7 @@ def _times(values: Values) -> tuple[str, bool] | None:
         likely = (f for f, n in PER_SECOND.items() if all(CREDIBLE[0] * n <= v <= CREDIBLE[1] * n for v in known))
         return next(((form, True) for form in likely), None)
     if _is_text(values):
-        return next(((p, p.endswith("Z")) for p in PATTERNS if all(_is_written(v, p) for v in known)), None)
+        return next(((p, p.endswith(ZONES)) for p in PATTERNS if all(_is_written(v, p) for v in known)), None)
     return None
 
 

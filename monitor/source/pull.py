@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 
 from monitor.arrays import Ints
 from monitor.errors import SourceError
@@ -17,13 +18,13 @@ from monitor.measures.kernels import GradedRankings as Graded
 from monitor.series.partials import all_named
 from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.checks.types import check_columns, check_pairs
-from monitor.source.engine import ColumnTypes, Database, Reader
+from monitor.source.engine import ColumnTypes, Database, Reader, Statement
 from monitor.source.labels import Gradable, Labelling, Labels
 from monitor.source.queries import Queries
 from monitor.source.recurring import Recurring, ReusedIds, apart
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
-from monitor.types import Events, Monitor
+from monitor.types import Events, Judgments, Monitor
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,10 @@ class Pull:
         newest = None if latest is None else min(float(micros[0] / MICROS), now)
         return Freshness(newest, int(ahead or 0), label, clock)
 
+    def held(self) -> AbstractContextManager[None]:
+        """As `Database.held`."""
+        return self.database.held()
+
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         """Ranking rows in each span [since, until) seconds of whole buckets.
 
@@ -138,6 +143,20 @@ class Pull:
         if isinstance(recipe, Events) and not any(labels.saw_events or len(labels.unmatched) for _, labels in parts):
             self.look_at_times(of_events=True)
         return replace(joined([reading for reading, _ in parts]), rows=rows)
+
+    def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
+        """What `read` sends first of all. Raises SourceError as `read`."""
+        recipe, sparse = self.monitor.recipe, all(m.is_sparse for m in self.monitor.measures)
+        with self.reading() as (reader, queries):
+            wide = queries.wide(since, until)
+            found: list[Statement] = [queries.requests(*wide)]
+            if isinstance(recipe, Events):
+                found.append(queries.event_rows(recipe, *wide))
+            elif isinstance(recipe, Judgments):
+                found += [queries.judgment_counts(recipe, *wide), queries.judged_rows(recipe, *wide, sparse)]
+            else:
+                found.append(queries.graded_rows(*wide, sparse))
+            return [(statement, reader.dialect) for statement in found]
 
     def _parts(self, reader: Reader, queries: Queries, since: int, until: int) -> Iterator[tuple[Reading, Labels]]:
         """Recurring ids may be other requests in other buckets, so their buckets come separately."""
@@ -286,14 +305,3 @@ def _lists(requests: Requests) -> Graded:
     none, shown = np.zeros(0, np.int64), requests.shown[None]
     known = ((shown > 0) | requests.is_empty) & requests.is_timed
     return Graded(len(requests.ids), none, none, none.astype(np.float64), known, {None: shown})
-
-
-def open_pull(monitor: Monitor, database: Database) -> Pull:
-    """A pull of `monitor`.
-
-    Raises:
-        SourceError: the source is not the monitor's own.
-    """
-    if monitor.source != database.name:
-        raise SourceError(f"monitor {monitor.name} reads {monitor.source}, not {database.name}")
-    return Pull(monitor, database)

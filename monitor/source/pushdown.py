@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,6 +100,9 @@ class PushDown:
 
     def freshness(self, since: float, now: float) -> Freshness:
         return self.pull.freshness(since, now)
+
+    def held(self) -> AbstractContextManager[None]:
+        return self.pull.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         return self.pull.row_counts(spans)

@@ -416,7 +416,7 @@ class Queries:
         counts: dict[str, ColumnElement[int]] = {"n_rows": sa.func.count()}
         for i, k in enumerate(self.cutoffs):
             if k is not None:
-                counts[f"shown_{i}"] = self.sql.counted(self.item, number <= whole(first + k - 1))
+                counts[f"shown_{i}"] = self.sql.counted(whole(1), number <= whole(first + k - 1))
         return counts | self.listed_counts() | self.graded_counts()
 
     def unshown(self) -> dict[str, Condition]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -236,10 +237,13 @@ class _Groups:
 
     def __init__(self, ids: list[Any], named: Bools, micros: Ints) -> None:
         self._rows = np.flatnonzero(named)
-        number: dict[Any, int] = {}
-        group = [number.setdefault(ids[i], len(number)) for i in self._rows.tolist()]
-        self.names = list(number)
-        self._group = np.array(group, dtype=np.int64)
+        found = ids if len(self._rows) == len(ids) else [ids[i] for i in self._rows.tolist()]
+        self.names = list(dict.fromkeys(found))
+        if len(self.names) == len(found):
+            self._group, self.earliest = np.arange(len(found)), self._rows
+            return
+        number = dict(zip(self.names, count(), strict=False))
+        self._group = np.fromiter(map(number.__getitem__, found), np.int64, len(found))
         order = np.lexsort((micros[self._rows], self._group))
         self.earliest = self._rows[order[np.searchsorted(self._group[order], np.arange(len(number)))]]
 

@@ -103,10 +103,10 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
         other = _other_unit(column, values)
         if other:
             raise SourceError(
-                f"{where} holds {str(sample)!r}, which is no date in {column.format}; declare {other}", "data"
+                f"{where} holds {str(sample)!r}, which is no date in {column.format}; declare {other}", "data", True
             )
     elif instants.unreadable.all() and column.format != "native":
-        raise SourceError(f"{where} holds {str(sample)!r}; {_text_remedy(column, str(sample))}", "data")
+        raise SourceError(f"{where} holds {str(sample)!r}; {_text_remedy(column, str(sample))}", "data", True)
 
 
 def _check_kind(column: TimeColumn, sample: object) -> None:
@@ -121,7 +121,7 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
     elif column.format not in PER_SECOND and not isinstance(sample, str):
         wrong = _undeclare(column, sample) if is_time else "declare format: epoch_s, _ms or _us"
     if wrong:
-        raise SourceError(f"time column {column.column!r} holds {str(sample)!r}; {wrong}", "data")
+        raise SourceError(f"time column {column.column!r} holds {str(sample)!r}; {wrong}", "data", True)
 
 
 def _undeclare(column: TimeColumn, sample: object) -> str:

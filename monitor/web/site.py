@@ -107,6 +107,15 @@ def _of_incidents(served: SiteSource, access: Access) -> list[Route]:
             return PlainTextResponse("no such incident\n", 404)
         return HTMLResponse(plain(render_incident(view, _may_change(request, access))), headers=_WITH_FORMS)
 
+    def chart(request: Request) -> Response:
+        try:
+            found = served.desk.chart(request.path_params["id"])
+        except StoreError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+        return (
+            Response(found, media_type="image/png", headers=_HEADERS) if found else PlainTextResponse("no chart\n", 404)
+        )
+
     async def change(request: Request) -> Response:
         if not _may_change(request, access):
             text = "changes are allowed from this machine only, or with a password (web.config_file)\n"
@@ -119,7 +128,11 @@ def _of_incidents(served: SiteSource, access: Access) -> list[Route]:
         form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
         return await run_in_threadpool(_change, served.desk, request, form)
 
-    return [Route("/incidents/{id}", incident), Route("/incidents/{id}/{what}", change, methods=["POST"])]
+    return [
+        Route("/incidents/{id}", incident),
+        Route("/incidents/{id}/chart.png", chart),
+        Route("/incidents/{id}/{what}", change, methods=["POST"]),
+    ]
 
 
 def _may_change(request: Request, access: Access) -> bool:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from monitor.causes import diagnosis as d
 from monitor.causes.losses import query_id
-from monitor.cli.incident_report import Told, lines
+from monitor.cli.incident_report import lines
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.drift.verdicts import SliceLabelLoss
@@ -23,6 +23,7 @@ from monitor.errors import SourceError, TooMany
 from monitor.evaluation.run import judge
 from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
+from monitor.messages.diagnosis import Told
 from monitor.series.readings import Reading
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.diagnosing import (

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from monitor.causes import diagnosis as d
-from monitor.cli.incident_report import _slices
+from monitor.cli.incident_report import in_text
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.drift.verdicts import Alarm, Verdict, split
 from monitor.measures.measure import Measure, parse
+from monitor.messages.diagnosis import _slices
 from monitor.messages.words import utc
 from monitor.series import partials as b
 from monitor.series.windows import History
@@ -223,7 +224,8 @@ def test_a_slice_that_came_with_the_fall_is_new_and_stands_beside_the_others_of_
     assert parts["n"]["others"] == parts["a"]["value"]
     assert (parts["a"]["new_since"], parts["a"]["others"]) == (None, None)
     assert {p["slice"]: p["before"] for p in document["split"]["parts"]}["n"] is None
-    ((_, *rows),) = _slices(document)
+    (said,) = _slices(document)
+    _, *rows = in_text(said)
     assert [row.split()[:2] for row in rows if row.startswith("device=n ")] == [["device=n", "new"]]
     value, others = parts["n"]["value"], parts["a"]["value"]
     since = utc(END - DAY)

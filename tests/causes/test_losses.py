@@ -10,7 +10,7 @@ import pytest
 
 from monitor.causes.losses import MOST, by_version, losses, lost_by_slice, lost_queries, lost_requests, query_id
 from monitor.causes.sample import NO_REQUESTS, RequestSample
-from monitor.cli.incident_report import _requests
+from monitor.messages.diagnosis import _requests
 from tests.causes.test_sample import requests
 
 HOUR, DAY = 3600, 86_400

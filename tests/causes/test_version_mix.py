@@ -12,9 +12,9 @@ from monitor.causes.losses import losses
 from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import apart, shares_of
 from monitor.causes.versions import compare
-from monitor.cli.version_report import compared
 from monitor.conditions.versions import served_until, weak
 from monitor.drift.series import DAY, HOUR, WEEK
+from monitor.messages.comparison import compared
 from monitor.messages.explanation import weak_version
 from monitor.messages.notification import notification
 from monitor.series import partials as b

@@ -151,11 +151,6 @@ def test_of_one_request_there_is_no_interval() -> None:
     assert (found.value, found.lower, found.upper) == (0.3, None, None)
 
 
-def test_a_version_without_requests_is_named() -> None:
-    with pytest.raises(ValueError, match="version v9 has no request in this period"):
-        compare(requests([0.3]), "v1", "v9", HOUR)
-
-
 def test_the_busiest_come_first_and_the_older_is_the_first_of_two() -> None:
     sample = requests([0] * 6, None, ["new", "new", "old", "new", "odd", "odd"])
     assert names(sample) == ["new", "odd", "old"]

@@ -261,10 +261,10 @@ def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting)
 
 
 def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
-    codes = {error.__name__: cli.exit_code(error("x")) for error, _ in cli.EXIT_CODES if error is not cli.ConfigError}
+    known = (error for error, _ in cli.EXIT_CODES if error not in (cli.ConfigError, cli.SourceError))
+    codes = {error.__name__: cli.exit_code(error("x")) for error in known}
     expected = {
         "InputError": 2,
-        "SourceError": 3,
         "StoreError": 4,
         "LeaseLost": 5,
         "Undelivered": 6,
@@ -273,7 +273,8 @@ def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
         "Stopped": 130,
     }
     assert codes == expected
-    assert cli.exit_code(cli.ConfigError(["x"])) == 2
+    assert cli.exit_code(cli.ConfigError(["x"])) == cli.exit_code(cli.SourceError("no such table", "query")) == 2
+    assert cli.exit_code(cli.SourceError("is it up?", "connect")) == 3
     assert cli.exit_code(ZeroDivisionError()) == 1
     assert cli.exit_code(cli.RankmonError("x")) == 1
 

@@ -206,18 +206,6 @@ def test_creating_the_schema_twice_keeps_the_rows(database: Callable[[], Engine]
     assert rows(engine) == before
 
 
-def test_a_time_without_a_zone_is_refused(database: Callable[[], Engine]) -> None:
-    naive = START.replace(tzinfo=None)
-    for call in (lambda: Story(naive), lambda: SMALL.fill(database(), naive, naive + DAY)):
-        with pytest.raises(ValueError, match="2026-01-05T00:00:00 has no time zone"):
-            call()
-
-
-def test_a_story_cannot_be_shorter_than_its_bad_days() -> None:
-    with pytest.raises(ValueError, match="degraded_days must lie between 0 and history_days"):
-        Story(START, history_days=5, degraded_days=7)
-
-
 def test_the_worse_model_runs_from_its_rollout_until_it_is_rolled_back(
     database: Callable[[], Engine],
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
-from monitor.cli.version_report import compared
 from monitor.demo.shop import Shop, Story, create_schema
+from monitor.messages.comparison import compared
 from tests.cli.test_incidents_cli import CONFIG
 
 STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=17, degraded_days=2, rollback_after=timedelta(days=9))

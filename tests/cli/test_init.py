@@ -197,6 +197,28 @@ def test_what_every_item_has_is_no_sign_that_it_was_wanted(log: Log) -> None:
     assert [rule["type"] for rule in log.init()["relevance"]["events"]["rules"]] == ["click", "purchase"]
 
 
+def test_times_with_an_offset_of_zero_say_their_zone(log: Log, tmp_path: Path) -> None:
+    shown, events = shop(lambda at: at.isoformat())
+    fill(log.url, search_log=shown, search_events=events)
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    assert made["rankings"]["time"] == {"column": "served_at", "format": "%Y-%m-%dT%H:%M:%S+00:00"}
+    (tmp_path / "plain").mkdir()
+    plain = Log(tmp_path / "plain", log.capsys)
+    shown, events = shop()
+    fill(plain.url, search_log=shown, search_events=events)
+    plain.init()
+    assert log.series() == plain.series() != []
+
+
+def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log) -> None:
+    shown, events = shop()
+    acts = [{**e, "event_type": {"purchase": "dislike"}.get(e["event_type"], "like")} for e in events]
+    fill(log.url, search_log=shown, search_events=acts)
+    assert log.init() == {}
+    assert "Which events say that an item was wanted? In the sample: like " in log.err
+
+
 def test_a_list_in_json_per_request(log: Log) -> None:
     shown, events = shop()
     lists: dict[str, Row] = {}

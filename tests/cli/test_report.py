@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 from monitor.cli.commands.series import series_table
 from monitor.cli.common import load_config, stored
 from monitor.page.report import as_page, as_text
+from monitor.page.words import utc
 from monitor.service.reporting import report
 from tests.cli.test_incidents_cli import filled, run, write
-from tests.conditions.test_verdict_texts import Bench, bench
+from tests.conditions.test_verdict_texts import Bench, bench, served_by
+from tests.support.browser import browser
 from tests.support.drift import Ranking, day
 from tests.support.monitors import DAY
 
@@ -57,7 +60,8 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
     capsys.readouterr()
     text = told(tmp_path, capsys, "--last", "2d")
     assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .* open \| no \| right \|", text)
-    assert "No page on quality; 1 incident in all (1 labelled right)." in text
+    assert "No page on quality; 1 incident in all (1 labelled right), 1 open now." in text
+    assert "What to do: " in text
     config = load_config(tmp_path / "rankmon.yaml", with_sources=False)
     with stored(config) as store:
         assert store.alerts.incidents("shop", most=5)
@@ -101,10 +105,31 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert found.pages == 1
     odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
     text, page = "\n".join(as_text([odd])), as_page([odd])
-    assert "1 page on quality; 1 incident in all." in text
+    assert "1 page on quality; 1 incident in all, 1 open now. Please say of 1 whether the page was right: " in text
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
+
+
+def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(18) else "v1")
+    bench.live(Ranking.of(34).draw(), 34, 34)
+    found = report(bench.monitor, bench.store, 28 * DAY)
+    assert found.snapshot.came == ((day(18), "v2"),)
+    assert f'<span class="mark">version v2, {utc(day(18))}' in as_page([found])
+
+
+def test_on_paper_it_begins_on_the_first_page(bench: Bench, tmp_path: Path) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    (tmp_path / "report.html").write_text(as_page([report(bench.monitor, bench.store, 7 * DAY)]), encoding="utf-8")
+    with browser() as chromium:
+        chromium.open(f"file://{tmp_path}/report.html")
+        printed = b64decode(chromium.ask("Page.printToPDF")["data"])
+        assert len(re.findall(rb"/Type /Page\b", printed)) <= 2
+        chromium.ask("Emulation.setEmulatedMedia", media="print")
+        first = "document.querySelector('table').getBoundingClientRect()"
+        assert chromium.see(f"{first}.top") < 300
+        assert chromium.see("document.documentElement.scrollWidth") <= 1100
 
 
 def test_what_cannot_be_reported_or_written_is_told(

@@ -255,6 +255,12 @@ def test_standard_input_is_read_as_a_file_of_its_kind(golden: Path, name: str, z
     piped = CliRunner().invoke(cli, ["score", "-", *judged, "--format", "json"], input=content)
     named = json.loads(invoke(str(path), *judged, "--format", "json").stdout)
     assert json.loads(piped.stdout) == {**named, "rankings": "-"}
+    if judged:
+        judgments = (golden / "web.qrels").read_bytes().replace(b" ", b"\t")
+        piped = CliRunner().invoke(cli, ["score", str(path), "--qrels", "-", "--format", "json"], input=judgments)
+        assert json.loads(piped.stdout) == named
+        twice = CliRunner().invoke(cli, ["score", "-", "--qrels", "-"], input=content)
+        assert "only one of the files can be standard input (-)" in twice.output
     header = CliRunner().invoke(cli, ["score", "-"], input=b"request,item,rank,grade\nr,a,first,1\n")
     assert str(header.exception) == "standard input:2: rank 'first' is not a number; correct it"
 

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 import yaml
 
 from monitor.cli import run
-from monitor.cli.commands.explain_incident import hours_of
 from monitor.cli.commands.incidents import line, steps_of
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.incident import Firing, Incident, by_matter
@@ -22,6 +21,7 @@ from monitor.messages.notification import Notification
 from monitor.notify.alertmanager import alerts
 from monitor.series.partials import TRAFFIC_FIELDS
 from monitor.series.windows import History
+from monitor.service.explaining import hours_of
 from monitor.store import Store
 from monitor.store.schema import outbox
 from monitor.types import OVERALL, Monitor

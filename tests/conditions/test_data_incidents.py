@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from monitor.cli.commands import incidents, status
-from monitor.cli.commands.explain_incident import hours_of
-from monitor.cli.incident_report import Told, hour_by_hour
+from monitor.cli.incident_report import in_text
 from monitor.cli.incident_report import lines as explained
+from monitor.conditions.verdicts import LABELS_EXPLAIN
 from monitor.drift.series import DAY, HOUR
+from monitor.messages.diagnosis import Told, hour_by_hour
 from monitor.messages.explanation import sentence
 from monitor.messages.words import utc
 from monitor.page import render
+from monitor.service.explaining import hours_of
 from monitor.service.snapshot import take_snapshot
 from monitor.types import Column, Judgments, Recipe, Relation
 from tests.support.bench import Bench
@@ -215,11 +217,11 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     assert {h["verdict"] for h in hours if h["start"] >= closed_at} == {"healthy"}
     assert hours[0]["verdict"] == "healthy"
     assert {(h["whole"], h["final"], h["refused"]) for h in hours} == {(True, True, 0)}
-    assert len(list(hour_by_hour(hours))) == 2 + len(hours)
+    assert len(in_text(hour_by_hour(hours))) == 2 + len(hours)
     longer = [{**h, "requests": None} for h in hours for _ in range(3)]
-    (*_, told) = [line for line in hour_by_hour(longer) if line.startswith("…")]
+    (*_, told) = [line for line in in_text(hour_by_hour(longer)) if line.startswith("…")]
     assert told == f"… {len(longer) - 48} more"
-    marked = list(
+    marked = in_text(
         hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None, "verdict": None}])
     )
     assert marked[2].endswith("healthy, stored in part, labels still coming")
@@ -238,7 +240,7 @@ def test_the_hours_of_labels_that_are_no_events_count_requests_and_have_no_colum
     hours = hours_of(bench.monitor, bench.incidents[0], bench.store)
     assert {h["events"] for h in hours} == {None}
     assert all(h["labelled"] > 0.5 for h in hours if h["verdict"] == "healthy"), "as the verdict beside counts them"
-    title, head, first, *_ = hour_by_hour(hours)
+    title, head, first, *_ = in_text(hour_by_hour(hours))
     assert title == "\nHour by hour:"
     assert head.split() == ["from", "(UTC)", "requests", "labelled", "refused", "verdict"]
     assert first.endswith("%        0  healthy")
@@ -442,3 +444,20 @@ def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_sinc
     assert (found.end, found.well_for, found.well_needed) == (day(32) + 16 * HOUR, 2 * HOUR, 6 * HOUR)
     said = f"That was at {utc(found.end)}. Normal for 2 h; resolves after 6 h."
     assert said in _page(bench, day(32) + 18 * HOUR)
+
+
+def test_a_page_for_labels_that_went_missing_slowly_is_withdrawn_and_their_owners_are_told(bench: Bench) -> None:
+    past = Ranking.of(37).losing_labels(31, 15, 0.7).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    quality, data = bench.incidents
+    assert (quality.incident.matter, quality.incident.state) == ("quality", "withdrawn")
+    assert (data.incident.matter, data.incident.state) == ("data", "firing")
+    assert data.incident.opened_at == quality.incident.closed_at
+    ended = next(n for _, n in bench.notices if n.kind == "withdrawn")
+    assert f"Withdrawn, not recovered: {LABELS_EXPLAIN}." in ended.full_text
+    assert {why for _, rule, became, why in told(bench) if rule == "degraded" and became == "withdrawn"} == {
+        LABELS_EXPLAIN
+    }
+    assert [(to, n.kind) for to, n in bench.notices if n.matter == "data"] == [("data", "firing")]

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.cli.commands.explain_incident import hours_of
-from monitor.cli.incident_report import hour_by_hour
+from monitor.cli.incident_report import in_text
+from monitor.messages.diagnosis import hour_by_hour
+from monitor.service.explaining import hours_of
 from monitor.types import Column
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -90,10 +91,10 @@ def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> No
 def test_where_labels_are_no_events_none_are_in_the_hours_of_an_incident(graded: Bench) -> None:
     lived(graded, Ranking.of(33).since(32, 32.5, coverage=0.0), 31)
     hours = hours_of(graded.monitor, graded.incidents[0], graded.store)
-    text = "\n".join(hour_by_hour(hours))
+    text = "\n".join(in_text(hour_by_hour(hours)))
     assert "event" not in text
     assert "on nothing" not in text
     assert "labels suspect" in text
-    of_events = "\n".join(hour_by_hour([{**hour, "events": 0.5} for hour in hours]))
+    of_events = "\n".join(in_text(hour_by_hour([{**hour, "events": 0.5} for hour in hours])))
     assert "events are for each request:" in of_events
     assert "on nothing" in of_events

@@ -11,12 +11,13 @@ import pytest
 from monitor.cli.commands.power import series_name
 from monitor.cli.commands.series import _readable
 from monitor.cli.commands.status import _alert
-from monitor.cli.incident_report import _before, _fell
+from monitor.cli.incident_report import _fell
 from monitor.conditions.evidence import ConcurrentChange
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.thresholds import Change, State
 from monitor.evaluation.replay import _asked
 from monitor.measures.measure import parse
+from monitor.messages.diagnosis import _before
 from monitor.store.alerts import StoredIncident
 from monitor.types import Drift, RetrainRequests
 from tests.support.notices import DROP, of_kind

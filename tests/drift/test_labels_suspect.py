@@ -18,7 +18,7 @@ from monitor.drift.data_checks import (
     explanation,
     labels_suspect,
 )
-from monitor.drift.series import HOUR, Floats
+from monitor.drift.series import DAY, HOUR, Floats
 from tests.support.drift import Ranking, day, on, verdicts
 
 
@@ -116,6 +116,37 @@ def test_a_model_that_costs_some_labels_too_is_degraded_all_the_same(mean: float
         found = verdicts(Ranking.of(36, peak=150.0, seed=seed).since(31.4, mean=mean, coverage=left).draw(seed))
         assert not any(v.is_data for v in found)
         assert next(v.end for v in found if v.is_degraded) <= day(31.4) + 20 * HOUR
+
+
+@pytest.mark.parametrize(("peak", "left", "over"), [(60.0, 0.55, 15), (150.0, 0.7, 15), (600.0, 0.5, 7)])
+def test_alarms_are_withdrawn_once_labels_that_went_missing_slowly_surely_explain_them(
+    peak: float, left: float, over: float
+) -> None:
+    """The first few that are missing look like a worse model."""
+    withdrawn = 0
+    for seed in range(3):
+        lost = Ranking.of(46, peak=peak, seed=seed).losing_labels(31, over, left)
+        found = verdicts(lost.draw(seed))
+        opened = [v.end for v in found if v.is_degraded]
+        ends = [v.end for v in found for change in v.changes if not change.unit and change.became == "withdrawn"]
+        assert len(ends) == bool(opened), "handed over once, and for good"
+        withdrawn += len(ends)
+        if ends:
+            assert ends[0] - opened[0] <= 5 * DAY
+            assert all(not v.alarms for v in found if v.end >= ends[0])
+        assert {v.kind for v in on(found, 40)} <= {"labels_suspect", "labels_collapsed"}
+    assert withdrawn
+
+
+@pytest.mark.parametrize(("peak", "left"), [(60.0, 0.9), (150.0, 0.8)])
+def test_an_alarm_stays_with_the_model_while_some_labels_go_missing_besides(peak: float, left: float) -> None:
+    for seed in range(3):
+        worse = Ranking.of(46, peak=peak, seed=seed).since(31, mean=0.8).losing_labels(33, 10, left)
+        found = verdicts(worse.draw(seed))
+        opened = next(v.end for v in found if v.is_degraded)
+        assert opened <= day(33)
+        assert not any(change.became == "withdrawn" for v in found for change in v.changes)
+        assert found[-1].is_degraded
 
 
 ERROR = np.array([0.02, 0.02])

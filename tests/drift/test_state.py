@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import GenericAlias, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from monitor.codec import decoded
+from monitor.codec import decoded, encoded
 from monitor.drift.series import Floats
 
 NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.float64,))  # type: ignore[arg-type]
@@ -21,3 +22,14 @@ def test_an_array_is_read_back_whatever_kind_of_name_its_type_has(kind: Any) -> 
     found = decoded(kind, {"shape": [1, 2], "type": "<f8", "numbers": [0.1, 2.0]})
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [[0.1, 2.0]]
+
+
+def test_an_array_with_any_damaged_character_is_read_or_refused_as_damaged() -> None:
+    whole = encoded(np.arange(1000.0))
+    for place in range(0, len(whole["base64"]), 7):
+        text = whole["base64"]
+        damaged = {**whole, "base64": text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]}
+        with suppress(ValueError):  # which whoever reads the store tells as damage
+            decoded(Floats, damaged)
+    with pytest.raises(ValueError, match="damaged array"):
+        decoded(Floats, {**whole, "base64": whole["base64"][:-8]})

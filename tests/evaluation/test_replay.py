@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,12 +15,16 @@ import pytest
 import sqlalchemy as sa
 
 from monitor import cli
+from monitor.conditions.incident import Incident
 from monitor.conditions.rules import Baseline, Drop, Rule
+from monitor.config import load
+from monitor.evaluation.labelled import Agreement, _best
 from monitor.evaluation.replay import replay
 from monitor.evaluation.run import judge_past
 from monitor.measures.measure import parse
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store
+from monitor.store.alerts import Judgement, StoredIncident
 from monitor.types import Drift, Events, Monitor
 from tests.evaluation.test_hn_incident import Daemon
 from tests.support.drift import Ranking, day
@@ -95,6 +100,40 @@ def test_beside_it_stands_what_each_rule_and_plain_thresholds_would_have_done(
     assert pages["rule touchy"] > 1  # the outage of labels is a drop to it
     assert pages["fixed threshold"] == 2
     assert found["verdict_hours"]["healthy"] + found["verdict_hours"]["degraded"] > 200
+
+
+def test_labelled_pages_are_the_truth_and_propose_a_budget(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One page on the fall, called right, and one on nothing, called wrong: the fall is found by any budget."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace(str(folder), str(tmp_path)), encoding="utf-8")
+    fell = Incident("search", day(32) + 4 * HOUR, day(32) + 8 * HOUR, "resolved", closed_at=day(35))
+    nothing = replace(fell, began_at=day(31), opened_at=day(31) + HOUR, closed_at=day(31) + 9 * HOUR)
+    store = Store(load(path, {}).store.url)
+    with store.hold("search") as lease:
+        incidents = [StoredIncident(one) for one in (fell, nothing)]
+        store.alerts.save(lease, Judgement("search", day(36), {}, incidents), 1.0)
+    store.alerts.label(fell.id, "right", "ada", "")
+    store.alerts.label(nothing.id, "wrong", "ada", "")
+    store.close()
+    said = printed(tmp_path, capsys, *SPAN)
+    assert "people called 1 page right and 1 wrong; there would be again:" in said
+    assert re.search(r"^drift +1 of 1 +0 of 1$", said, re.MULTILINE)
+    assert re.search(r"^1 \(now\) +1 of 1 +0 of 1$", said, re.MULTILINE)
+    assert "false_alarm_budget: 1 agrees with people best, as it is" in said
+    (found,) = json.loads(printed(tmp_path, capsys, *SPAN, "--format", "json"))
+    assert [budget for budget, _ in found["people_said"]["budgets"]] == [0.25, 0.5, 1.0, 2.0, 4.0]
+
+
+def test_the_budget_that_keeps_the_right_pages_and_sends_fewest_wrong_ones_is_proposed() -> None:
+    def tried(*pages: tuple[int, int]) -> list[tuple[float, Agreement]]:
+        return [(budget, Agreement("drift", *some)) for budget, some in zip((0.5, 1.0, 2.0), pages, strict=True)]
+
+    assert _best(tried((3, 0), (3, 2), (3, 5)), 1.0) == 0.5
+    assert _best(tried((2, 0), (3, 2), (3, 2)), 1.0) == 1.0
+    assert _best(tried((1, 0), (2, 0), (3, 4)), 1.0) == 2.0
 
 
 def test_days_before_the_first_request_are_no_part_of_a_mean(

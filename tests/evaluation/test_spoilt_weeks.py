@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from monitor.causes.diagnosis import Subject
-from monitor.cli.incident_report import Told, lines
+from monitor.cli.incident_report import lines
 from monitor.conditions.evidence import Evidence
 from monitor.drift.series import DAY, HOUR
 from monitor.measures.measure import parse
+from monitor.messages.diagnosis import Told
 from monitor.messages.words import utc
 from monitor.service.diagnosing import first_fired, stored_part
 from monitor.types import OVERALL

@@ -14,7 +14,8 @@ The second paragraph is in its own help.
 """
 
 from monitor.cli.common import command, rendered
-from monitor.cli.render import column, count, record
+from monitor.cli.render import column, record
+from monitor.messages.tables import count
 
 
 @record

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from monitor.cli.commands.incidents import steps_of
-from monitor.cli.incident_report import Told, lines
+from monitor.cli.incident_report import lines
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.evidence import REGISTRY, condition_names, evidence_of, kinds
+from monitor.messages.diagnosis import Told
 from monitor.messages.notification import Notification
 from monitor.page import render
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot

@@ -198,6 +198,9 @@ def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores:
         def freshness(self, since: float, now: float) -> Any:
             return healthy.freshness(since, now)
 
+        def held(self) -> Any:
+            return healthy.held()
+
         def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
             return healthy.row_counts(spans)
 
@@ -230,6 +233,9 @@ class Asked:
         self.since.append(since)
         found = self.source.freshness(since, now)
         return Freshness(found.newest, found.future_rows, None if self.hides_labels else found.newest_label)
+
+    def held(self) -> Any:
+        return self.source.held()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         return self.source.row_counts(spans)

@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from monitor.conditions.incident import Incident
 from monitor.errors import InputError
 from monitor.measures.measure import parse
+from monitor.page import fall as fall_page
 from monitor.page.fall import draw_fall
 from monitor.page.png import as_png, can_draw
 from monitor.service.fall import LONGEST, Fall, fall_of
@@ -186,6 +188,8 @@ def test_the_end_of_an_incident_is_marked(fall: Fall) -> None:
     assert fall.incident is not None
     over = replace(fall, incident=replace(fall.incident, closed_at=END, state="resolved"))
     assert "closed 9 Feb 22:00" in draw_fall(over)
+    assert ("mean until " in draw_fall(over)) == (over.since is not None)
+    assert "mean since then" not in draw_fall(over)
 
 
 def test_text_from_outside_is_no_markup(fall: Fall) -> None:
@@ -221,3 +225,14 @@ def test_without_the_extra_the_error_says_how_to_get_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(InputError, match=r"pip install 'rankmon\[charts\]', or write an SVG"):
         as_png("<svg/>")
+
+
+@pytest.mark.usefixtures("extra")
+def test_the_font_has_every_sign_of_a_chart() -> None:
+    def drawn(text: str) -> bytes:
+        said = f'<text x="5" y="40" font-family="DejaVu Sans">{text}</text>'
+        return as_png(f'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60">{said}</svg>')
+
+    signs = set(re.findall(r"[^\x00-\x7f]", Path(fall_page.__file__).read_text(encoding="utf-8")))
+    assert {"━", "┃"} <= signs
+    assert [sign for sign in signs if drawn(sign) == drawn("")] == []

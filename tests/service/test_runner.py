@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,10 @@ class Faulty:
         if self.fault is not None:
             raise self.fault
         return self.source.freshness(since, now)
+
+    def held(self) -> AbstractContextManager[None]:
+        found: AbstractContextManager[None] = self.source.held()
+        return found
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         found: list[int] = self.source.row_counts(spans)

@@ -124,7 +124,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
         assert shape in figure
     assert 'class="mix"' not in figure
     assert re.search(r"0\.\d{3} at \d{4}-\d\d-\d\d 00:00 UTC, 0\.\d{3} expected for the same hours", figure)
-    assert "not judged once" in figure
+    assert "1 period not judged" in figure
     row = figure.partition("<tbody>")[2].partition("</tr>")[0]
     assert "labels suspect" in row
 

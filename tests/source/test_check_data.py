@@ -434,16 +434,45 @@ def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check:
 )
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
 def test_columns_that_postgresql_does_not_compare_are_named_with_their_key(
-    check: Check, database_url: str, change: str, line: str, said: str, way: str
+    check: Check, database_url: str, change: str, line: str, said: str, way: str, tmp_path: Path
 ) -> None:
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE {change}")
     engine.dispose()
     code, _, (told,) = check(("measures:", f"engine: {way}\n    measures:"))
-    assert code != 0
+    assert (code, codes_of_readers(tmp_path)["backfill"]) == (2, 2)
     assert told.startswith(f"rankmon: {line}")
     assert told.endswith(said)
+
+
+MISTAKES = {
+    "column": ("item: item_id", "item: skuu"),
+    "table": ("search_events", "clicks"),
+    "query": ("table: search_log", 'select: "SELEC 1"'),
+    "function": ("table: search_log", 'select: "SELECT nothing(1) FROM search_log"'),
+    "format": ("column: served_at, format: epoch_s", "column: served_at, format: epoch_ms"),
+    "time": ("column: served_at, format: epoch_s", "column: sku, format: epoch_s"),
+}
+READERS = (("backfill", "--from", "2026-01-01"), ("once",), ("explain",), ("inspect", "r1"))
+
+
+def codes_of_readers(folder: Path) -> dict[str, int]:
+    """Exit code of each command that reads the source."""
+    return {name: cli.run([name, "-c", str(folder / "rankmon.yaml"), *more]) for name, *more in READERS}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("way", ["auto", "pull"])
+def test_a_mistake_of_the_mapping_is_the_configurations_in_every_command(
+    check: Check, tmp_path: Path, mistake: str, way: str
+) -> None:
+    before, after = MISTAKES[mistake]
+    code, _, _ = check((before, after), ("measures:", f"engine: {way}\n    measures:"))
+    codes = codes_of_readers(tmp_path)
+    assert (code, codes["backfill"], codes["once"]) == (2, 2, 2)
+    assert codes["explain"] in (0, 2), "it reads no times"
+    assert codes["inspect"] in (0, 2), "nor does it judge whether they are of this century"
 
 
 def test_old_data_are_looked_at_too(check: Check, database_url: str) -> None:

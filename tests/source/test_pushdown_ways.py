@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -196,6 +197,9 @@ class Vast:
 
     def freshness(self, since: float, now: float) -> Freshness:
         return Freshness(now, 0)
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> list[int]:
         return [0] * len(spans)

@@ -23,7 +23,7 @@ from monitor.series.partials import to_partials as of_answer
 from monitor.series.readings import Part, Reading
 from monitor.source import pull as pull_module
 from monitor.source.engine import Database
-from monitor.source.pull import CLOCK_TOLERANCE, Freshness, Pull, open_pull
+from monitor.source.pull import CLOCK_TOLERANCE, Freshness, Pull
 from monitor.source.pushdown import PushDown
 from monitor.source.queries import MOST_COUNTED
 from monitor.types import Drift, EventRule, Events, Monitor, Relation, TimeColumn
@@ -1092,11 +1092,3 @@ def test_a_sample_that_takes_too_long_is_done_without(source: Source, monkeypatc
     monkeypatch.setattr(pull_module.Queries, "sample", lambda *_: slow)
     pull.database.statement_timeout = 0.2
     assert pull.freshness(END + 9 * 86_400, END + 10 * 86_400).newest is None
-
-
-def test_a_pull_is_opened_on_its_own_source_only(source: Source) -> None:
-    monitored = monitor(column(), source.style)
-    database = Database("other", parse_url(source.url, None), 60)
-    with pytest.raises(SourceError, match="monitor m reads s, not other"):
-        open_pull(monitored, database)
-    assert open_pull(replace(monitored, source="other"), database).database is database

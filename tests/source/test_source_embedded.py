@@ -187,6 +187,20 @@ def test_a_duckdb_file_is_free_between_two_reads_even_after_errors(duck: Kind) -
         assert ask(reader, "SELECT x FROM written") == 1
 
 
+def test_a_duckdb_file_is_held_open_while_a_batch_is_read_and_free_after_it(duck: Kind) -> None:
+    source = Database("s", parse_url(duck.url, None), AMPLE)
+    path = str(source.url.database)
+    with source.held():
+        with source.reading() as reader:
+            assert ask(reader, "SELECT 1") == 1
+        assert "lock" in written(path).stderr
+        assert isinstance(PushDown(watched(duck), source).read(START, END), Aggregates)
+    done = written(path)
+    assert done.returncode == 0, done.stderr
+    with writing(path), source.held():  # it cannot be opened, which the read says
+        assert failing(source, "SELECT 1").reason == "timeout"
+
+
 def test_a_duckdb_file_is_read_beside_others_that_read_it(duck: Kind) -> None:
     source = Database("s", parse_url(duck.url, None), 60)
     look = "import duckdb, sys; print(duckdb.connect(sys.argv[1], read_only=True).execute('SELECT 7').fetchone()[0])"
@@ -232,7 +246,7 @@ def test_clickhouse_keeps_to_the_limit(in_house: Database) -> None:
         ("SELECT (1", "query", True),
         ("SELECT 1 + [1]", "data", True),
         ("SELECT toInt32('a')", "data", False),
-        ("SELECT x FROM nowhere", "missing", False),
+        ("SELECT x FROM nowhere", "missing", True),
     ],
 )
 def test_what_clickhouse_says_is_understood(in_house: Database, query: str, reason: str, lasting: bool) -> None:

@@ -388,6 +388,23 @@ def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path
         raise KeyError("requests")
 
 
+def test_a_value_of_a_damaged_page_that_fails_only_when_it_is_shown_is_the_files_fault(
+    rankmon: Rankmon, folder: Path
+) -> None:
+    store, path = made(folder), folder / "store" / "rankmon.db"
+    store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
+    store.change(sa.text("UPDATE silences SET until = 'never'"))  # as where a page is one of another table
+    store.close()
+    (folder / "store").chmod(0o777)
+    path.chmod(0o666)
+    with pytest.raises(ValueError, match="never"):
+        rankmon("incidents", "list")  # the file is whole: a fault of rankmon
+    path.write_bytes(path.read_bytes().replace(b"search", b"s\xe9arch", 1))
+    path.chmod(0o666)
+    code, _, err = rankmon("incidents", "list")
+    assert (code, "bring back a copy of it" in err) == (4, True)
+
+
 RENAMED = (
     ("incidents", "summary", '"firing"', '"fires"', lambda s: s.alerts.incidents()),
     ("transitions", "evidence", '{"', '{"not ', lambda s: s.alerts.transitions("shop")),

@@ -79,6 +79,11 @@ class Ranking:
             items=np.where(at, self.items * items, self.items),
         )
 
+    def losing_labels(self, day: float, over: float, left: float) -> Ranking:
+        """With labels that go missing little by little: from `day` on, until a share is `left` after `over` days."""
+        gone = np.clip(((self.starts - START) / DAY - day) / over, 0, 1)
+        return replace(self, coverage=self.coverage * (1 - (1 - left) * gone)[:, None])
+
     def draw(self, seed: int = 1, counts_unlabelled: bool = True) -> Hours:
         """The partials; requests without a label count 0, or are in no measure."""
         rng = np.random.default_rng(seed)

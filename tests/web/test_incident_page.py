@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import re
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +14,6 @@ from urllib.parse import urlencode
 import bcrypt
 import pytest
 
-from monitor.causes.newcomers import Newcomer
 from monitor.clock import ReplayClock
 from monitor.conditions.checkpoint import Announcement
 from monitor.config.values import AccessConfig
@@ -90,11 +91,33 @@ def test_it_holds_what_messages_say_and_more(app: App) -> None:
     assert ask(app, "/incidents/nothing").status == 404
 
 
+def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
+    text = ask(app, path(app)).text
+    for title in ("By what they add to the change, against ", "Labels and traffic, against "):
+        assert f"<h4>{title}" in text
+    assert re.search(r'<th scope="row"><span>device=mobile</span></th><td>0\.\d{4}</td><td>0\.\d{4}</td>', text)
+    lines = re.findall(r"<(?:p|h4|li)[^>]*>([^<]{25,})</", text)
+    sentences = [said for line in lines for said in re.split(r"(?<=[.;:]) ", line)]
+    assert len(sentences) > 8
+    assert [said for said, times in Counter(sentences).items() if times > 1] == []
+    assert "which the page shows" not in text
+
+
+def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", app.web.port, timeout=20)
+    connection.request("GET", f"{path(app)}/chart.png")
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "image/png")
+    assert answer.read().startswith(b"\x89PNG")
+    assert ask(app, "/incidents/nothing/chart.png").status == 404
+    monkeypatch.setattr("monitor.service.incident_desk.can_draw", lambda: False)
+    assert ask(app, f"{path(app)}/chart.png").status == 404
+
+
 def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None:
     known = app.board.snapshots["search"]
-    version = Newcomer("model_version", "v8", END - DAY, 0.1, 0.6, 0.7, -0.2, 0.0, "", False)
     noted = (Announcement(END - 2 * DAY, END - DAY, "ada", "a <sale>", False),)
-    app.board.publish(replace(known, newcomers=(version,), noted=noted))
+    app.board.publish(replace(known, came=((END - DAY, "v8"),), noted=noted))
     page = ask(app, "/monitors/search").text
     for words in ("version v8, 2022-01-20 00:00 UTC", "a &lt;sale&gt;, 2022-01-19 00:00 UTC"):
         assert f'<span class="mark">{words}</span>' in page
@@ -114,6 +137,8 @@ def test_everything_fits_and_is_big_enough_for_a_thumb(chromium: Browser, app: A
         ".map(r => [r.left, r.top, r.right, r.bottom])"
     )
     assert len(boxes) == 8
+    broken = "r => (r.selectNodeContents(e), r.getClientRects().length > 1)"
+    assert chromium.see(f"[...document.querySelectorAll('td')].filter(e => ({broken})(new Range())).length") == 0
     assert all(bottom - top >= 44 and right - left >= 44 for left, top, right, bottom in boxes)
     assert all(left >= 0 and right <= width for left, _, right, _ in boxes)
     apart = [

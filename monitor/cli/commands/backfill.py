@@ -10,23 +10,27 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from monitor.cli import exit_code
+from monitor.cli.commands.replay import rule_lines
 from monitor.cli.common import command, load_config, pick_monitors, prepared, refused_in_words
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
-from monitor.messages.words import utc
-from monitor.types import OVERALL, format_duration
-
-if TYPE_CHECKING:
-    from monitor.service.app import App
-    from monitor.service.cycle import CycleResult
-    from monitor.store.alerts import Judgement
-    from monitor.types import Monitor
-
+from monitor.evaluation.run import judge
+from monitor.messages import words
+from monitor.messages.words import counted, utc
+from monitor.series.partials import TRAFFIC_FIELDS, starts
+from monitor.service.app import App
+from monitor.service.cycle import CycleResult, run_backfill
+from monitor.service.reading import BatchSize
+from monitor.store.alerts import Judgement
+from monitor.store.renaming import take_over
+from monitor.types import OVERALL, Monitor, format_duration
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -72,11 +76,8 @@ def _try_to_fill(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool
 ) -> InputError | SourceError | LeaseLost | None:
     """The error that stops this monitor, already reported, unless it concerns the others too."""
-    from monitor.cli.commands.replay import rule_lines
-
     try:
-        with app.store.blaming_damage():
-            fill(app, monitor, span, again, force)
+        fill(app, monitor, span, again, force)
         for _, line, _ in _Outages(app, has_answered=True).through(lambda: list(rule_lines(monitor, app.store))):
             click.echo(f"{monitor.name}: {line}")
     except (InputError, SourceError, LeaseLost) as error:
@@ -92,9 +93,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 
     Records what alert rules find but notifies nobody: the daemon does that, if it goes on.
     """
-    from monitor.messages.words import command, counted
-    from monitor.series.partials import starts
-
     if (number := len(starts(*span, monitor.bucket))) > MOST_AT_ONCE:
         what = f"{counted(number, 'bucket')} of {format_duration(monitor.bucket)}"
         raise InputError(
@@ -113,7 +111,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     if judgement is not None and judgement.incidents:
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
         of_them = "" if new == every else f", {new or 'none'} of them new"
-        see = f", see {command(app.called, 'incidents list')}" if app.called else ""
+        see = f", see {words.command(app.called, 'incidents list')}" if app.called else ""
         told = f"{counted(every, 'incident')} recorded{of_them}{see}; no page was sent"
         click.echo(f"{name}: {told}")
     return outcome.stored
@@ -122,15 +120,6 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 def _read(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
 ) -> tuple[CycleResult, Judgement | None]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from monitor.evaluation.run import judge
-    from monitor.series.partials import starts
-    from monitor.service.cycle import CycleResult, run_backfill
-    from monitor.service.reading import BatchSize
-    from monitor.store.renaming import take_over
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, CycleResult()
     now, source, batch_size = app.clock.now(), app.source_of(monitor), BatchSize()
@@ -191,8 +180,6 @@ class _Outages:
 
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
-    from monitor.series.partials import TRAFFIC_FIELDS
-
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
     unmatched = int(crowd[:, TRAFFIC_FIELDS.index("unmatched")].sum())
     return refused_in_words(app.store.refused(monitor.traffic, *span), unmatched)

@@ -5,23 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
+from monitor.causes.diagnosis import version_slice
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
 from monitor.cli.options import InstantParam, by_option, config_option, note_option
-from monitor.cli.render import Shown, change, count, percent, table_of
-from monitor.cli.version_report import NO_VERSION
+from monitor.cli.render import Shown, table_of
+from monitor.conditions.checkpoint import BaselineReset
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.drift.constants import SETTLING_DAYS
+from monitor.drift.series import DAY
+from monitor.drift.settings import DriftSettings
 from monitor.errors import InputError
-from monitor.messages.words import utc
-
-if TYPE_CHECKING:
-    from monitor.evaluation.run import BaselineStatus
-    from monitor.store import Store
-    from monitor.types import Monitor, Slice
-
+from monitor.evaluation.hours import drift_of
+from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.messages.comparison import NO_VERSION
+from monitor.messages.tables import change, count, percent
+from monitor.messages.words import decayed, utc
+from monitor.series.partials import RESERVED
+from monitor.store import Store
+from monitor.types import OVERALL, Monitor, Slice
 
 baseline = group(__name__)
 
@@ -32,8 +39,6 @@ baseline = group(__name__)
 @rendered("table", "json")
 def show(config_path: Path, monitor: str) -> Shown:
     """Show what the baseline was fitted on, what it lacks, and the level of each series."""
-    from monitor.evaluation.run import baseline_status
-
     with monitor_in_store(config_path, monitor) as (wanted, store):
         return _report(baseline_status(wanted, store))
 
@@ -85,12 +90,6 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
     A version first served to a few does not set a level by that.
     """
-    import numpy as np
-
-    from monitor.causes.diagnosis import version_slice
-    from monitor.drift.series import DAY
-    from monitor.types import OVERALL
-
     dimension = version_slice(monitor)
     if dimension is None:
         raise InputError(NO_VERSION.format(monitor.name))
@@ -113,8 +112,6 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
 
 def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: Store) -> str:
-    from monitor.series.partials import RESERVED
-
     known = store.places(monitor.name).present.get(dimension.dimension, set())
     if len(known - RESERVED) < dimension.max_values:
         listed = ", ".join(sorted(known)) or "none yet"
@@ -131,13 +128,6 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
 
     `since`: seconds since 1970, by default now; rounded down to its step.
     """
-    from monitor.conditions.checkpoint import BaselineReset
-    from monitor.conditions.verdict_hours import step_of
-    from monitor.drift.constants import SETTLING_DAYS
-    from monitor.drift.series import DAY
-    from monitor.drift.settings import DriftSettings
-    from monitor.evaluation.hours import drift_of
-
     drift, now, step = drift_of(monitor), time.time(), step_of(monitor.bucket)
     at = int(now) if since is None else since
     at -= at % step
@@ -165,8 +155,6 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
 
 def _report(found: BaselineStatus) -> Shown:
     """What the verdicts compare with; instants in seconds since 1970."""
-    from monitor.conditions.verdict_hours import judged
-
     fitted, verdict = None if found.state is None else found.state.baseline, found.verdict
     data = {
         "monitor": found.monitor,
@@ -188,8 +176,6 @@ def _report(found: BaselineStatus) -> Shown:
 
 
 def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
-    from monitor.messages.words import decayed
-
     dimension = found.drift.mix_by
     yield f"{found.monitor}: {data['measure']}" + (f" by {dimension}" if dimension else "")
     yield from _fitted(found, data["days"], data["lacks"])

@@ -6,7 +6,6 @@ By default the open incident on quality of MONITOR; without one, its last days. 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,10 +13,11 @@ from monitor.cli.commands.incidents import find
 from monitor.cli.common import command, monitor_in_store, writing
 from monitor.cli.options import config_option
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.store import Store
-    from monitor.store.alerts import StoredIncident
+from monitor.page.fall import draw_fall
+from monitor.page.png import as_png
+from monitor.service.fall import fall_of
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
 
 
 @command
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 @click.option("--incident", help="Id of an incident, also of one that is over.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A .png or .svg.")
 def chart(config_path: Path, monitor: str, incident: str | None, output: Path) -> None:
-    from monitor.page.fall import draw_fall
-    from monitor.page.png import as_png
-    from monitor.service.fall import fall_of
-
     if output.suffix not in (".png", ".svg"):
         raise InputError(f"{output} is neither .png nor .svg")
     with monitor_in_store(config_path, monitor) as (watched, store):

@@ -25,7 +25,7 @@ from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
 from monitor.messages.words import counted, lasting
 from monitor.routing import Routing, instants, reached
-from monitor.source.checks.remarks import Key, columns_of, relations_of
+from monitor.source.checks.remarks import Key, columns_of
 from monitor.types import Events, Judgments, format_duration
 
 if TYPE_CHECKING:
@@ -113,10 +113,8 @@ def _explained(config: Config, index: int, database: Database, error: SourceErro
     with suppress(SourceError):
         found = check_mapping(monitor, database) if error.reason in TOLD else []
     if not found:
-        text, is_of_mapping = _located(config, index, str(error)), bool(key_of(monitor, str(error)))
-        if is_of_mapping or error.lasting or error.reason == "query":
-            return [ConfigError([text])]
-        return [SourceError(text, error.reason)]
+        text = _located(config, index, str(error))
+        return [ConfigError([text]) if error.is_of_mapping else SourceError(text, error.reason)]
     by = f"{monitor.name}: source {database.name}"
     told = [f"{config.place('monitors', index, *r.key)}: {by}: {plainly(r.text)}" for r in found]
     # Damaged data may be whole next time, and are not a mapping mistake.
@@ -188,16 +186,11 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
 
 # ---- where in the configuration the cause of a source's error is -----------------------------------------------------
 
-_MISSING = (
-    (re.compile(r"no such column: (\S+?)(?=[;,]|\s|$)|column (\S+) does not exist|Unknown column '([^']+)'"), True),
-    (re.compile(r"no such table: (\S+?)(?=[;,]|\s|$)|relation (\S+) does not exist|Table '([^']+)' doesn't"), False),
-)
 _STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _TIME = re.compile(r": time column '([^']+)' ")
 _WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|holds arrays)")
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
-_NO_FILES = re.compile(r"No files found that match the pattern \"(.+?)\"")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 
 
@@ -213,7 +206,7 @@ def plainly(text: str) -> str:
 
 
 def key_of(monitor: Monitor, text: str) -> Key:
-    """The key, within a monitor, of what is missing or mistyped by a database's message; empty if there is none."""
+    """The key, within a monitor, of what is mistyped by a source's error; empty if there is none."""
     if "function floor(" in text or " >= integer" in text:  # sent only for positions
         return ("rankings", "position")
     if found := _UNLIKE.search(text):
@@ -223,19 +216,7 @@ def key_of(monitor: Monitor, text: str) -> Key:
     if found := _TIME.search(text):
         times = (key for _, key, held in columns_of(monitor) if key[-1] == "time" and held == found[1])
         return next(times, ())
-    if found := _NO_FILES.search(text):
-        return next(((*key, "select") for key, read in relations_of(monitor) if found[1] in read.select), ())
     types = {rule.type for rule in monitor.recipe.rules} if isinstance(monitor.recipe, Events) else {}
     if (found := _NOT_READ.search(text)) and found[1] in types:
         return ("relevance", "events", "type")
-    for pattern, is_column in _MISSING:
-        if found := pattern.search(text):
-            named = next(part for part in found.groups() if part)
-            alias, _, name = named.rpartition(".")
-            wanted = name.strip("\"'`")
-            tables = [("", (*key, "table"), (read.table or ("",))[-1]) for key, read in relations_of(monitor)]
-            keys = list(columns_of(monitor)) if is_column else tables
-            return next((key for side, key, held in keys if held == wanted and alias in ("", side)), ()) or next(
-                (key for _, key, held in keys if held == wanted), ()
-            )
     return ()

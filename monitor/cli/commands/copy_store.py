@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.common import command, load_config, opened, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.store import Store
+from monitor.service.election import is_overdue
+from monitor.store import Store
+from monitor.store.copying import copy
+from monitor.store.lease import named
 
 
 @command
 @click.argument("former", metavar="FORMER_CONFIG", type=click.Path(path_type=Path))
 @config_option
 def copy_store(former: Path, config_path: Path) -> None:
-    from monitor.store.copying import copy
-
     config, was = load_config(config_path, with_sources=False), load_config(former, with_sources=False)
     with stored(was) as source:
         for monitor in was.monitors:
@@ -38,9 +36,6 @@ def copy_store(former: Path, config_path: Path) -> None:
 
 def _refuse_served(store: Store, monitor: str) -> None:
     """A daemon holds no lease between two runs, and would go on with the former store."""
-    from monitor.service.election import is_overdue
-    from monitor.store.lease import named
-
     last = store.progress(monitor)
     by, ran = last.judged_by or "", time.time() - (last.last_attempt_at or 0.0)
     if by and by != store.leases.holder and not store.leases.is_gone(by) and not is_overdue(ran, last):

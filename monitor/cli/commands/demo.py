@@ -11,22 +11,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import sqlalchemy as sa
+from rich.console import Console
+from rich.progress import Progress
 
+from monitor.cli.commands.backfill import fill
+from monitor.cli.commands.incidents import judged_until, line, text
+from monitor.cli.commands.run import serve
+from monitor.cli.commands.series import series_table, stored_span, write
 from monitor.cli.common import called, command
+from monitor.clock import ManualClock, ReplayClock
+from monitor.config import Config, load
 from monitor.config.listening import parse_listen
+from monitor.demo.pager import Pager
+from monitor.demo.shop import Shop, Story, create_schema
 from monitor.errors import InputError
+from monitor.logs import set_up
 from monitor.messages import words
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from monitor.clock import ManualClock, ReplayClock
-    from monitor.config import Config
-    from monitor.demo.shop import Shop, Story
-    from monitor.service.app import App
+from monitor.series.partials import read_as
+from monitor.service.app import App
+from monitor.types import OVERALL
+from monitor.web.server import bound
 
 FILES = ("rankmon.yaml", "rankmon.db", "shop.db")
 """Files that a demo writes into its folder."""
@@ -58,8 +66,6 @@ def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     except ValueError as error:
         raise click.UsageError(f"--listen: {error}") from error
     if not once:
-        from monitor.web.server import bound
-
         bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
     if folder is not None:
         _make(folder)
@@ -87,13 +93,6 @@ def _make(folder: Path) -> None:
 
 
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
-    from monitor.clock import ManualClock
-    from monitor.config import load
-    from monitor.demo.pager import Pager
-    from monitor.demo.shop import Shop
-    from monitor.logs import set_up
-    from monitor.service.app import App
-
     click.echo("This is a SIMULATED shop: people with taste, a position-based click model, purchases. Nothing is real.")
     story = _story(datetime.now(UTC))
     shop, engine, pager = Shop(story=story), _shop_database(folder), Pager(partial(_show_page, is_served=not once))
@@ -117,19 +116,13 @@ def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> Non
 
 def _story(now: datetime) -> Story:
     """A story wholly in the past: no command accepts a future time."""
-    from monitor.demo.shop import Story
-
     spans = Story(start=now)
     told = _acts(spans)[-1].ends + timedelta(days=1) + LEAP - spans.history_end
     day = (now - told).replace(hour=0, minute=0, second=0, microsecond=0)
     return Story(start=day - timedelta(days=day.weekday() + spans.history_days))  # on a Monday
 
 
-def _shop_database(folder: Path) -> Engine:
-    import sqlalchemy as sa
-
-    from monitor.demo.shop import create_schema
-
+def _shop_database(folder: Path) -> sa.Engine:
     engine = sa.create_engine(f"sqlite:///{folder}/shop.db", connect_args={"timeout": 30})
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -137,10 +130,7 @@ def _shop_database(folder: Path) -> Engine:
     return engine
 
 
-def _fill(shop: Shop, engine: Engine) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
+def _fill(shop: Shop, engine: sa.Engine) -> None:
     story = shop.story
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("filling the shop: days", total=story.history_days)
@@ -153,15 +143,11 @@ def _fill(shop: Shop, engine: Engine) -> None:
 
 
 def _backfill(app: App, since: datetime, until: datetime) -> None:
-    from monitor.cli.commands.backfill import fill
-
     for runner in app.runners.values():
         fill(app, runner.monitor, (int(since.timestamp()), int(until.timestamp())))
 
 
 def _print_series(app: App, rolled_out: datetime) -> None:
-    from monitor.cli.commands.series import series_table, stored_span, write
-
     monitor = next(iter(app.runners.values())).monitor
     span = stored_span(app.store, monitor)
     if span is None:
@@ -169,8 +155,8 @@ def _print_series(app: App, rolled_out: datetime) -> None:
     table = series_table(app.store, monitor, monitor.measures[:1], (86400,), span, 86400)
     write(table, "table", None)
     click.echo()
-    for line in _bars(table["end"].dt.strftime("%m-%d").tolist(), table["value"].tolist(), rolled_out):
-        click.echo(line)
+    for bar in _bars(table["end"].dt.strftime("%m-%d").tolist(), table["value"].tolist(), rolled_out):
+        click.echo(bar)
     _print_fall(app, rolled_out, span[1])
 
 
@@ -184,9 +170,6 @@ def _bars(days: list[str], values: list[float], rolled_out: datetime) -> list[st
 
 
 def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
-    from monitor.series.partials import read_as
-    from monitor.types import OVERALL
-
     monitor = next(iter(app.runners.values())).monitor
     measure, change = monitor.measures[0], int(rolled_out.timestamp())
     history = app.store.history(monitor.definition(measure), 0, end)
@@ -200,8 +183,6 @@ def _print_fall(app: App, rolled_out: datetime, end: int) -> None:
 
 
 def _print_incidents(app: App, is_served: bool) -> None:
-    from monitor.cli.commands.incidents import judged_until, line, text
-
     some = app.store.alerts.incidents()
     ends = judged_until(some, app.store)
     for found in some:
@@ -222,7 +203,7 @@ def _lines(message: str, is_served: bool) -> list[str]:
     return [part for part, was in zip(found, message.splitlines(), strict=True) if part or not was]
 
 
-def _tell_the_rest(app: App, shop: Shop, engine: Engine, clock: ManualClock) -> None:
+def _tell_the_rest(app: App, shop: Shop, engine: sa.Engine, clock: ManualClock) -> None:
     """Notify what is open, roll v2 back, then two troubles that are not the model's: days in seconds."""
     story, at = shop.story, shop.story.history_end
     (runner,) = app.runners.values()
@@ -274,12 +255,7 @@ def _print_mix(app: App, campaign: _Act) -> None:
         click.echo(f"\nNo page for the campaign: from {begins} on {moved}, while each device ranks as before.")
 
 
-def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str) -> None:
-    from monitor.cli.commands.run import serve
-    from monitor.clock import ReplayClock
-    from monitor.logs import set_up
-    from monitor.service.app import App
-
+def _go_live(config: Config, shop: Shop, engine: sa.Engine, speed: float, call: str) -> None:
     set_up(config.log.level, config.log.format)
     clock = ReplayClock(shop.story.history_end.timestamp(), speed)
     app = App(config, clock, call, "Demo: all data are simulated")
@@ -292,7 +268,7 @@ def _go_live(config: Config, shop: Shop, engine: Engine, speed: float, call: str
     feeder.join()
 
 
-def _feed(app: App, shop: Shop, engine: Engine, clock: ReplayClock) -> None:
+def _feed(app: App, shop: Shop, engine: sa.Engine, clock: ReplayClock) -> None:
     at = shop.story.history_end
     while not app.stopping.is_set():
         now = datetime.fromtimestamp(clock.now(), UTC)

@@ -15,22 +15,36 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
+from monitor.arrays import Floats
 from monitor.cli.common import command, load_config, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
-from monitor.cli.render import column, count, number, percent, record, rows
+from monitor.cli.render import column, record, rows
+from monitor.config.report import nearest
 from monitor.errors import InputError
-from monitor.measures.measure import LEAST_LOOK
+from monitor.measures.examination import (
+    UNSURE,
+    Examination,
+    ShownCounts,
+    after_a_click,
+    by_frequency,
+    estimate,
+    estimate_since,
+    estimates,
+    most_changed,
+    other_looks,
+    smoothed,
+)
+from monitor.measures.measure import LEAST_LOOK, Measure, Table
+from monitor.messages.tables import count, number, percent
 from monitor.messages.words import utc
-
-if TYPE_CHECKING:
-    from monitor.arrays import Floats
-    from monitor.measures.examination import Examination, ShownCounts
-    from monitor.source.engine import Database
-    from monitor.types import Monitor
+from monitor.source.engine import Database
+from monitor.source.pull import Pull
+from monitor.source.swaps import counts_by_slice
+from monitor.types import Monitor
 
 DAY = 86_400
 
@@ -216,17 +230,12 @@ class Past:
 
     def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
         """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
-        from monitor.source.pull import Pull
-        from monitor.source.swaps import counts_by_slice
-
         begin = self.until - self.days * DAY
         span = (begin, self.since or begin) if is_before else (self.since or begin, self.until)
         return counts_by_slice(Pull(self.monitor, self.database), *span, self.depth, column, not is_before)
 
     def fit(self, dimension: str = "", column: str | None = None) -> Callable[[str, ShownCounts], Examination]:
         """Estimates the examination of a value from its counts. Raises InputError, SourceError."""
-        from monitor.measures.examination import estimate, estimate_since
-
         if self.since is None:
             return lambda _, counts: estimate(counts, self.depth)
         before = self.counts(column, is_before=True)
@@ -239,8 +248,6 @@ class Past:
         return since_then
 
     def _looks(self, dimension: str, value: str) -> Floats:
-        import numpy as np
-
         known = (m for m in self.monitor.measures if m.is_corrected and len(m.examination) >= self.depth)
         if (measure := next(known, None)) is None:
             told = f"--since goes by a measure that is corrected down to rank {self.depth}; add one, or give --depth"
@@ -271,9 +278,6 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
         InputError: there is none of all requests, or no such slice.
         SourceError: as its name says.
     """
-    from monitor.config.report import nearest
-    from monitor.measures.examination import estimates, other_looks, smoothed
-
     monitor, known = past.monitor, {one.dimension: one.column for one in past.monitor.slices}
     if dimension not in known:
         remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
@@ -296,7 +300,6 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
 
 def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination], clip: float | None = None) -> str:
     """The DCG to configure, by the looks of all requests and those of some slices; no click counts more than `clip`."""
-    from monitor.measures.measure import Measure, Table
 
     def table(one: Examination) -> Table:
         looks = (max(look, 0.0 if clip is None else 1 / clip) for look in one.value.tolist())
@@ -307,10 +310,6 @@ def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination
 
 
 def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts) -> FittedExamination:
-    import numpy as np
-
-    from monitor.measures.examination import UNSURE, after_a_click, by_frequency, most_changed, smoothed
-
     found = smoothed(estimated)
     columns = (found.value, found.lower, found.upper, found.swaps)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]

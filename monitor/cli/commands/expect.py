@@ -9,19 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.common import command, load_config, pick_monitors, stored
 from monitor.cli.options import DurationParam, InstantParam, by_option, config_option, monitors_option, note_option
+from monitor.conditions.checkpoint import Announcement
 from monitor.errors import InputError
+from monitor.evaluation.hours import announced_of, drift_of, in_steps
+from monitor.fields import FARTHEST
+from monitor.messages.explanation import announced
 from monitor.messages.words import utc
-
-if TYPE_CHECKING:
-    from monitor.conditions.checkpoint import Announcement
-    from monitor.store import Store
-    from monitor.types import Monitor
+from monitor.store import Store
+from monitor.types import Monitor
 
 
 @command
@@ -45,9 +45,6 @@ def expect(
     note: str,
     by: str,
 ) -> None:
-    from monitor.conditions.checkpoint import Announcement
-    from monitor.evaluation.hours import drift_of, in_steps
-
     if until is not None and lasting is not None:
         raise InputError("give --until or --for, not both")
     if forget is not None and (since, until, lasting) != (None, None, None):
@@ -81,10 +78,6 @@ def _take_back(monitors: Sequence[Monitor], store: Store, at: int) -> None:
 
 
 def _lines(monitor: Monitor, store: Store) -> Iterator[str]:
-    from monitor.evaluation.hours import announced_of
-    from monitor.fields import FARTHEST
-    from monitor.messages.explanation import announced
-
     found: list[Announcement] = announced_of(monitor, store, FARTHEST)
     yield f"{monitor.name}: {'nothing is announced' if not found else ''}".rstrip()
     yield from (f"  {announced(one)}" for one in found)

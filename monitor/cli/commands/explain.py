@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +15,10 @@ from monitor.cli import exit_code
 from monitor.cli.common import command, load_config, pick_monitors, source_of
 from monitor.cli.options import config_option, monitors_option
 from monitor.errors import SourceError
-
-if TYPE_CHECKING:
-    from monitor.source.engine import Database
-    from monitor.types import Monitor
+from monitor.source.choice import choose
+from monitor.source.engine import Database
+from monitor.source.plans import explained_now
+from monitor.types import Monitor
 
 
 @command
@@ -41,9 +40,6 @@ def explain(config_path: Path, names: tuple[str, ...], sql: bool) -> int:
 
 
 def _explain(monitor: Monitor, database: Database, sql: bool) -> None:
-    from monitor.source.choice import choose
-    from monitor.source.plans import explained_now
-
     if not sql:
         choice = choose(monitor, database.dialect)
         click.echo(f"{monitor.name}: {choice.way}: {choice.reason}")

@@ -9,36 +9,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from monitor.arrays import Floats
 from monitor.cli.commands.incidents import find, judged_until, plain, steps_of
 from monitor.cli.common import command, finished, load_config, rendered, source_of, stored
-from monitor.cli.incident_report import FAILED, Told, lines
+from monitor.cli.incident_report import lines
 from monitor.cli.options import config_option
 from monitor.cli.render import Shown
-from monitor.conditions.verdict_hours import step_of
-from monitor.drift.verdicts import SLICE_KINDS
-from monitor.messages.words import utc
-from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
-from monitor.types import OVERALL, Monitor
-
-if TYPE_CHECKING:
-    from monitor.conditions.thresholds import ConditionName
-    from monitor.config import Config
-    from monitor.series.windows import SliceKey
-    from monitor.service.diagnosing import FiredCondition
-    from monitor.store import Store
-    from monitor.store.alerts import StoredIncident
-    from monitor.store.verdicts import Diagnosis
-
-BEFORE, AFTER = 4, 3
-"""Steps shown before an incident on the data began and after it closed."""
+from monitor.config import Config
+from monitor.service.diagnosing import FiredCondition, capture, detailed
+from monitor.service.explaining import Explainer
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.store.alerts import StoredIncident
+from monitor.store.verdicts import Diagnosis
+from monitor.types import Monitor
 
 
 @command
@@ -51,158 +40,24 @@ def explain_incident(config_path: Path, incident: str, full: bool, now: bool) ->
     config = load_config(config_path, with_sources=now)
     with stored(config) as store:
         found = find(store, incident)
-        teller = _Teller(config, found, store, now)
-        told, hours, steps = teller.all(), teller.hours(), steps_of(found, store)
+        monitor = next((m for m in config.monitors if m.name == found.incident.monitor), None)
+        explainer = Explainer(
+            monitor, config.path, found, store, partial(_captured, config, store, found) if now else None
+        )
+        told, hours, steps = list(explainer.each()), explainer.hours(), steps_of(found, store)
         end = judged_until([found], store).get(found.incident.monitor)
     first, *others = told
     page = config.web.page_url()
-    link = f"{page}monitors/{found.incident.monitor}" if page else ""
+    link = f"{page}incidents/{found.incident.id}" if page else ""
     document = {**plain(found), **vars(first), "others": others, "hours": hours, "transitions": steps}
     return Shown(document, lambda: lines(found, told, steps, hours, end, link, full))
 
 
-@dataclass(frozen=True)
-class _Teller:
-    """Collects what is known of an incident; `now`: read the source for what was not captured."""
-
-    config: Config
-    found: StoredIncident
-    store: Store
-    now: bool
-
-    @cached_property
-    def _monitor(self) -> Monitor | None:
-        return next((m for m in self.config.monitors if m.name == self.found.incident.monitor), None)
-
-    def all(self) -> list[Told]:
-        """Conditions that fired, at least one: the most severe still firing first, then by time of firing."""
-        from monitor.service.diagnosing import MOST, fired, first_fired
-
-        first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
-        if (matter := self.found.incident.matter) != "quality":
-            why = f"it is about the {matter}, not the model: no request or slice is to blame"
-            return [Told(first.name, first.at, missing=why)]
-        taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}
-        wanted = [first, *list(began.values())[:MOST], *(one for one in began.values() if one.name in taken)]
-        # The data were read again since: other conditions may have opened the incident.
-        wanted += [replace(first, name=name) for name, one in taken.items() if one.document and name not in began]
-        others = sorted({f.name: f for f in wanted if f.name != first.name}.values(), key=lambda f: (f.at, f.name))
-        return [self._told(f, taken.get(f.name), began) for f in (first, *others)]
-
-    def hours(self) -> list[dict[str, Any]]:
-        if self.found.incident.matter != "data" or self._monitor is None:
-            return []
-        return hours_of(self._monitor, self.found, self.store)
-
-    def _told(
-        self, one: FiredCondition, taken: Diagnosis | None, began: Mapping[ConditionName, FiredCondition]
-    ) -> Told:
-        from monitor.causes.diagnosis import moved
-        from monitor.service.diagnosing import is_over_by_now
-
-        document, missing = self._document(one, taken)
-        then = None if document is None or taken is None or taken.document is None else document["fell"]
-        now = began[one.name].finding if one.name in began else None
-        restated = moved(then, now) if then is not None and began else None
-        is_over = self.found.incident.is_open and is_over_by_now(one, self.found)
-        return Told(one.name, one.at, document, missing, restated, is_over)
-
-    def _document(self, one: FiredCondition, taken: Diagnosis | None) -> tuple[Mapping[str, Any] | None, str]:
-        from monitor.service.diagnosing import stored_part
-
-        monitor = self._monitor
-        if taken is not None and taken.document is not None:
-            return _shown(taken.document, monitor), ""
-        if monitor is None:
-            name, path = self.found.incident.monitor, self.config.path
-            return None, f"monitor {name!r} is not in {path}; with it there, what the store knows can be told"
-        if self.now:
-            return _shown(self._captured(monitor, one), monitor), ""
-        return stored_part(monitor, self.found, one, self.store), self._why(taken)
-
-    def _why(self, taken: Diagnosis | None) -> str:
-        is_open = self.found.incident.is_open
-        if taken is not None:
-            more = "it is tried again with the next cycles" if is_open else "the incident closed since"
-            return f"{FAILED}: {taken.error} (tried last at {utc(int(taken.taken_at))}; {more}; --capture does it now)"
-        if is_open:
-            return "the source was not read yet; rankmon run does it with its next cycles, --capture does it now"
-        return "the incident closed before the source was read; --capture reads what the source still holds"
-
-    def _captured(self, monitor: Monitor, one: FiredCondition) -> Mapping[str, Any]:
-        from monitor.service.diagnosing import capture, detailed
-        from monitor.source.pull import Pull
-        from monitor.store.verdicts import Diagnosis
-
-        with source_of(self.config, monitor) as database:
-            pull = Pull(detailed(monitor), database)
-            document = finished(capture(monitor, self.found, one, self.store, pull, time.time()))
-        found = Diagnosis(one.name, time.time(), document)
-        self.store.verdicts.put_diagnosis(self.found.incident.id, monitor.name, found)
-        return document
-
-
-def _shown(document: Mapping[str, Any], monitor: Monitor | None) -> Mapping[str, Any]:
-    """Without query texts, unless they are enabled now too."""
-    captured = document.get("captured")
-    is_on = monitor is not None and monitor.drift is not None and monitor.drift.show_queries
-    if is_on or captured is None or captured["queries"] is None:
-        return document
-    worst = [{name: value for name, value in q.items() if name != "text"} for q in captured["queries"]["worst"]]
-    return {**document, "captured": {**captured, "queries": {**captured["queries"], "worst": worst}}}
-
-
-# ---- hours of an incident on the data -------------------------------------------------------------------------------
-
-
-def hours_of(monitor: Monitor, incident: StoredIncident, store: Store) -> list[dict[str, Any]]:
-    """Each step (an hour, or a longer bucket) of an incident that is stored in any part, as JSON data.
-
-    Of all traffic, of slices, or both, as the incident concerns. Fields: dimension, slice, start and seconds, requests
-    (None: not stored, or only in coarser buckets), labelled (share of the requests, as verdicts count them), events (a
-    request, including those on nothing), unmatched (share of them, where counted), refused (rows), whole (all buckets
-    of the step are stored), final (labels are complete), verdict.
-    """
-    about, step = incident.incident, step_of(monitor.bucket)
-    since = about.began_at - about.began_at % step - BEFORE * step
-    newest = store.newest_bucket(monitor.traffic)
-    until = max(about.closed_at or about.opened_at, 0 if newest is None else newest + monitor.bucket)
-    if about.closed_at is not None:
-        until = min(until, about.closed_at + AFTER * step)
-    verdicts = {v.end: v.kind for v in store.verdicts.between(monitor.name, since, until + step)}
-    history = store.history(monitor.traffic, since, until + step)
-    refused = store.refused_by_bucket(monitor.traffic, since, until + step)
-    found = []
-    for key in _units(incident):
-        sums = history.slice(key)
-        for start in range(since, until, step):
-            rows = history.rows(start, start + step)
-            came = sums[rows].sum(axis=0)
-            stored = rows.stop - rows.start
-            unit = {"dimension": key[0], "slice": key[1], "start": start, "seconds": step}
-            of_all = key == OVERALL and stored > 0
-            more = {
-                "refused": sum(refused.get(s, 0) for s in history.starts[rows].tolist()) if of_all else None,
-                "whole": stored * monitor.bucket >= step,
-                "final": bool(history.final[rows].all()) and stored > 0,
-                "verdict": verdicts.get(start + step),
-            }
-            found.append(unit | _figures(monitor, came, stored > 0, key) | more)
-    return found
-
-
-def _units(incident: StoredIncident) -> list[SliceKey]:
-    named = [(s.dimension, s.slice) for f in incident.findings if f.rule in SLICE_KINDS for s in f.slices]
-    named += [(f.dimension, f.slice) for f in incident.findings if f.dimension]
-    is_about_all = not named or any(f.rule not in SLICE_KINDS and not f.dimension for f in incident.findings)
-    return list(dict.fromkeys([OVERALL] * is_about_all + named))
-
-
-def _figures(monitor: Monitor, traffic: Floats, is_stored: bool, key: SliceKey) -> dict[str, Any]:
-    came = dict(zip(TRAFFIC_FIELDS, traffic.tolist(), strict=True))
-    return {
-        "requests": int(came["requests"]) if is_stored else None,
-        "labelled": came["labelled"] / shown if (shown := float(with_results(traffic))) else None,
-        "events": events_per_request(traffic) if monitor.has_events else None,
-        "unmatched": unmatched_share(traffic) if monitor.counts_unmatched and key == OVERALL else None,
-    }
+def _captured(
+    config: Config, store: Store, found: StoredIncident, monitor: Monitor, one: FiredCondition
+) -> Mapping[str, Any]:
+    with source_of(config, monitor) as database:
+        pull = Pull(detailed(monitor), database)
+        document = finished(capture(monitor, found, one, store, pull, time.time()))
+    store.verdicts.put_diagnosis(found.incident.id, monitor.name, Diagnosis(one.name, time.time(), document))
+    return document

@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import yaml
 
+from monitor.cli.commands.check_config import check_config
 from monitor.cli.common import command, writing
+from monitor.config.urls import database_url
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.source.proposal import Proposal, Question
+from monitor.source.discovery import tables
+from monitor.source.engine import Database
+from monitor.source.proposal import Proposal, Question, propose
+from monitor.types import format_duration
 
 PASSWORD = "RANKMON_SOURCE_PASSWORD"
 
@@ -46,12 +50,6 @@ def init(
     answers: tuple[str, ...],
     yes: bool,
 ) -> int:
-    from monitor.cli.commands.check_config import check_config
-    from monitor.config.urls import database_url
-    from monitor.source.discovery import tables
-    from monitor.source.engine import Database
-    from monitor.source.proposal import propose
-
     if output.exists():
         raise InputError(f"{output} exists; give another --output, or remove it")
     try:
@@ -108,8 +106,6 @@ def _answering(answers: Mapping[str, str], yes: bool) -> Callable[[Question], st
 
 def _lines(proposal: Proposal, name: str, url: str, has_password: bool) -> Iterator[str]:
     """The configuration's lines, with the reason of each choice behind it."""
-    from monitor.types import format_duration
-
     depth = min(10, max(1, proposal.depth))
     yield "# Written by `rankmon init`. Every key: docs/reference/configuration.md"
     yield "store:"
@@ -144,8 +140,6 @@ def _section(values: Mapping[str, Any], key: str, reasons: Mapping[str, str]) ->
 
 
 def _text(value: Any) -> str:
-    import yaml
-
     return (
         yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True).removesuffix("\n...\n").strip()
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,17 +19,17 @@ from monitor.causes.inspection import EVENT_REASONS, Event, Inspection, Row
 from monitor.cli.common import command, load_config, measures_of, pick_monitors, rendered, source_of
 from monitor.cli.common import stored as open_store
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import DASH, Columns, Shown, table, table_of
+from monitor.cli.render import Shown, table, table_of
+from monitor.config import Config
 from monitor.errors import InputError, SourceError, StoreError
 from monitor.measures.measure import Measure
 from monitor.measures.relevance import REASONS
+from monitor.messages.tables import DASH, Columns
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
 from monitor.series.readings import MICROS
+from monitor.source.inspect import inspect as look
 from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
-
-if TYPE_CHECKING:
-    from monitor.config import Config
 
 Stored = dict[str, BucketState | None] | str
 """Stored state of the request's bucket by measure; or why it is unknown."""
@@ -58,8 +58,6 @@ def inspect(
     at: int | None,
     show_query: bool,
 ) -> Shown:
-    from monitor.source.inspect import inspect as look
-
     config = load_config(config_path)
     monitor = _monitor(config, name)
     wanted = measures_of(monitor, measures)

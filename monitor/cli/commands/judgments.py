@@ -14,19 +14,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
+from monitor.arrays import Floats
 from monitor.cli.common import command, load_config, rendered, source_of, writing
 from monitor.cli.options import config_option, past_options
-from monitor.cli.render import column, count, number, record
+from monitor.cli.render import column, record
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.arrays import Floats
-    from monitor.measures.examination import ShownCounts
-    from monitor.types import Monitor
+from monitor.measures.examination import ShownCounts, estimate, smoothed
+from monitor.measures.judgments import judge
+from monitor.messages.tables import count, number
+from monitor.scoring.judgments import write_judgments
+from monitor.source.labels import fingerprint
+from monitor.source.pull import Pull
+from monitor.source.swaps import shown_counts
+from monitor.types import Monitor
 
 DAY = 86_400
 
@@ -66,12 +70,6 @@ def judgments(
     days: int,
     until: int | None,
 ) -> MadeJudgments:
-    from monitor.measures.judgments import judge
-    from monitor.scoring.judgments import write_judgments
-    from monitor.source.labels import fingerprint
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
-
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
@@ -94,10 +92,6 @@ def judgments(
 
 def _looks(monitor: Monitor, counts: ShownCounts, depth: int) -> Floats:
     """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError."""
-    import numpy as np
-
-    from monitor.measures.examination import estimate, smoothed
-
     known = (m.examination for m in monitor.measures if len(m.examination) >= depth)
     table = next(known, None)
     return smoothed(estimate(counts, depth)).value if table is None else np.array([looks for _, looks in table[:depth]])

@@ -6,16 +6,13 @@ The exit code is that of the first monitor that failed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import command, load_config, pick_monitors, prepared
 from monitor.cli.options import config_option, monitors_option
-
-if TYPE_CHECKING:
-    from monitor.service.app import App
+from monitor.service.app import App
 
 SEND_WITHIN = 30.0
 """Seconds for the receivers."""

@@ -1,7 +1,8 @@
 """Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.
 
 That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
-sooner, smaller ones later or never.
+sooner, smaller ones later or never. Below it are the drops of the pages that people labelled right or wrong: those are
+the drops that matter, or do not.
 
 With --swapped N it is how well `rankmon examination` would know each rank after 28 days in which N requests a day swap
 two neighbours, by the queries and clicks of the newest 28 days of the log, and how many suffice for 10 %.
@@ -13,25 +14,32 @@ import time
 from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, column, count, number, percent, record, rows, table_of
+from monitor.cli.render import Shown, column, record, rows, table_of
+from monitor.conditions.verdict_hours import judged
+from monitor.conditions.verdict_units import Unit
+from monitor.config import Config
 from monitor.errors import InputError
-
-if TYPE_CHECKING:
-    from monitor.conditions.verdict_units import Unit
-    from monitor.config import Config
-    from monitor.evaluation.run import BaselineStatus
-    from monitor.types import Monitor
-
+from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
+from monitor.messages.tables import count, number, percent
+from monitor.messages.words import named
+from monitor.service.diagnosing import as_it_fell
+from monitor.source.pull import Pull
+from monitor.source.swaps import shown_counts
+from monitor.store import Store
+from monitor.types import Monitor
 
 HOURS = 24
 DAYS = 28
 """Of swaps."""
+MOST_INCIDENTS = 10_000
 
 
 @command
@@ -41,8 +49,6 @@ DAYS = 28
 @click.option("--depth", type=click.IntRange(2, 50), default=10, show_default=True, help="Ranks, for --swapped.")
 @rendered("table", "json")
 def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth: int) -> list[Shown]:
-    from monitor.evaluation.run import baseline_status
-
     if swapped is not None:
         config = load_config(config_path)
         return [_of_swaps(config, monitor, swapped, depth) for monitor in pick_monitors(config, names)]
@@ -54,7 +60,7 @@ def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth:
         if off:
             click.echo(f"rankmon: {told}", err=True)
         with stored(config) as store:
-            return [_power(baseline_status(monitor, store)) for monitor in judged]
+            return [_power(baseline_status(monitor, store), _labelled(monitor, store)) for monitor in judged]
     raise InputError(told)
 
 
@@ -68,12 +74,6 @@ class RankPower:
 
 
 def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Shown:
-    import numpy as np
-
-    from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
-    from monitor.source.pull import Pull
-    from monitor.source.swaps import shown_counts
-
     with source_of(config, monitor) as database:
         source = Pull(monitor, database)
         newest = source.freshness(0, time.time()).newest
@@ -91,15 +91,23 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
     return Shown(data, lambda: [told, *rows(ranks, "  ")])
 
 
-def _power(found: BaselineStatus) -> Shown:
-    from monitor.conditions.verdict_hours import judged
+def _labelled(monitor: Monitor, store: Store) -> dict[str, list[float]]:
+    """What people said of pages on quality -> the drop of each as it fired, ascending."""
+    found: dict[str, list[float]] = {"right": [], "wrong": []}
+    for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS):
+        fell = as_it_fell(one, store) if one.label in found and one.incident.matter == "quality" else ()
+        found.get(one.label or "", []).extend(evidence.loss for evidence in fell[:1])
+    return {label: sorted(drops) for label, drops in found.items()}
 
+
+def _power(found: BaselineStatus, labelled: dict[str, list[float]]) -> Shown:
     measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
-    data = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
-    return Shown(data | {"series": found.units}, lambda: _lines(found, measure))
+    data: dict[str, Any] = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
+    data |= {"series": found.units, "labelled": labelled}
+    return Shown(data, lambda: _lines(found, measure, labelled))
 
 
-def _lines(found: BaselineStatus, measure: str) -> Iterator[str]:
+def _lines(found: BaselineStatus, measure: str, labelled: dict[str, list[float]]) -> Iterator[str]:
     yield f"{found.monitor}: {measure}, smallest drop that shows within {HOURS} h"
     columns = of_series(found) | {
         "tolerated drop": lambda u: percent(u.tolerated),
@@ -108,6 +116,9 @@ def _lines(found: BaselineStatus, measure: str) -> Iterator[str]:
         "": lambda u: u.lacks,
     }
     yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 6)))
+    for label, drops in labelled.items():
+        if ends := (*drops[:1], *drops[1:][-1:]):
+            yield f"  pages called {label}: {len(drops)}, drops of {' to '.join(dict.fromkeys(map(percent, ends)))}"
 
 
 def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
@@ -121,6 +132,4 @@ def of_series(found: BaselineStatus) -> dict[str, Callable[[Any], str]]:
 
 def series_name(found: BaselineStatus, unit: Unit) -> str:
     """`overall` or `device=mobile`."""
-    from monitor.messages.words import named
-
     return named(found.drift.mix_by or "", unit.slice) if unit.slice else "overall"

@@ -13,18 +13,17 @@ import click
 from monitor.cli.common import command, load_config, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
+from monitor.evaluation.run import withdraw
+from monitor.evaluation.telling import Telling
+from monitor.messages.words import counted
+from monitor.store.renaming import names
+from monitor.store.renaming import remove as removed
 
 
 @command
 @config_option
 @click.argument("monitor")
 def remove(config_path: Path, monitor: str) -> None:
-    from monitor.evaluation.run import withdraw
-    from monitor.evaluation.telling import Telling
-    from monitor.messages.words import counted
-    from monitor.store.renaming import names
-    from monitor.store.renaming import remove as removed
-
     config = load_config(config_path, with_sources=False)
     if monitor in {one.name for one in config.monitors}:
         raise InputError(f"{monitor} is configured; take it out of {config.path} and reload the daemon first")

@@ -3,12 +3,15 @@
 The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
 another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
 first. A monitor without stored data is skipped, and the exit code says so.
+
+Where people labelled pages right or wrong, it says how many of each there would be again, and which
+`drift: {false_alarm_budget}` agrees with them best.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,19 +19,19 @@ from monitor.cli import exit_code
 from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
+from monitor.config import Config
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
+from monitor.evaluation import replay as past
+from monitor.evaluation.labelled import Agreement, PeopleSaid, held_against_people
+from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial, try_rules
+from monitor.evaluation.run import baseline_status
 from monitor.messages.explanation import title_of
-from monitor.messages.words import lasting, named, utc
+from monitor.messages.words import counted, lasting, named, utc
 from monitor.page.chart import Lane, Line, Shade, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from monitor.config import Config
-    from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial
-    from monitor.store import Store
-    from monitor.types import Monitor
+from monitor.service.retention import what_lacks
+from monitor.store import Store
+from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SERIES = 3
@@ -56,9 +59,6 @@ def replay(
     store_path: Path | None,
     chart: Path | None,
 ) -> Shown:
-    from monitor.evaluation import replay as past
-    from monitor.service.retention import what_lacks
-
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
     config = load_config(config_path, with_sources=False)
@@ -67,19 +67,21 @@ def replay(
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: let the name of {chart} end in .svg")
-    found, errors = list[past.Replay](), list[InputError]()
+    found, errors = list[tuple[past.Replay, PeopleSaid | None]](), list[InputError]()
     with stored(config if store_path is None else load_config(store_path, with_sources=False)) as store:
         for monitor in wanted:
             try:
-                found.append(past.replay(monitor, store, since, until))
+                made = past.replay(monitor, store, since, until)
+                found.append((made, held_against_people(monitor, store, made)))
                 for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)
     if chart is not None and found:
-        _draw(found[0], chart)
-    return Shown(map(past.plain, found), lambda: _apart(found), exit_code(errors[0]) if errors else 0)
+        _draw(found[0][0], chart)
+    plain = [past.plain(one) | {"people_said": said} for one, said in found]
+    return Shown(plain, lambda: _apart(found), exit_code(errors[0]) if errors else 0)
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
@@ -121,10 +123,27 @@ def _draw(found: Replay, path: Path) -> None:
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def _apart(found: list[Replay]) -> Iterator[str]:
-    for number, one in enumerate(found):
+def _apart(found: list[tuple[Replay, PeopleSaid | None]]) -> Iterator[str]:
+    for number, (one, said) in enumerate(found):
         yield from [""] * bool(number)
         yield from lines(one)
+        if said is not None:
+            yield from _people(said)
+
+
+def _people(said: PeopleSaid) -> Iterator[str]:
+    def of(one: Agreement) -> tuple[str, str]:
+        return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
+
+    yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; there would be again:"
+    yield from table(("by itself", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
+    if said.budget is None or said.proposed is None:
+        return
+    yield ""
+    rows = [(f"{budget:g}" + " (now)" * (budget == said.budget), *of(one)) for budget, one in said.budgets]
+    yield from table(("false_alarm_budget", "right ones", "wrong ones"), rows)
+    is_best = said.proposed == said.budget
+    yield f"false_alarm_budget: {said.proposed:g} agrees with people best" + ", as it is" * is_best
 
 
 def lines(found: Replay) -> Iterator[str]:
@@ -192,8 +211,6 @@ def _methods(found: Replay) -> list[str]:
 
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
     """(index of an alert rule, what the stored past says of it, whether as a warning). Raises StoreError."""
-    from monitor.evaluation.replay import try_rules
-
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
         yield number, _tried(tried), False
         if told := _noise(monitor, tried, store):
@@ -231,8 +248,6 @@ def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
 
 
 def _by_verdicts(monitor: Monitor, store: Store) -> str:
-    from monitor.evaluation.run import baseline_status
-
     if monitor.drift is None:
         return ""
     found = {unit.slice: unit.smallest for unit in baseline_status(monitor, store).units if unit.smallest is not None}
@@ -270,8 +285,6 @@ def picture(found: Replay) -> str:
 
 
 def _shades(found: Replay) -> Iterator[Shade]:
-    from monitor.evaluation.replay import Period
-
     yield from (Shade(*_ends(found, s), MASKED) for s in found.masked)
     for one in found.incidents:
         since = one.incident.opened_at if one.incident.matter == "quality" else one.on_call_at

@@ -8,6 +8,9 @@ import click
 
 from monitor.cli.common import command, load_config, pick_monitors, stored, writing
 from monitor.cli.options import DurationParam, config_option, format_option, monitors_option
+from monitor.cli.render import render
+from monitor.page.report import as_page, as_text
+from monitor.service.reporting import report as reported
 
 FORMATS = ("md", "html", "json")
 
@@ -19,10 +22,6 @@ FORMATS = ("md", "html", "json")
 @format_option(*FORMATS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file.")
 def report(config_path: Path, names: tuple[str, ...], span: int, style: str, output: Path | None) -> None:
-    from monitor.cli.render import render
-    from monitor.page.report import as_page, as_text
-    from monitor.service.reporting import report as reported
-
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         found = [reported(monitor, store, span) for monitor in pick_monitors(config, names)]

@@ -6,30 +6,27 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.common import group, load_config, rendered
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import DASH, column, record
-
-if TYPE_CHECKING:
-    from monitor.config import Config
-    from monitor.routing import Escalation, Route
+from monitor.cli.render import column, record
+from monitor.conditions.evidence import MATTERS
+from monitor.conditions.rules import SEVERITIES
+from monitor.config import Config
+from monitor.messages.tables import DASH
+from monitor.routing import Escalation, Route, Routing, reached, repeated
+from monitor.types import format_duration
 
 route = group(__name__)
 
 
 def _again(repeats: Mapping[str, int]) -> str:
-    from monitor.types import format_duration
-
     return ", ".join(f"{name} every {format_duration(every)}" for name, every in repeats.items()) or DASH
 
 
 def _also(steps: Sequence[Escalation]) -> str:
-    from monitor.types import format_duration
-
     return "; ".join(f"{', '.join(s.channels)} after {format_duration(s.after)}" for s in steps) or DASH
 
 
@@ -52,10 +49,6 @@ class RoutedCase:
 @rendered("table", "json")
 def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
     """Show whom each kind of incident of a monitor goes to. Broken data that are critical go by both matters."""
-    from monitor.conditions.evidence import MATTERS
-    from monitor.conditions.rules import SEVERITIES
-    from monitor.routing import Routing, reached, repeated
-
     config, now, found = load_config(config_path, with_sources=False), time.time() if at is None else at, []
     routing = Routing(config.monitor(monitor), config.routes)
     for severity, matter in product(reversed(SEVERITIES), MATTERS):

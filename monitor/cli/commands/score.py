@@ -1,10 +1,10 @@
 """Compute ranking measures on files, as the daemon computes them.
 
 RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
-may end in .gz); - is standard input, of any of these kinds. Its columns are found by name: request or request_id (else
-query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank, else score; grade, relevance,
-rel, label or rating. An empty grade is no judgment, not a 0, and a request without any grade is left out. A query in a
-column of its own ties requests to judgments that are made by query.
+may end in .gz). Any one of the files may be -, standard input, of any of these kinds. Its columns are found by name:
+request or request_id (else query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank,
+else score; grade, relevance, rel, label or rating. An empty grade is no judgment, not a 0, and a request without any
+grade is left out. A query in a column of its own ties requests to judgments that are made by query.
 
 \b
   rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -39,8 +40,9 @@ import click
 
 from monitor.cli.common import command
 from monitor.cli.options import format_option
-from monitor.cli.render import Shown, column, percent, record, render, rows
+from monitor.cli.render import Shown, column, record, render, rows
 from monitor.measures.measure import Measure, parse
+from monitor.messages.tables import percent
 from monitor.messages.words import counted, plain
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ def score(
     base: int,
     **columns: str | None,
 ) -> None:
-    _refuse_contradictions(qrels, complete, columns)
+    files = (rankings, qrels, ideal_from)
+    _refuse_contradictions(files, complete, columns)
     from monitor import scoring
 
     judged = qrels is not None or ideal_from is not None
@@ -115,8 +118,9 @@ def score(
             "--ideal-from changes nothing: no measure has ideal=global; leave it out, or ask for one"
         )
     names = scoring.Names(**columns, base=base)
-    with scoring.on_disk(rankings) as path:
-        lists = scoring.read(path, names, qrels=qrels, ideal_from=ideal_from, ties=ties, complete=complete)
+    with ExitStack() as copies:
+        path, judgments, ideal = (file and copies.enter_context(scoring.on_disk(file)) for file in files)
+        lists = scoring.read(path or rankings, names, qrels=judgments, ideal_from=ideal, ties=ties, complete=complete)
         report = scoring.evaluate(lists, measures)
         scoring.refuse_above(lists, max_grade, "--max-grade")
     if style == "csv" and report.unranked:
@@ -124,7 +128,10 @@ def score(
     click.echo(render(_shown(report, rankings, per_request), style))
 
 
-def _refuse_contradictions(qrels: Path | None, complete: bool, columns: dict[str, str | None]) -> None:
+def _refuse_contradictions(files: tuple[Path | None, ...], complete: bool, columns: dict[str, str | None]) -> None:
+    _, qrels, _ = files
+    if files.count(Path("-")) > 1:
+        raise click.UsageError("only one of the files can be standard input (-)")
     if complete and qrels is None:
         raise click.UsageError("--complete counts the queries of the qrels; give --qrels")
     if qrels is not None and columns["grade"] is not None:

@@ -15,25 +15,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pandas as pd
 
 from monitor.cli.common import command, load_config, measures_of, pick_monitors, stored, writing
 from monitor.cli.options import DurationParam, InstantParam, config_option, format_option, monitors_option
-from monitor.cli.render import count, interval, number, percent, table_of
+from monitor.cli.render import table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
-from monitor.messages.words import utc
+from monitor.messages.tables import count, interval, number, percent
+from monitor.messages.words import named, utc
+from monitor.page.chart import Line, draw
 from monitor.series.intervals import DAY, REACH
 from monitor.series.windows import History, Point, merged_in_time, points
+from monitor.store import Store
 from monitor.types import Definition, Judgments, Monitor, format_duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from monitor.store import Store
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
 WINDOWS = 7
@@ -75,8 +74,6 @@ def series(
     style: str,
     output: Path | None,
 ) -> None:
-    import pandas as pd
-
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
     if output is not None and str(output) in FORMATS:
@@ -181,8 +178,6 @@ def _text(table: pd.DataFrame, style: str, least: Mapping[str, float]) -> str:
 
 def picture(table: pd.DataFrame) -> str:
     """A chart of one monitor, measure and window, overall first. Raises InputError if the table holds more."""
-    from monitor.page.chart import Line, draw
-
     kinds = table[["monitor", "measure", "window"]].drop_duplicates()
     if len(kinds) != 1:
         raise InputError("an SVG shows one series: name it with --monitor, --measure and --window")
@@ -212,8 +207,6 @@ def _state(row: Mapping[str, Any], least: float) -> str:
 
 
 def _slice(row: Mapping[str, Any]) -> str:
-    from monitor.messages.words import named
-
     return named(row["dimension"], row["slice"]) if row["dimension"] else "all traffic"
 
 
@@ -254,8 +247,6 @@ def series_table(
     `windows.Point` without `length` and with `end` as a UTC timestamp; nan where a point has None. There is no
     `effective` if no measure is corrected by examination.
     """
-    import pandas as pd
-
     since, until = span
     reach = since - max(lengths) - REACH
     by_judgments = isinstance(monitor.recipe, Judgments)

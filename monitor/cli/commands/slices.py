@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from monitor.cli.common import group, monitor_in_store, rendered
 from monitor.cli.options import config_option
-from monitor.cli.render import Columns, Shown, count, percent, table_of
-
-if TYPE_CHECKING:
-    from monitor.service.slice_admission import DimensionUsage
-
+from monitor.cli.render import Shown, table_of
+from monitor.messages.tables import Columns, count, percent
+from monitor.messages.words import named, utc
+from monitor.service.slice_admission import DimensionUsage, ReleaseRequest, dimensions, release_places, span_of
+from monitor.types import format_duration
 
 slices = group(__name__)
 
@@ -29,9 +28,6 @@ slices = group(__name__)
 @rendered("table", "json")
 def show(config_path: Path, monitor: str) -> list[Shown]:
     """Show each value that has a series, when it was last seen, and the share of `other`."""
-    from monitor.service.slice_admission import dimensions, span_of
-    from monitor.types import format_duration
-
     with monitor_in_store(config_path, monitor) as (wanted, store):
         days = format_duration(span_of(wanted))
         return [_places(one, wanted.name, days) for one in dimensions(wanted, store)]
@@ -56,8 +52,6 @@ def release(
     next new value, the busiest first. A value that returns continues its old series if a place is free. Without
     --force, only values without a request for 28 days (or the longest window) are released.
     """
-    from monitor.service.slice_admission import ReleaseRequest, release_places
-
     with monitor_in_store(config_path, monitor) as (wanted, store):
         for line in release_places(wanted, store, ReleaseRequest(dimension, values, silent, force), dry_run):
             click.echo(line)
@@ -72,8 +66,6 @@ def _places(found: DimensionUsage, monitor: str, days: str) -> Shown:
 
 
 def _lines(found: DimensionUsage, monitor: str, days: str) -> Iterator[str]:
-    from monitor.messages.words import named, utc
-
     def share(requests: int) -> str:
         return percent(requests / found.requests if found.requests else None)
 

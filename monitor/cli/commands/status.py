@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
 from monitor.cli.options import config_option, monitors_option
-from monitor.cli.render import Shown, lines, number
-from monitor.messages.words import ago, counted, lasting, utc
+from monitor.cli.render import Shown, lines
+from monitor.conditions.evidence import Matter
+from monitor.conditions.verdict_hours import judged, step_of
+from monitor.conditions.verdicts import DEGRADED
+from monitor.messages.explanation import announced, begun_lately, title_of
+from monitor.messages.tables import number
+from monitor.messages.words import ago, counted, decayed, lasting, named, not_judged, over_the_last, utc
 from monitor.series.finality import CLOCK_TOLERANCE
-from monitor.types import OVERALL, format_duration
-
-if TYPE_CHECKING:
-    from monitor.conditions.evidence import Matter
-    from monitor.service.snapshot import MonitorSnapshot, RuleReading
-    from monitor.store import Store
-    from monitor.types import Monitor
+from monitor.service.retention import baselines_gone, doubt
+from monitor.service.snapshot import MonitorSnapshot, RuleReading, take_snapshot
+from monitor.store import Store
+from monitor.types import OVERALL, Monitor, format_duration
 
 State = Mapping[str, Any]
 """A monitor's state as plain data; instants in seconds since 1970."""
@@ -35,8 +37,6 @@ INCIDENTS: dict[Matter, str] = {"quality": "incident", "data": "data_incident", 
 @monitors_option
 @rendered("text", "json")
 def status(config_path: Path, names: tuple[str, ...]) -> Shown:
-    from monitor.service.retention import doubt
-
     config, now = load_config(config_path, with_sources=False), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
@@ -45,9 +45,6 @@ def status(config_path: Path, names: tuple[str, ...]) -> Shown:
 
 
 def _status(monitor: Monitor, store: Store, now: float) -> Shown:
-    from monitor.service.retention import baselines_gone
-    from monitor.service.snapshot import take_snapshot
-
     found = take_snapshot(monitor, store, now, every_slice=False)
     data = {
         "monitor": monitor.name,
@@ -122,8 +119,6 @@ def _stored(state: State) -> Iterator[str]:
 
 
 def _judged(state: State) -> Iterator[str]:
-    from monitor.messages.explanation import announced, begun_lately
-
     yield "" if state["verdict"] is None else _verdict(state["verdict"])
     yield from (f"new: {begun_lately(one)}" for one in state["newcomers"])
     yield from (f"announced: {announced(one)}" for one in state["announced"])
@@ -182,9 +177,6 @@ def _reading(reading: RuleReading) -> dict[str, Any]:
 
 def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None:
     """The newest verdict as plain data, instants in seconds since 1970; None without `drift`."""
-    from monitor.conditions.verdict_hours import judged, step_of
-    from monitor.conditions.verdicts import DEGRADED
-
     monitor, verdict = snapshot.monitor, snapshot.verdict
     if monitor.drift is None:
         return None
@@ -224,9 +216,6 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _verdict(told: dict[str, Any]) -> str:
-    from monitor.messages.explanation import title_of
-    from monitor.messages.words import decayed, named, not_judged, over_the_last
-
     name = f"verdict on {told['measure']}"
     if told["kind"] is None:
         return f"{name}: none yet; there is no final bucket"
@@ -257,8 +246,6 @@ def _verdict(told: dict[str, Any]) -> str:
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    from monitor.messages.words import named
-
     where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
     name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
@@ -268,7 +255,5 @@ def _alert(alert: dict[str, Any]) -> str:
 
 
 def _named(alerts: list[dict[str, Any]]) -> str:
-    from monitor.messages.words import named
-
     more = ["…"] * (len(alerts) > MAX_SLICES)
     return ", ".join([*(named(a["dimension"], a["value"]) for a in alerts[:MAX_SLICES]), *more])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,14 +14,14 @@ from monitor.cli import exit_code
 from monitor.cli.common import command, load_config
 from monitor.cli.options import config_option
 from monitor.conditions.evidence import MATTERS, Matter
+from monitor.conditions.incident import Incident
 from monitor.conditions.rules import SEVERITIES, Severity, worst
+from monitor.config import Config
 from monitor.errors import InputError, Undelivered
+from monitor.messages.notification import About, Notification, notification
 from monitor.routing import Routing, reached
-
-if TYPE_CHECKING:
-    from monitor.config import Config
-    from monitor.messages.notification import Notification
-    from monitor.types import Monitor
+from monitor.service.app import receivers
+from monitor.types import Monitor
 
 
 @command
@@ -46,8 +45,6 @@ def test_alert(
     severity: Severity | None,
     matter: Matter | None,
 ) -> int:
-    from monitor.service.app import receivers
-
     if monitor is not None and named is not None:
         raise click.UsageError("the monitor is named twice: give --monitor or MONITOR")
     config = load_config(config_path, log=True, with_sources=False)
@@ -75,9 +72,6 @@ def test_alert(
 
 
 def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
-    from monitor.conditions.incident import Incident
-    from monitor.messages.notification import About, notification
-
     monitor = config.monitors[0] if name is None else config.monitor(name)
     now = int(time.time())
     about = About(monitor.name, monitor.labels, monitor.runbook_url, config.web.page_url())

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,12 +20,9 @@ from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown
 from monitor.errors import Stopped
 from monitor.messages.words import counted, utc
-
-if TYPE_CHECKING:
-    from monitor.service.app import App
-    from monitor.service.audit import Audit, Result
-    from monitor.types import Monitor
-
+from monitor.service.app import App
+from monitor.service.audit import Audit, Result, audit, finals
+from monitor.types import Monitor
 
 WORDS: dict[Result, str] = {"agrees": "agree", "changed": "changed in the source since", "differs": "differ"}
 
@@ -66,8 +63,6 @@ def _lines(found: Mapping[str, Sequence[Audit]]) -> Iterator[str]:
 
 
 def _audits(app: App, monitor: Monitor, since: int, until: int) -> Iterator[Audit]:
-    from monitor.service.audit import audit, finals
-
     ways = app.readers_of(monitor)
     for number, start in enumerate(finals(monitor, app.store, since, until)):
         if app.stopping.is_set():

@@ -9,26 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from monitor.causes import diagnosis as d
+from monitor.causes.diagnosis import dimensions
+from monitor.causes.sample import RequestSample, SampleQuery
+from monitor.causes.versions import by_place, compare, in_order, names
 from monitor.cli.common import command, finished, load_config, measures_of, rendered, source_of, stored
 from monitor.cli.options import InstantParam, config_option
-from monitor.cli.render import Columns, Shown, count, number, percent, signed, table_of
-from monitor.cli.version_report import NO_VERSION, OF_VERSIONS, compared
+from monitor.cli.render import Shown, table_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
+from monitor.config import Config
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
+from monitor.messages.comparison import NO_VERSION, OF_VERSIONS, compared
 from monitor.messages.explanation import title_of
+from monitor.messages.tables import Columns, count, number, percent, signed
 from monitor.messages.words import lasting, shown, utc
-from monitor.types import Monitor, Slice
-
-if TYPE_CHECKING:
-    from monitor.causes.sample import RequestSample
-    from monitor.config import Config
-    from monitor.store import Store
+from monitor.series.intervals import REACH
+from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, read_sample, stock, unsound
+from monitor.source.pull import Pull
+from monitor.store import Store
+from monitor.types import OVERALL, Monitor, Slice
 
 WEEK = 7 * 86_400
 
@@ -95,8 +100,6 @@ def _measure(monitor: Monitor, text: str | None) -> Measure:
 
 
 def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
-    from monitor.causes.diagnosis import dimensions
-
     known = {one.dimension: one for one in dimensions(monitor)}
     if dimension is None:
         return next(iter(known.values()), None)
@@ -131,10 +134,6 @@ def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str
 def _stored(
     monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
 ) -> list[dict[str, Any]]:
-    from monitor.causes import diagnosis as d
-    from monitor.series.intervals import REACH
-    from monitor.service.diagnosing import unsound
-
     dimension = d.version_slice(monitor)
     if dimension is None:
         return []
@@ -159,11 +158,6 @@ def _read(
     store: Store,
 ) -> tuple[RequestSample, int | None]:
     """(requests of the period, how many are stored). Raises SourceError, or InputError if there are none."""
-    from monitor.causes.sample import SampleQuery
-    from monitor.service.diagnosing import QUERY, VERSION, detailed, read_sample, stock
-    from monitor.source.pull import Pull
-    from monitor.types import OVERALL
-
     traffic = store.history(monitor.traffic, *span, overall_only=True)
     known = stock(traffic, OVERALL)
     requests = None if known is None else known.every
@@ -189,9 +183,6 @@ def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> s
 
 def _newer_against_older(monitor: Monitor, sample: RequestSample, store: Store) -> Sequence[str]:
     """The two busiest versions, first stored first; only one if only one served."""
-    from monitor.causes.versions import in_order, names
-    from monitor.service.diagnosing import first_served
-
     busiest = names(sample)[:2]
     return in_order(sample, busiest, monitor.bucket, first_served(monitor, busiest, store))
 
@@ -199,8 +190,6 @@ def _newer_against_older(monitor: Monitor, sample: RequestSample, store: Store) 
 def _compare(
     monitor: Monitor, sample: RequestSample, two: Sequence[str], by: Slice | None, of: int | None
 ) -> dict[str, Any] | None:
-    from monitor.causes.versions import compare, names
-
     known = names(sample)
     for version in two:
         if version not in known:
@@ -216,8 +205,6 @@ def _compare(
 
 
 def _slices(monitor: Monitor, sample: RequestSample, two: Sequence[str]) -> list[dict[str, Any]]:
-    from monitor.causes.versions import by_place
-
     found = by_place(sample, two[0], two[1], monitor.bucket)
     for one in found:  # serving times are stored for all traffic only
         for which in ("first", "second"):

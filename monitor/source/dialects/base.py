@@ -116,6 +116,8 @@ class Dialect:
     # ---- session
 
     is_in_process = False
+    opens_slowly = False
+    """Whether opening the file takes longer than a short statement, so that it is worth holding it open."""
     is_streamed = True
     clock = ""
     """SQL: the server's clock in seconds since 1970; empty if it is this machine's, or unknown."""

@@ -41,7 +41,7 @@ class DuckDB(Dialect):
     mistaken_for = {"parquet": "duckdb"}
     is_proven = by_hash = keeps_parts = True
     casts_constants = converts_in_pairs = False
-    is_in_process = True
+    is_in_process = opens_slowly = True
     has_statement_limit = has_users = False
     tables_query = (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema()) "
@@ -93,6 +93,7 @@ class DuckDB(Dialect):
             ("no files found that match the pattern",),
             "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
             "and see whether they were written",
+            lasting=True,
         ),
         Fault(
             "data",

@@ -35,6 +35,7 @@ _MISSING = Fault(
         "does not have a column named",
     ),
     f"compare the table and columns in the configuration with the database{OF_SCHEMAS}",
+    lasting=True,
 )
 
 SILENT = Fault(

@@ -40,6 +40,9 @@ _NO_OPERATOR = "operator does not exist: "
 _LEAST = re.compile(r"\bmin\((.+?)\)")
 """The type in PostgreSQL's message that a type has no min(), in any language."""
 
+_OF_A_CONSTANT = re.compile(r"\$\d+ = ")
+"""In the context of an error about a bound value, in any language."""
+
 _LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 
 _REPLACED: sa.ColumnElement[bool] = sa.literal_column(
@@ -202,6 +205,12 @@ class PostgreSQL(Dialect):
         if not can_have or not any(code in _TEXTS for code in codes) or not reader.one(_LAX_COLLATIONS):
             return self.collated_texts
         return *self.collated_texts, *_TEXTS
+
+    def fault_of(self, error: BaseException) -> Fault | None:
+        """A constant that cannot be converted is the configuration's, and no fault of a row."""
+        fault = super().fault_of(error)
+        context = str(getattr(getattr(error, "diag", None), "context", None) or "")
+        return fault._replace(lasting=True) if fault is not None and _OF_A_CONSTANT.search(context) else fault
 
     def is_enum(self, reader: Any, column: Expression) -> bool:
         (code,) = reader.types(sa.select(column))

@@ -61,7 +61,7 @@ WHERE r.`at` >= %(instant_1)s AND r.`at` < %(instant_2)s
  LIMIT %(param_1)s;
 
 -- pull, requests
-SELECT r.`request`, min(r.`at`) AS min_1, max(r.`at`) AS max_1, CASE WHEN (r.`item` IS NOT NULL AND r.`position` BETWEEN 1 AND 9007199254740992 AND floor(r.`position`) = r.`position`) THEN 0 ELSE CASE WHEN (r.`item` IS NULL) THEN 1 ELSE 0 END + CASE WHEN (r.`position` IS NULL) THEN 2 ELSE 0 END + CASE WHEN (CASE WHEN (r.`position` IS NULL OR r.`position` BETWEEN 1 AND 9007199254740992 AND floor(r.`position`) = r.`position`) THEN 0 ELSE 1 END = 1) THEN 4 ELSE 0 END + CASE WHEN (r.`item` IS NULL AND r.`position` IS NULL) THEN 8 ELSE 0 END + CASE WHEN (r.`item` IS NULL AND r.`position` IS NULL) THEN 16 ELSE 0 END END AS rankmon_kind, count(*) AS count_1, count(CASE WHEN (r.`position` <= 1) THEN r.`item` END) AS count_2, r.`device` 
+SELECT r.`request`, min(r.`at`) AS min_1, max(r.`at`) AS max_1, CASE WHEN (r.`item` IS NOT NULL AND r.`position` BETWEEN 1 AND 9007199254740992 AND floor(r.`position`) = r.`position`) THEN 0 ELSE CASE WHEN (r.`item` IS NULL) THEN 1 ELSE 0 END + CASE WHEN (r.`position` IS NULL) THEN 2 ELSE 0 END + CASE WHEN (CASE WHEN (r.`position` IS NULL OR r.`position` BETWEEN 1 AND 9007199254740992 AND floor(r.`position`) = r.`position`) THEN 0 ELSE 1 END = 1) THEN 4 ELSE 0 END + CASE WHEN (r.`item` IS NULL AND r.`position` IS NULL) THEN 8 ELSE 0 END + CASE WHEN (r.`item` IS NULL AND r.`position` IS NULL) THEN 16 ELSE 0 END END AS rankmon_kind, count(*) AS count_1, count(CASE WHEN (r.`position` <= 1) THEN 1 END) AS count_2, r.`device` 
 FROM `rankings` AS r 
 WHERE r.`at` >= %(instant_1)s AND r.`at` < %(instant_2)s GROUP BY r.`request`, rankmon_kind, r.`device`;
 

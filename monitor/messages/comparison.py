@@ -1,4 +1,4 @@
-"""Compares two model versions in text, for `explain-incident` and `versions`."""
+"""Two model versions compared in words, for `explain-incident`, `versions` and the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
-from monitor.cli.render import Columns, count, interval, number, percent, signed
+from monitor.messages.tables import Columns, count, interval, number, percent, signed
 from monitor.messages.words import shown, utc
 from monitor.types import format_duration
 

@@ -1,0 +1,94 @@
+"""A replay held against what people said of pages: the right ones it has too, the wrong ones it sends again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from monitor.conditions.evidence import condition_names
+from monitor.conditions.incident import by_matter, gather
+from monitor.evaluation.replay import Period, Replay
+from monitor.evaluation.run import judge_past
+from monitor.store import Store
+from monitor.types import Drift, Monitor
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Times the configured budget of false alarms: those that are tried."""
+
+MOST_INCIDENTS = 10_000
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many of the pages that people called right, and of those that they called wrong, one way of judging has."""
+
+    name: str
+    right: int
+    wrong: int
+
+
+@dataclass(frozen=True)
+class PeopleSaid:
+    """What people said of the pages of a replayed span, and who agrees.
+
+    Attributes:
+        right, wrong: pages that they called so.
+        methods: of the replay.
+        budgets: of the verdicts by themselves, for each budget of false alarms that was tried, ascending.
+        budget: the configured one; None without verdicts.
+        proposed: the budget that has most of the right pages, then fewest of the wrong ones; of several such the
+            configured one, or else the largest.
+    """
+
+    right: int
+    wrong: int
+    methods: tuple[Agreement, ...]
+    budgets: tuple[tuple[float, Agreement], ...]
+    budget: float | None
+    proposed: float | None
+
+
+def held_against_people(monitor: Monitor, store: Store, found: Replay) -> PeopleSaid | None:
+    """A replay of a monitor held against the labels of its incidents on quality; None if none of its span is labelled.
+
+    Raises:
+        StoreError: the store is out of reach.
+    """
+    every = ((one.incident, one.label) for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS))
+    said = [(Period(it.began_at, it.closed_at), label) for it, label in every if label in ("right", "wrong")]
+    said = [(period, label) for period, label in said if period.within(found.since, found.until)]
+    if not said:
+        return None
+    right, wrong = ([period for period, label in said if label == name] for name in ("right", "wrong"))
+    methods = tuple(_agreement(one.name, one.incidents, right, wrong) for one in found.methods if one.could_judge)
+    tried = () if monitor.drift is None else tuple(_tried(monitor, monitor.drift, store, found, right, wrong))
+    budget = None if monitor.drift is None else monitor.drift.false_alarm_budget
+    return PeopleSaid(len(right), len(wrong), methods, tried, budget, None if budget is None else _best(tried, budget))
+
+
+def _tried(
+    monitor: Monitor, drift: Drift, store: Store, found: Replay, right: Sequence[Period], wrong: Sequence[Period]
+) -> Iterable[tuple[float, Agreement]]:
+    for factor in FACTORS:
+        budget = factor * drift.false_alarm_budget
+        other = replace(monitor, drift=replace(drift, false_alarm_budget=budget))
+        past = judge_past(other, store, found.until)
+        changes = [] if past is None else [p.change for p in past.placed if p.change.name[0] in condition_names()]
+        opened, _ = gather(monitor.name, None, by_matter(changes, monitor.alerts)["quality"])
+        periods = [Period(one.opened_at, one.closed_at) for one in opened]
+        yield budget, _agreement("drift", periods, right, wrong)
+
+
+def _agreement(name: str, periods: Sequence[Period], right: Sequence[Period], wrong: Sequence[Period]) -> Agreement:
+    def has(page: Period) -> bool:
+        return any(_overlap(page, one) for one in periods)
+
+    return Agreement(name, sum(map(has, right)), sum(map(has, wrong)))
+
+
+def _overlap(one: Period, other: Period) -> bool:
+    return (other.until is None or one.since < other.until) and (one.until is None or other.since < one.until)
+
+
+def _best(tried: Sequence[tuple[float, Agreement]], budget: float) -> float:
+    return max(tried, key=lambda one: (one[1].right, -one[1].wrong, one[0] == budget, one[0]))[0]
