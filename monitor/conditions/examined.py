@@ -7,11 +7,9 @@ Clicks on the same item of a query at different ranks can: both fits rest on the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_REFERENCE_DAYS, REFERENCE_DAYS
 from monitor.drift.series import DAY
@@ -19,11 +17,11 @@ from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
     UNSURE,
     Examination,
+    LooksChange,
     ShownCounts,
-    changes,
     clicked_again,
     corrected_change,
-    estimate,
+    estimate_parts,
     most_changed,
 )
 from monitor.types import FARTHEST
@@ -38,8 +36,9 @@ like the weeks before."""
 CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
 """Why such an alarm is withdrawn."""
 
-Counts = Callable[[int, int], ShownCounts]
-"""[since, until) seconds -> counts of the requests served then."""
+Counts = Callable[[int, int], Mapping[tuple[str, str], ShownCounts]]
+"""[since, until) seconds -> counts of the requests served then, by the part whose looks are told apart: (dimension,
+value), or `ALL`."""
 
 
 class Examined(NamedTuple):
@@ -67,7 +66,6 @@ class ExaminationCheck:
         clicked: clicks per request of the last day, relative to those then.
         again: those at rank 1 relative to clicks on the same items then, with the 95 % interval, if clicks are fewer.
         changed_since: start of the span in which looks began to differ; None if they do not.
-        slices: (dimension, value) -> looks of the slices that the measure has a table for, in the span of `now`.
     """
 
     at: int
@@ -80,16 +78,11 @@ class ExaminationCheck:
     resumed: int = 0
     clicked: float = 1.0
     again: tuple[float, float, float] | None = None
-    slices: Mapping[tuple[str, str], Examination] = field(default_factory=dict)
 
     @cached_property
-    def rank(self) -> int:
-        """The rank whose looks differ most surely."""
-        return int(np.argmax(np.abs(changes(self.known, self.now)))) + 1
-
-    def is_other(self, chance: float) -> bool:
-        """Whether looks differ at any rank, where chance alone says so this often."""
-        return most_changed(self.known, self.now, chance) is not None
+    def change(self) -> LooksChange:
+        """Where looks differ most surely."""
+        return most_changed(self.known, self.now)
 
     @cached_property
     def corrected(self) -> tuple[float, float, float]:
@@ -109,15 +102,13 @@ class ExaminationCheck:
         return {f.name: getattr(self, f.name) for f in fields(self)} | {
             "known": self.known.plain(),
             "now": self.now.plain(),
-            "slices": [[*key, one.plain()] for key, one in self.slices.items()],
         }
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> ExaminationCheck:
         fits = {name: Examination.of(plain[name]) for name in ("known", "now")}
         again = None if plain["again"] is None else tuple(plain["again"])
-        slices = {(dimension, value): Examination.of(one) for dimension, value, one in plain["slices"]}
-        return cls(**{**plain, **fits, "again": again, "slices": slices})
+        return cls(**{**plain, **fits, "again": again})
 
 
 def check(
@@ -136,14 +127,18 @@ def check(
     Raises:
         ValueError: swaps are too few.
     """
-    found = _compared(was, at, begun, budget, lambda since, until: estimate(counts(since, until), depth))
+
+    def every(since: int, until: int) -> ShownCounts:
+        return ShownCounts.joined(list(counts(since, until).values()))
+
+    found = _compared(was, at, begun, budget, lambda since, until: estimate_parts(counts(since, until), depth))
     if found is None:
         return None
-    today, usual = counts(at - DAY, at), found.known.clicks.sum() / max(found.known.requests, 1)
+    today, usual = every(at - DAY, at), found.known.clicks.sum() / max(found.known.requests, 1)
     found = replace(found, clicked=float(today.clicks_per_request / usual))
     if not found.clicked < LABELS_OPENING_RATIO:
         return found
-    return replace(found, again=clicked_again(counts(found.known_since, found.known_until), today, found.known.value))
+    return replace(found, again=clicked_again(every(found.known_since, found.known_until), today, found.known.value))
 
 
 def _compared(
@@ -153,7 +148,7 @@ def _compared(
     if was is not None and changed is not None and begun < changed:
         since = max(min(changed, at - 2 * RECENT) + RECENT, at - REFIT)
         found = replace(was, at=at, since=since, now=fit(since, at))
-        return found if found.is_other(UNSURE) else replace(found, changed_since=None, resumed=at)
+        return found if found.change.chance < UNSURE else replace(found, changed_since=None, resumed=at)
     since, resumed = at - RECENT, 0 if was is None else was.resumed
     first = max(begun, resumed, since - REFERENCE_DAYS * DAY)
     is_enough = since - first >= LEAST_REFERENCE_DAYS * DAY
@@ -163,7 +158,7 @@ def _compared(
         found = ExaminationCheck(at, since, first, since, fit(first, since), fit(since, at), resumed=resumed)
     else:
         return None
-    is_other = found.is_other(min(UNSURE, budget * 24 / BUDGET_HOURS))
+    is_other = found.change.chance < min(UNSURE, budget * 24 / BUDGET_HOURS)
     return replace(found, changed_since=since if is_other else None)
 
 

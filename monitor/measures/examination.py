@@ -1,19 +1,20 @@
 """How likely people are to look at each rank, estimated from clicks on the same item at different ranks.
 
-Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to the
-rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks; versions,
-freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without intrusive
-interventions"). Given a pair's clicks, their shares of the ranks depend on views and looks alone: the wishes drop out
-(the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are clustered by query,
-and never below those of independent clicks, which clusters understate where they are few.
+Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to
+the rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks;
+versions, freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without
+intrusive interventions"). Requests of other slices may have other wishes, by which lists are personalised: a pair is
+of one query, item and slices. Given a pair's clicks, their shares of the ranks depend on views and looks alone: the
+wishes drop out (the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are
+clustered by query, and never below those of independent clicks, which clusters understate where they are few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,11 @@ from monitor.arrays import Bools, Floats, Ints
 
 STEPS, ENOUGH = 50, 1e-9
 """Newton steps at most, and the change of the logarithms at which they end; the likelihood is concave."""
+
+_Part = TypeVar("_Part")
+
+ALL = ("", "")
+"""All requests, where parts are named by (dimension, value)."""
 
 Z95 = 1.959964
 """Standard errors of a 95 % interval."""
@@ -40,8 +46,8 @@ class ShownCounts:
     """How often each (query, item) was shown and clicked at each rank; arrays are (n,), one entry per pair and rank.
 
     Attributes:
-        query, pair: numbers from 0 of the query, and of the query with the item.
-        names: (query, item) of each pair, in the order of their numbers.
+        query, pair: numbers from 0 of the query, and of the query with the item and the slices of the request.
+        names: (query, item, *slices) of each pair, in the order of their numbers.
         shown_below, clicked_below: those of them with a click further up; empty if they were not asked for.
         rank: from 1.
         shown, clicked: requests.
@@ -52,7 +58,7 @@ class ShownCounts:
     rank: Ints
     shown: Floats
     clicked: Floats
-    names: Sequence[tuple[Any, Any]] = ()
+    names: Sequence[tuple[Any, ...]] = ()
     shown_below: Floats = field(default_factory=lambda: np.zeros(0))
     clicked_below: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -61,10 +67,44 @@ class ShownCounts:
         of = self.query[kept], self.pair[kept], self.rank[kept]
         return ShownCounts(*of, self.shown[kept], self.clicked[kept], self.names)
 
+    @classmethod
+    def joined(cls, parts: Sequence[ShownCounts]) -> ShownCounts:
+        """Those of several kinds of requests together."""
+        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        parts = parts or [cls(none, none, none, nothing, nothing)]
+        pairs: dict[tuple[Any, ...], int] = {}
+        queries: dict[Any, int] = {}
+        numbers = [np.array([pairs.setdefault(name, len(pairs)) for name in one.names], np.int64) for one in parts]
+        query = np.array([queries.setdefault(name[0], len(queries)) for name in pairs], np.int64)
+        pair = np.concatenate([number[one.pair] for number, one in zip(numbers, parts, strict=True)])
+        rank, shown, clicked, *below = (
+            np.concatenate([getattr(one, name) for one in parts])
+            for name in ("rank", "shown", "clicked", "shown_below", "clicked_below")
+        )
+        return cls(query[pair], pair, rank, shown, clicked, list(pairs), *below)
+
+    @property
+    def across(self) -> ShownCounts:
+        """Those of each query and item in all slices together."""
+        pairs: dict[tuple[Any, ...], int] = {}
+        number = np.array([pairs.setdefault(name[:2], len(pairs)) for name in self.names], np.int64)
+        return replace(self, pair=number[self.pair], names=list(pairs))
+
+    @property
+    def lists(self) -> int:
+        """Queries, each as often as there are slices in which it was asked."""
+        return len({(name[0], *name[2:]) for name in self.names}) if self.names else len(np.unique(self.query))
+
     @property
     def requests(self) -> float:
         """Requests that showed an item at rank 1."""
         return float(self.shown[self.rank == 1].sum())
+
+    @property
+    def effective_queries(self) -> float:
+        """As many queries of equal clicks would tell as much (Kish 1965); 0 without clicks."""
+        clicks = np.bincount(self.query, self.clicked)
+        return float(clicks.sum() ** 2 / (clicks**2).sum()) if clicks.any() else 0.0
 
     @property
     def clicks_per_request(self) -> float:
@@ -77,6 +117,7 @@ class Examination:
     """Chances that people look at ranks 1 to K, relative to rank 1; arrays are (K,).
 
     Attributes:
+        parts: (dimension, value) -> the same of some of the requests, of those that have swaps enough.
         covariance: (K - 1, K - 1) of the errors of the logarithms past the first; (K, K) where rank 1 has one too.
         swaps: (query, item) shown at this rank and at another, and clicked at one of them.
         clicks: on all items of this rank, with the `requests` that showed one at rank 1.
@@ -87,6 +128,7 @@ class Examination:
     swaps: Ints
     clicks: Floats
     requests: float
+    parts: Mapping[tuple[str, str], Examination] = field(default_factory=dict)
 
     @property
     def error(self) -> Floats:
@@ -106,13 +148,15 @@ class Examination:
 
     def plain(self) -> dict[str, Any]:
         """It as JSON data."""
-        return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
+        own = {f.name: np.asarray(getattr(self, f.name)).tolist() for f in fields(self) if f.name != "parts"}
+        return {**own, "parts": [[*key, one.plain()] for key, one in self.parts.items()]}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Examination:
         """It from `plain` data."""
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in plain.items()}
-        return cls(**{**arrays, "requests": float(plain["requests"])})
+        parts = {(dimension, value): cls.of(one) for dimension, value, one in plain["parts"]}
+        found: dict[str, Any] = {name: np.asarray(value) for name, value in plain.items()}
+        return cls(**{**found, "requests": float(plain["requests"]), "parts": parts})
 
 
 def estimate(counts: ShownCounts, depth: int) -> Examination:
@@ -150,6 +194,7 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     """That swaps are too few at a rank: how many there are and how many are needed."""
     here, take = counts.rank == rank, "take fewer ranks or more days"
     told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
+    told += " in the same slices" if any(len(name) > len(("query", "item")) for name in counts.names[:1]) else ""
     if not counts.clicked[here].sum():
         never = "clicked" if counts.shown[here].sum() else "shown"
         return f"{told} and clicked, and nothing was ever {never} there; {take}"
@@ -163,18 +208,50 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     )
 
 
-def changes(before: Examination, now: Examination) -> Floats:
-    """(K,) changes of the logarithms, in standard errors of two independent fits."""
-    error = np.hypot(before.error, now.error)
-    moved = np.log(now.value / before.value)
-    return np.divide(moved, error, out=np.zeros(len(error)), where=error > 0)
+class LooksChange(NamedTuple):
+    """Where looks differ most surely.
+
+    Attributes:
+        part: (dimension, value) of those who look elsewhere; `ALL` if it is common to all parts.
+        rank: from 1.
+        chance: probability that chance alone differs as much anywhere (Bonferroni over ranks and parts).
+    """
+
+    part: tuple[str, str]
+    rank: int
+    chance: float
 
 
-def most_changed(before: Examination, now: Examination, chance: float) -> int | None:
-    """The rank whose looks differ most surely; None if `chance` may explain it (Bonferroni over the ranks)."""
-    found = np.abs(changes(before, now))
-    least = NormalDist().inv_cdf(1 - chance / (len(found) - 1) / 2)
-    return int(np.argmax(found)) + 1 if found.max() > least else None
+def estimate_parts(parts: Mapping[tuple[str, str], ShownCounts], depth: int) -> Examination:
+    """`estimate` by the counts of all parts, with that of each part. Raises ValueError: too few swaps in all."""
+    every = estimate(ShownCounts.joined(list(parts.values())), depth)
+    own = {key: counts for key, counts in parts.items() if key != ALL}
+    return replace(every, parts=estimates(own, lambda _, counts: estimate(counts, depth))[0])
+
+
+def most_changed(before: Examination, now: Examination) -> LooksChange:
+    """The surest change of looks, of one part or of all: parts that merely became larger or smaller are none."""
+    pairs = _in_both(before, now)
+    found = {key: _changes([pair]) for key, pair in pairs.items()}
+    if len(found) > 1:
+        found[ALL] = _changes(list(pairs.values()))
+    part = max(found, key=lambda key: float(found[key].max()))
+    tests = len(found) * max(len(now.value) - 1, 1)
+    chance = 2 * NormalDist().cdf(-float(found[part].max())) * tests
+    return LooksChange(part, int(np.argmax(found[part])) + 1, min(1.0, chance))
+
+
+def _in_both(before: Examination, now: Examination) -> dict[tuple[str, str], tuple[Examination, Examination]]:
+    """(dimension, value) -> its two fits, of the parts that both have; `ALL` -> the whole if there are none."""
+    pairs = {key: (before.parts[key], one) for key, one in now.parts.items() if key in before.parts}
+    return pairs or {ALL: (before, now)}
+
+
+def _changes(pairs: Sequence[tuple[Examination, Examination]]) -> Floats:
+    """(K,) sizes of the change of the logarithms that pairs of independent fits share, in standard errors."""
+    weight = np.stack([1 / (was.error[1:] ** 2 + one.error[1:] ** 2) for was, one in pairs])
+    moved = np.stack([np.log(one.value / was.value)[1:] for was, one in pairs])
+    return np.asarray(np.r_[0.0, np.abs((weight * moved).sum(axis=0)) / np.sqrt(weight.sum(axis=0))])
 
 
 def smoothed(one: Examination) -> Examination:
@@ -238,10 +315,10 @@ def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Exam
 
 
 def estimates(
-    counts: Mapping[str, ShownCounts], fit: Callable[[str, ShownCounts], Examination]
-) -> tuple[dict[str, Examination], dict[str, str]]:
-    """(value of a slice -> its examination, value -> why it is not known)."""
-    found, why = dict[str, Examination](), dict[str, str]()
+    counts: Mapping[_Part, ShownCounts], fit: Callable[[_Part, ShownCounts], Examination]
+) -> tuple[dict[_Part, Examination], dict[_Part, str]]:
+    """(name of a part -> its examination, name -> why it is not known)."""
+    found, why = dict[_Part, Examination](), dict[_Part, str]()
     for value, of_it in counts.items():
         try:
             found[value] = fit(value, of_it)
@@ -251,19 +328,21 @@ def estimates(
 
 
 def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
-    """The slices whose looks differ from those of all requests by more than chance.
+    """The slices whose looks differ from those of all requests by more than chance (Bonferroni over them).
 
     A slice is part of all, so that the two errors are not independent: a difference is surer than it is taken for.
     """
-    return [value for value, one in by_slice.items() if most_changed(every, one, UNSURE) is not None]
+    return [value for value, one in by_slice.items() if most_changed(every, one).chance * len(by_slice) < UNSURE]
 
 
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:
     """Relative change of DCG@K with each fit's own correction, grade 1 for a click, and its 95 % interval.
 
-    By the delta method, with Poisson counts of clicks; (nan, nan, nan) without any.
+    Clicks of parts are corrected by the looks of their part. By the delta method, with Poisson counts of clicks;
+    (nan, nan, nan) without any.
     """
-    (was, error), (value, other) = _corrected(before), _corrected(now)
+    firsts, seconds = zip(*_in_both(before, now).values(), strict=True)
+    (was, error), (value, other) = _corrected(firsts), _corrected(seconds)
     if not (was and value):
         return np.nan, np.nan, np.nan
     moved, wide = np.log(value / was), Z95 * float(np.hypot(error, other))
@@ -337,13 +416,16 @@ def by_frequency(counts: ShownCounts, depth: int) -> tuple[Examination, Examinat
     return estimate(counts.where(frequent), depth), estimate(counts.where(~frequent), depth)
 
 
-def _corrected(one: Examination) -> tuple[float, float]:
+def _corrected(parts: Iterable[Examination]) -> tuple[float, float]:
     """(corrected DCG, its relative standard error)."""
-    weight = 1 / np.log2(np.arange(len(one.value)) + 2) / one.value
-    part = one.clicks * weight
-    whole = part.sum()
-    variance = (part * weight).sum() + part[1:] @ one.covariance @ part[1:]
-    return float(whole / max(one.requests, 1)), float(np.sqrt(variance) / whole) if whole else 0.0
+    whole = variance = requests = 0.0
+    for one in parts:
+        weight = 1 / np.log2(np.arange(len(one.value)) + 2) / one.value
+        adds = one.clicks * weight
+        whole += float(adds.sum())
+        variance += float((adds * weight).sum() + adds[1:] @ one.covariance @ adds[1:])
+        requests += one.requests
+    return whole / max(requests, 1), variance**0.5 / whole if whole else 0.0
 
 
 def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
@@ -387,7 +469,7 @@ def _of_one_swap(counts: ShownCounts, depth: int) -> tuple[float, float, Floats]
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = clicked / shown
         one = np.where(rate[1:] * rate[:-1] == 0, np.inf, 1 / (rate[:-1] + rate[1:]))
-    again = counts.requests - len(np.unique(counts.query))
+    again = counts.requests - counts.lists
     return counts.requests, again, np.cumsum(np.r_[0.0, one])
 
 
@@ -397,7 +479,9 @@ def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:
     names, pair = np.unique(counts.pair[kept], return_inverse=True)
     shown, clicked, query = np.zeros((len(names), depth)), np.zeros((len(names), depth)), np.zeros(len(names), np.int64)
     where = pair, counts.rank[kept] - 1
-    shown[where], clicked[where], query[pair] = counts.shown[kept], counts.clicked[kept], counts.query[kept]
+    np.add.at(shown, where, counts.shown[kept])
+    np.add.at(clicked, where, counts.clicked[kept])
+    query[pair] = counts.query[kept]
     tells = ((shown > 0).sum(axis=1) > 1) & (clicked.sum(axis=1) > 0)
     return shown[tells], clicked[tells], query[tells]
 

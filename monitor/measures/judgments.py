@@ -37,8 +37,11 @@ class Wishes:
         return np.nan_to_num(np.rint(highest * self.value / (most or 1)), nan=-1).astype(np.int64)
 
 
-def judge(counts: ShownCounts, looks: Floats) -> Wishes:
+def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wishes:
     """The clicks per look, where `looks` (K,) is the examination of ranks 1 to K; others are left out.
+
+    Args:
+        prior: looks that the mean counts for; by default as many as the counts themselves say.
 
     Raises:
         ValueError: nothing was clicked there.
@@ -51,8 +54,11 @@ def judge(counts: ShownCounts, looks: Floats) -> Wishes:
         raise ValueError(f"nothing was clicked at ranks 1 to {len(looks)}, so clicks say nothing of any item")
     mean = float(clicks.sum() / expected.sum())
     rate = np.divide(clicks, expected, out=np.full(size, np.nan), where=expected > 0)
-    strength = _strength(rate, expected, sum_by_request(pair, shown * looks[rank - 1] ** 2, size), mean)
-    return Wishes(mean + expected / (expected + strength) * (rate - mean), mean, strength)
+    squares = sum_by_request(pair, shown * looks[rank - 1] ** 2, size)
+    strength = _strength(rate, expected, squares, mean) if prior is None else prior
+    kept_of_it = np.divide(expected, expected + strength, out=np.zeros(size), where=expected > 0)
+    most = 1 / looks.max()  # a click for each request
+    return Wishes(np.minimum(mean + kept_of_it * (rate - mean), most), mean, strength)
 
 
 def _strength(rate: Floats, expected: Floats, squares: Floats, mean: float) -> float:

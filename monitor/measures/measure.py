@@ -29,6 +29,9 @@ Empty = Literal["skip", "zero", "one"]
 Unit = Literal["ratio", "gain", "position"]
 
 
+LEAST_LOOK = 0.01
+"""Where people look less often, relative to rank 1, single clicks move a corrected measure: that is warned of."""
+
 HIGHEST_GAIN = 1e100
 """Largest gain: sums over lists and requests, and their squares, cannot overflow."""
 

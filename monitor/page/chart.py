@@ -205,7 +205,7 @@ class Plot:
         step: seconds between neighbours; values further apart are not joined.
         limits: (class of the line, values at the same instants), such as a baseline.
         provisional: (seconds, value) that may still change.
-        is_by_rank: the instants are ranks.
+        is_by_rank: the instants are ranks, and the values chances, shown from 0 on.
     """
 
     ident: str
@@ -228,7 +228,7 @@ class Plot:
     @property
     def scale(self) -> tuple[float, float, float]:
         """(lower end, upper end, step) of the vertical axis; tiny movements are not magnified to fill it."""
-        low, high = min(self.values), max(self.values)
+        low, high = 0.0 if self.is_by_rank else min(self.values), max(self.values)
         room = max(0.0, max(0.02 * abs(high), 0.001) - (high - low)) / 2
         return _scale(low - room, high + room)
 

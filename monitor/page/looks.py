@@ -14,12 +14,17 @@ from monitor.page.state import overall_point
 from monitor.page.words import number
 from monitor.service.snapshot import MonitorSnapshot
 
+OFF = "People look elsewhere than before: until its table is replaced, the incident says how quality changed."
+"""Of a corrected measure whose table is from before a change."""
+
 
 def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
     """(title, words); nothing without a corrected measure."""
     least = snapshot.monitor.min_completeness
     newest = [(one.measure, overall_point(one, least)) for one in snapshot.series]
     plain = next(((m, point) for m, point in newest if not m.examination and point is not None), None)
+    is_off = snapshot.examined is not None and snapshot.examined.changed_since is not None
+    off = f" {OFF}" if is_off else ""
     for measure, point in newest:
         if not measure.is_corrected or point is None:
             continue
@@ -28,7 +33,8 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
             f"{measure.name}@{measure.k}, corrected for where people look",
             f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}), by as much as "
             f"{point.effective or 0:,.0f} clicks of equal weight{other}. A click counts more where people look less, "
-            "so a good item further down counts in full. It assumes that looks depend on the rank alone.",
+            "so a good item further down counts in full. It is a sum: compare its changes, not its size. It assumes "
+            f"that looks depend on the rank alone and are those of its table.{off}",
         )
     if (found := snapshot.examined) is not None:
         changed = "" if found.changed_since is None else "; people look elsewhere than before"
@@ -36,12 +42,17 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
 
 
 def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
-    """A figure of the looks by rank for all traffic, and one for each slice with looks of its own."""
+    """A figure of the looks by rank for all traffic, and one for each slice with looks of its own.
+
+    Each with those before; of a slice that was not known before, those of all traffic.
+    """
     found, name = snapshot.examined, snapshot.monitor.name
     if found is None:
         return []
     shown = [("all traffic", "before", found.now, found.known)]
-    shown += [(named(*key), "all traffic", one, found.now) for key, one in found.slices.items()]
+    for key, one in found.now.parts.items():
+        before = found.known.parts.get(key)
+        shown.append((named(*key), *(("all traffic", one, found.now) if before is None else ("before", one, before))))
     return [_figure(f"looks:{name}:{i}", name, *one) for i, one in enumerate(shown)]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from monitor.conditions.examined import ExaminationCheck, check
 from monitor.evaluation.hours import drift_of, resets_of
-from monitor.measures.examination import Examination, ShownCounts, estimate, estimates
-from monitor.measures.measure import Measure
+from monitor.measures.examination import ALL, ShownCounts
 from monitor.series.intervals import DAY
 from monitor.source.pull import Pull
-from monitor.source.swaps import counts_by_slice, shown_counts
+from monitor.source.swaps import counts_by_slice
 from monitor.store import Store
 from monitor.types import Monitor
 
@@ -43,21 +42,14 @@ class Examiner:
         depth = measure.k or len(measure.examination)
         begun = max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
-        def counts(since: int, until: int) -> ShownCounts:
-            return shown_counts(self.source, since, until, depth)
+        dimension, values = measure.dimension, [value for (_, value), _ in measure.by_slice]
+        column = next((s.column for s in self.monitor.slices if s.dimension == dimension), None)
+
+        def counts(since: int, until: int) -> dict[tuple[str, str], ShownCounts]:
+            found = counts_by_slice(self.source, since, until, depth, column, values=values)
+            return {(dimension, value) if column else ALL: of_it for value, of_it in found.items()}
 
         found = check(was, at, begun, drift_of(self.monitor).false_alarm_budget, depth, counts)
         if found is not None:
-            found = replace(found, slices=self._by_slice(measure, found, depth))
             self.store.verdicts.put_check(name, found)
         return found
-
-    def _by_slice(self, measure: Measure, found: ExaminationCheck, depth: int) -> dict[tuple[str, str], Examination]:
-        """The looks of the slices that the measure has a table for, but of those with too few swaps."""
-        column = next((s.column for s in self.monitor.slices if s.dimension == measure.dimension), None)
-        if column is None:
-            return {}
-        counts, wanted = counts_by_slice(self.source, found.since, found.at, depth, column), dict(measure.by_slice)
-        known = {value: of for value, of in counts.items() if (measure.dimension, value) in wanted}
-        fits, _ = estimates(known, lambda _, of: estimate(of, depth))
-        return {(measure.dimension, value): one for value, one in fits.items()}

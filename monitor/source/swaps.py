@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 from typing import Any
 
@@ -11,13 +11,14 @@ import sqlalchemy as sa
 
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
+from monitor.series.partials import all_named
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
-from monitor.types import NONE, Column, Events
+from monitor.types import MODEL_VERSION, OTHER, Column, Events
 
 MOST_CELLS = 5_000_000
-"""Counts held in memory; each is a query, an item and a rank."""
+"""Counts held in memory; each is a query, an item, its slices and a rank."""
 
 
 def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
@@ -26,12 +27,19 @@ def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: b
 
 
 def counts_by_slice(
-    source: Pull, since: int, until: int, depth: int, column: str | None, with_below: bool = False
+    source: Pull,
+    since: int,
+    until: int,
+    depth: int,
+    column: str | None,
+    with_below: bool = False,
+    values: Collection[str] | None = None,
 ) -> dict[str, ShownCounts]:
     """Value of a column, or empty without one -> counts of requests served in [since, until) seconds, to rank `depth`.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
-    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too.
+    request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too. Other
+    slices, but for model versions, are other pairs. Given `values` of the column, all others are `OTHER` together.
 
     Raises:
         InputError: the monitor names no query, or its labels are judgments.
@@ -40,43 +48,46 @@ def counts_by_slice(
     monitor = source.monitor
     if monitor.rankings.query is None:
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
+    # Model versions bring the swaps: people of each want the same.
+    like = [one.column for one in monitor.slices if one.dimension != MODEL_VERSION]
+    slices = list(dict.fromkeys([*like, *([] if column is None else [column])]))
     with source.reading() as (reader, queries):
-        asked = _counted(queries, since, until, depth, column, with_below)
-        rows = reader.columns(asked, MOST_CELLS)
+        rows = reader.columns(_counted(queries, since, until, depth, slices, with_below), MOST_CELLS)
     base = monitor.rankings.position.base
     if column is None:
-        return {"": _counts(rows[1:], base)}
-    values = np.array([NONE if v is None else str(v) for v in rows[0]])
-    return {str(v): _counts([list(compress(c, values == v)) for c in rows[1:]], base) for v in np.unique(values)}
+        return {"": _counts(rows, base)}
+    named = all_named(rows[slices.index(column)])
+    found = np.array([value if values is None or value in values else OTHER for value in named])
+    return {str(v): _counts([list(compress(c, found == v)) for c in rows], base) for v in np.unique(found)}
 
 
 def _counts(columns: Sequence[Sequence[Any]], base: int) -> ShownCounts:
-    query, item, place, *counts = columns
+    *slices, query, item, place = columns[:-4]
+    shown, clicked, shown_below, clicked_below = (np.array(column, float) for column in columns[-4:])
     pairs: dict[Any, int] = {}
-    pair = [pairs.setdefault(key, len(pairs)) for key in zip(query, item, strict=True)]
+    pair = [pairs.setdefault(key, len(pairs)) for key in zip(query, item, *slices, strict=True)]
     number = np.unique(np.array(list(map(str, query))), return_inverse=True)[1]
     rank = np.array(place, np.int64) - base + 1
-    shown, clicked, shown_below, clicked_below = (np.array(column, float) for column in counts)
     return ShownCounts(number, np.array(pair, np.int64), rank, shown, clicked, list(pairs), shown_below, clicked_below)
 
 
 def _counted(
-    queries: Queries, since: int, until: int, depth: int, column: str | None, with_below: bool
+    queries: Queries, since: int, until: int, depth: int, slices: Sequence[str], with_below: bool
 ) -> sa.Select[Any]:
-    """(slice, query, item, position, shown, clicked, shown and clicked below a click), by the first four."""
+    """(slices, query, item, position, shown, clicked, shown and clicked below a click), by all before the counts."""
     query = queries.rankings.c[str(queries.monitor.rankings.query)]
     rows, clicked = _clicked(queries, since, until)
-    value = ZERO if column is None else queries.rankings.c[column]
-    cells = [c.label(f"c{i}") for i, c in enumerate((query, queries.item, queries.position, value))]
+    by = [*(queries.rankings.c[column] for column in slices), query, queries.item, queries.position]
+    cells = [c.label(f"c{i}") for i, c in enumerate(by)]
     placed = sa.and_(queries.usable(since, until), queries.placed(depth), query.isnot(None))
     first = sa.func.min(sa.case((clicked > ZERO, queries.position))).over(partition_by=queries.request)
     wanted = [*cells, clicked.label("clicked"), *([first.label("first")] if with_below else [])]
     one = sa.select(*wanted).select_from(rows).where(placed).subquery("one")
+    of = [one.c[f"c{i}"] for i in range(len(by))]
     below = [ZERO, ZERO]
     if with_below:
-        is_below = one.c.first < one.c.c2
+        is_below = one.c.first < of[-1]
         below = [sa.func.sum(sa.case((is_below, number), else_=ZERO)) for number in (ONE, one.c.clicked)]
-    of = [one.c.c3, one.c.c0, one.c.c1, one.c.c2]
     return sa.select(*of, sa.func.count(), sa.func.sum(one.c.clicked), *below).group_by(*of)
 
 

@@ -146,7 +146,7 @@ def _newcomers(field: str, snapshot: MonitorSnapshot) -> Samples:
 
 def _looks(field: str, snapshot: MonitorSnapshot) -> Samples:
     if (found := snapshot.examined) is not None:
-        for key, fit in {OVERALL: found.now, **found.slices}.items():
+        for key, fit in {OVERALL: found.now, **found.now.parts}.items():
             for rank, look in enumerate(getattr(fit, field).tolist(), 1):
                 yield (snapshot.monitor.name, str(rank), *_slice_labels(key)), look
 

@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
-monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people look
-elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. What is told is by a
+monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people
+look elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. Days are
+covered by the intervals that `rankmon series` shows, with the days before as their history. What is told is by a
 daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
 three, else with `-late`.
 `--write` keeps the table, here and in the docs.
@@ -11,16 +12,17 @@ three, else with `-late`.
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,8 @@ WHAT = {
 }
 HEAD = "| what happens | NDCG of clicks is off by | corrected DCG is off by | its direction is right | days covered |"
 NAME = "search"
+FEW = 50
+"""Requests of a day and model that are too few to score."""
 LOOK_ELSEWHERE = ("page", "both")
 TWO_MODELS = ("order", "trust", "cascade", "better")
 
@@ -146,7 +150,7 @@ def _of_span(path: str, fit: tuple[int, int], since: int, end: int, measure: str
         config_path = str(_written(folder, path, monitor(found.measure)))
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert cli.run(["backfill", "--from", first, "--to", last, "-c", config_path]) == 0
-        return {"examination": looks, "measure": found.measure, "daily": _daily(folder / "store.db")}
+        return {"examination": looks, "measure": found.measure, "daily": _daily(config_path)}
     finally:
         shutil.rmtree(folder)
 
@@ -159,20 +163,16 @@ def _written(folder: Path, log: str, one: dict[str, Any]) -> Path:
     return path
 
 
-def _daily(store: Path) -> dict[tuple[int, str], tuple[float, float, float]]:
-    """(day, model) -> mean of the requests and its 95 % interval."""
-    query = (
-        "SELECT (bucket_start - ?) / 86400, slices.value, SUM(requests), SUM(total), SUM(squares) FROM partials "
-        "JOIN buckets ON buckets.id = bucket_id JOIN slices ON slices.id = slice_id "
-        "JOIN series ON series.id = series_id WHERE dimension = 'model_version' AND kernel LIKE 'dcg%' "
-        "GROUP BY 1, 2 HAVING SUM(requests) > 50"
-    )
+def _daily(config_path: str) -> dict[tuple[int, str], tuple[float, float, float]]:
+    """(day, model) -> mean of the requests and its 95 % interval, as `rankmon series` shows them."""
+    asked = ["series", "--slices", "--window", "24h", "--format", "csv", "-c", config_path]
+    with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()):
+        assert cli.run(asked) == 0
     found = {}
-    with closing(sqlite3.connect(store)) as db:
-        for day, model, size, total, squares in db.execute(query, (START,)):
-            mean = total / size
-            error = 1.96 * ((squares / size - mean**2) / size) ** 0.5
-            found[day, model] = (mean, mean - error, mean + error)
+    for row in csv.DictReader(io.StringIO(said.getvalue())):
+        if row["dimension"] == "model_version" and int(row["requests"]) > FEW:
+            day = (int(datetime.fromisoformat(row["end"]).timestamp()) - START) // DAY - 1
+            found[day, row["slice"]] = (float(row["value"]), float(row["lower"]), float(row["upper"]))
     return found
 
 

@@ -1,5 +1,6 @@
 """The demo to its end: it tells of what happened in its shop, and of nothing else."""
 
+import json
 import re
 import shlex
 import socket
@@ -13,6 +14,7 @@ import pytest
 from monitor import cli
 from monitor.cli.commands.demo import _acts, _story
 from monitor.cli.common import called
+from monitor.demo.shop import EXAMINATION
 from monitor.messages.words import command
 from tests.support.processes import ROOT
 
@@ -73,6 +75,18 @@ def _assert_power_of_swaps_is_as_documented(config: str, capfd: pytest.CaptureFi
     assert told_enough == pytest.approx(enough, rel=0.2)
 
 
+def _assert_looks_are_true_and_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Lists go by country and device, the slices; compared across these, looks further down come out too low."""
+    page = " ".join((ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8").split())
+    capfd.readouterr()
+    assert cli.run(["examination", "shop-search", "--format", "json", "-c", config]) == 0
+    ranks = json.loads(capfd.readouterr().out)["ranks"]
+    held = [one["lower"] <= look <= one["upper"] for one, look in zip(ranks, EXAMINATION[:10], strict=True)]
+    assert sum(held) >= 9
+    (told,) = re.findall(r"rank 5 is 0\.276 of that at rank 1\. The estimate is (0\.\d+) ", page)
+    assert float(told) == pytest.approx(ranks[4]["value"], rel=0.05)
+
+
 def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,6 +113,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
     assert "Page: " not in done.stdout, "which nobody serves any more"
     _assert_power_of_swaps_is_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
+    _assert_looks_are_true_and_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     shown = set(re.findall(r"(?:^More|later|stays): (.+)$", before + after, re.MULTILINE))
     assert len(shown) == 3
     for each in shown:

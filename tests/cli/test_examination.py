@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,9 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
+from monitor.cli.commands.examination import corrected
+from monitor.measures.examination import Examination
+from monitor.measures.measure import parse
 
 START = 1_767_225_600  # 2026-01-01
 CONFIG = """
@@ -149,6 +154,33 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert "They count by the looks of all." in said
     assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 2
     assert "search has no slice 'device'" in capsys.readouterr().err
+
+
+def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Phones are logged as nothing, desks as null."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, phones=0.4)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("UPDATE shown SET device = CASE device WHEN 'phone' THEN '' END")
+    given = configured(tmp_path, url)
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["differ"] == ["device=(empty)", "device=(none)"]
+    text = path.read_text(encoding="utf-8").replace(
+        "[ndcg@3]", json.dumps([found["measure"], found["every"]["measure"]])
+    )
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02T00")]
+    values = {(p["measure"], p["slice"] or ""): p["value"] for p in points}
+    for device in ("(empty)", "(none)"):
+        assert abs(values[found["measure"], device] / values[found["every"]["measure"], device] - 1) > 0.05
 
 
 def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,4 +355,121 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
     assert ranks[0]["upper"] < 1.25
     assert ranks[1]["upper"] < 0.2
     assert cli.run([*asked, *given]) == 0
-    assert "relative to the first before 2026-01-01 17:46 UTC, by 2 days" in capsys.readouterr().out
+    assert "relative to the first before 2026-01-01 17:46 UTC, by 800 requests of 2 days" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("of_the_log", "said"),
+    [
+        ("query = 'q3'", "Warning: it rests on effectively 1.0 queries; looks may differ on others."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "Warning: at rank 2 looks are known only from 0."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "so they may stop at one or not."),
+    ],
+)
+def test_a_figure_that_rests_on_little_says_so(
+    of_the_log: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url)
+    given = configured(tmp_path, url)
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert "Warning" not in capsys.readouterr().out
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"DELETE FROM shown WHERE NOT ({of_the_log})")
+    engine.dispose()
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "DELETE FROM clicks WHERE substr(request, -2) <> '00' AND EXISTS (SELECT 1 FROM shown AS s "
+            "WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
+        )
+    engine.dispose()
+    given = configured(tmp_path, url)
+    assert cli.run(["examination", "search", *TO, *given]) == 0
+    told = capsys.readouterr().out
+    assert "Warning: a click at rank 3 counts as much as " in told
+    assert "at the first, so a few clicks move the measure. Take more days, or fewer ranks: --depth 2." in told
+    (line,) = (line for line in told.splitlines() if "measures:" in line)
+    assert cli.run(["examination", "search", *TO, "--clip", "5", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["measure"].endswith(",3:0.2})@3")
+    assert found["ranks"][2]["value"] < 0.01
+    assert 0 < found["clipped"] < 0.01
+    assert cli.run(["examination", "search", *TO, "--clip", "5", *given]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"Clipped: 0\.\d % of the clicks would count more than 5 at the first\.", told)
+    assert "counts as much as" not in told
+    for measure, is_warned in ((yaml.safe_load(line)["measures"][0], True), ("ndcg@3", False)):
+        assert cli.run(["check-config", *configured(tmp_path, url, measure=json.dumps(measure))]) == 0
+        assert ("so that a few clicks move it; cut it where more people look, e.g. @2" in capsys.readouterr().err) is (
+            is_warned
+        )
+
+
+def test_model_versions_are_slices_that_bring_swaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two versions each shows but one list for a query, and the other the reverse."""
+    chance, url = random.Random(7), f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 1)
+    shown, clicks = [], []
+    for number in range(8000):
+        version, query, at = chance.choice("ab"), f"q{chance.randrange(20)}", START + 10 * number
+        for place, item in enumerate((0, 1, 2) if version == "a" else (2, 0, 1)):
+            shown.append((f"p{number}", f"i{item}", place, query, at, 0, version))
+            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (chance.random() < LOOKS[place] * 0.5)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO clicks VALUES (?,?,?,?)", clicks)
+    given = configured(tmp_path, url)
+    path = Path(given[1])
+    text = path.read_text(encoding="utf-8").replace(" query: query,", " query: query, model_version: device,")
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+    ranks = json.loads(capsys.readouterr().out)["ranks"]
+    assert all(one["lower"] <= look <= one["upper"] for one, look in zip(ranks, LOOKS, strict=True))
+    assert cli.run(["examination", "search", *TO, "--by", "model_version", *given]) == 0
+    assert "search, model_version=a: not enough swaps at rank 2" in capsys.readouterr().out
+
+
+def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On phones people want what is on desks wanted least, and both see what they want on top, but for a tenth."""
+    chance, url = random.Random(6), f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 1)
+    shown, clicks = [], []
+    for number in range(8000):
+        device = chance.choice(("desk", "phone"))
+        wish = dict(zip(range(3), (0.8, 0.5, 0.2) if device == "desk" else (0.2, 0.5, 0.8), strict=True))
+        items = sorted(wish, key=wish.__getitem__, reverse=True)
+        items = chance.sample(items, 3) if chance.random() < 0.3 else items
+        query, at = f"q{chance.randrange(20)}", START + 10 * number
+        for place, item in enumerate(items):
+            shown.append((f"p{number}", f"i{item}", place, query, at, 0, device))
+            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (chance.random() < LOOKS[place] * wish[item])
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?,?)", shown)
+        db.executemany("INSERT INTO clicks VALUES (?,?,?,?)", clicks)
+    given, looks = configured(tmp_path, url), {}
+    path = Path(given[1])
+    for slices in ("", "    slices: [device]\n"):
+        path.write_text(path.read_text(encoding="utf-8") + slices, encoding="utf-8")
+        assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+        looks[bool(slices)] = json.loads(capsys.readouterr().out)["ranks"]
+    assert all(one["lower"] <= look <= one["upper"] for one, look in zip(looks[True], LOOKS, strict=True))
+    assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]
+
+
+def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
+    value = np.array([1.0, 0.123456, 3.2e-6])
+    none = np.zeros(3)
+    measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
+    assert measure == "dcg(examination={1:1,2:0.1235,3:3.2e-06})@3"
+    assert str(parse(measure)) == measure

@@ -67,6 +67,13 @@ def test_all_formats_hold_the_same_and_are_read_by_score(log: list[str], capsys:
     assert scores == [scores[0]] * 4
 
 
+def test_the_prior_can_be_given(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = made(log, capsys, "-o", "drawn.csv", "--prior", "1000000")
+    plain = made(log, capsys, "-o", "plain.csv", "--prior", "0")
+    assert (drawn["strength"], plain["strength"]) == (1000000, 0)
+    assert (min(ratings("drawn.csv").values()), min(ratings("plain.csv").values()) < 40) == (100, True)
+
+
 def test_the_same_past_makes_the_same_version_and_another_one_another(
     log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

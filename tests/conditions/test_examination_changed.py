@@ -64,15 +64,16 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, None, END)
     assert bench.said == []
-    changed = replace(changed, slices={("device", "tv & radio"): changed.known})
+    tv = ("device", "tv & radio")
+    changed = replace(changed, now=replace(changed.now, parts={tv: changed.known}))
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
-    assert title.startswith(f"search: people look elsewhere: at rank {changed.rank} ")
+    assert title.startswith(f"search: people look elsewhere: at rank {changed.change.rank} ")
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
-    looks, before = changed.now.value[changed.rank - 1], changed.known.value[changed.rank - 1]
+    looks, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
     assert f"is looked at {looks:.2f} times as often as rank 1" in first
     assert f"before {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
@@ -84,7 +85,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "people look elsewhere" in shown
     assert "dcg@5, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
-    assert "It assumes that looks depend on the rank alone." in shown
+    assert "It assumes that looks depend on the rank alone and are those of its table." in shown
+    assert "until its table is replaced, the incident says how quality changed" in shown
     for one in (changed.now, changed.known):  # of all, and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
     assert shown.count('<title id="looks:search:') == 2
@@ -116,7 +118,9 @@ def checked_monitor() -> Monitor:
 
 
 def test_only_monitors_with_a_corrected_measure_show_it() -> None:
-    for monitor, shows in ((checked_monitor(), True), (replace(checked_monitor(), measures=MEASURES[:1]), False)):
+    plain, first = MEASURES[:1], (MEASURES[0], replace(MEASURES[1], k=1))
+    others = ((replace(checked_monitor(), measures=measures), False) for measures in (plain, first))
+    for monitor, shows in ((checked_monitor(), True), *others):
         text = "\n".join(str(family.samples) for family in of_monitors([MonitorSnapshot(monitor, 0.0)]))
         assert (ExaminationChanged.kind in text, "layout" in text) == (shows, shows)
 

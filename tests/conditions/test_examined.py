@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,17 +12,21 @@ import pytest
 from monitor.conditions.examined import ExaminationCheck, Examined, as_examined, check, sound_spans
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Alarm, Verdict
+from monitor.measures.examination import ALL
 from monitor.types import FARTHEST
-from tests.support.looks import DEPTH, Log, draw
+from tests.support.looks import DEPTH, Log, by_device, draw
 
 CHANGED = 20
 
 
-def followed(log: Log, until: int, begun: int = 0, first: int = 18, budget: float = 1.0) -> list[ExaminationCheck]:
-    """The checks of each day from `first` to `until`."""
+def followed(
+    log: Log | Mapping[str, Log], until: int, begun: int = 0, first: int = 18, budget: float = 1.0
+) -> list[ExaminationCheck]:
+    """The checks of each day from `first` to `until`, of one log or of one for each device."""
+    counts = log.counts if isinstance(log, Log) else by_device(log)
     found: list[ExaminationCheck] = []
     for day in range(first, until + 1):
-        one = check(found[-1] if found else None, day * DAY, begun, budget, DEPTH, log.counts)
+        one = check(found[-1] if found else None, day * DAY, begun, budget, DEPTH, counts)
         found += [] if one is None else [one]
     return found
 
@@ -35,6 +40,37 @@ def test_a_new_page_is_found_in_three_days_and_a_worse_ranking_is_none(seed: int
     assert third.changed_since < CHANGED * DAY
     assert third.corrected[1] < 0 < third.corrected[2]
     assert all(one.changed_since is None for one in followed(worse, CHANGED + 3))
+
+
+PHONE = {"people": 1, "views": {0: 450, CHANGED: 900}}
+"""Twice as many of them from day CHANGED on, who look less far down."""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_another_mix_of_devices_is_no_change_and_a_new_page_on_one_is_found_there(seed: int) -> None:
+    desk = draw(seed, views={0: 900, CHANGED: 450})
+    mixed = followed({"desk": desk, "phone": draw(seed, steep={0: 1.6}, **PHONE)}, CHANGED + 4)
+    assert all(one.changed_since is None for one in mixed)
+    assert mixed[-1].corrected[1] < 0 < mixed[-1].corrected[2]
+    *_, third = followed({"desk": desk, "phone": draw(seed, steep={0: 1.6, CHANGED: 0.7}, **PHONE)}, CHANGED + 3)
+    assert third.changed_since is not None
+    assert third.change.part == ("device", "phone")
+    assert third.corrected[1] < 0 < third.corrected[2]
+
+
+def test_a_new_page_for_all_devices_is_of_none_of_them() -> None:
+    logs = {name: draw(0, people=i, steep={CHANGED: 0.4}) for i, name in enumerate(("desk", "phone"))}
+    *_, third = followed(logs, CHANGED + 3)
+    assert third.changed_since is not None
+    assert third.change.part == ALL
+
+
+def test_a_device_of_few_clicks_gives_no_alarm_and_hides_none() -> None:
+    quiet = {"desk": draw(1), "tv": draw(1, people=1, views=2)}
+    assert all(one.changed_since is None for one in followed(quiet, 24))
+    *_, third = followed({**quiet, "desk": draw(1, steep={CHANGED: 0.4})}, CHANGED + 3)
+    assert third.changed_since is not None
+    assert "tv" not in {value for _, value in third.now.parts}
 
 
 def test_quiet_weeks_keep_the_budget_of_false_alarms() -> None:
@@ -92,10 +128,12 @@ def test_too_few_days_give_no_check_and_too_few_swaps_say_so() -> None:
 
 
 def test_its_json_gives_it_back() -> None:
-    for one in (followed(draw(5, lost={CHANGED: 0.5}), CHANGED + 1)[-1], followed(draw(5), 18)[-1]):
+    desk = {"desk": draw(5), "phone": draw(5, people=1)}
+    for one in (followed(log, CHANGED + 1)[-1] for log in (draw(5, lost={CHANGED: 0.5}), draw(5), desk)):
         again = ExaminationCheck.of(json.loads(json.dumps(one.plain())))
         assert again.found == one.found
         assert again.again == one.again
+        assert again.change == one.change
         assert np.array_equal(again.now.covariance, one.now.covariance)
 
 

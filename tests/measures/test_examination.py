@@ -16,6 +16,7 @@ from monitor.measures.examination import (
     estimate,
     estimate_since,
     most_changed,
+    other_looks,
     smoothed,
     swap_errors,
     swaps_needed,
@@ -149,7 +150,7 @@ def test_frequent_and_rare_queries_that_look_alike_differ_nowhere_and_others_do(
             *(np.concatenate([getattr(frequent, n), part]) for n, part in (("rank", rare.rank), ("shown", rare.shown))),
             np.concatenate([frequent.clicked, clicked]),
         )
-        assert (most_changed(*by_frequency(both, DEPTH), 0.01) is not None) is differs
+        assert (most_changed(*by_frequency(both, DEPTH)).chance < 0.01) is differs
 
 
 RATES = np.array([0.3, 0.2, 0.1, 0.05])
@@ -278,3 +279,53 @@ def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
 def test_where_nothing_changed_the_looks_since_are_those_before() -> None:
     log = named(counts(3))
     assert estimate_since(log, LOOKS, log).value == pytest.approx(LOOKS, rel=0.12)
+
+
+def of_slice(seed: int, slice_: str, **how: int) -> ShownCounts:
+    """`counts` of one slice, each pair by the names of its query, item and slice."""
+    found = counts(seed, **how)
+    pairs = dict(zip(found.pair.tolist(), found.query.tolist(), strict=True))
+    return replace(found, names=[(f"q{pairs[pair]}", pair, slice_) for pair in range(len(pairs))])
+
+
+def test_counts_of_slices_join_to_those_of_all_and_of_each_item_in_all() -> None:
+    desk, phone = of_slice(1, "desk", queries=9), of_slice(2, "phone", queries=7, views=90)
+    both = ShownCounts.joined([desk, phone])
+    assert both.requests == desk.requests + phone.requests
+    assert both.lists == len(both.names) / DEPTH == 16
+    assert len(np.unique(both.query)) == 9
+    one = estimate(ShownCounts.joined([phone]), DEPTH)
+    assert np.array_equal(one.value, estimate(phone, DEPTH).value)
+    together = both.across
+    assert len(together.names) == 9 * DEPTH
+    assert together.clicked.sum() == both.clicked.sum()
+    rows = {(*both.names[p], r): c for p, r, c in zip(both.pair, both.rank, both.clicked, strict=True)}
+    assert len(rows) == len(desk.pair) + len(phone.pair)  # no slice adds to another
+
+
+def test_lists_that_are_personal_to_a_slice_bias_only_what_is_compared_across_slices() -> None:
+    """One slice wants an item and sees it on top, the other does not and sees it below."""
+    rng = np.random.default_rng(4)
+    rows, names = [], []
+    for query in range(60):
+        for slice_, (liked, often) in {"a": (0.6, (160, 40)), "b": (0.15, (40, 160))}.items():
+            for item, likes, views in (("x", liked, often), ("y", 0.75 - liked, often[::-1])):
+                names.append((query, item, slice_))
+                for rank, (shown, look) in enumerate(zip(views, (1, 0.5), strict=True), 1):
+                    rows.append((query, len(names) - 1, rank, shown, rng.binomial(shown, likes * look)))
+    query, pair, rank, shown, clicked = np.array(rows).T
+    found = ShownCounts(query, pair, rank, shown.astype(float), clicked.astype(float), names)
+    within, across = estimate(found, 2), estimate(found.across, 2)
+    assert within.lower[1] < 0.5 < within.upper[1]
+    assert across.upper[1] < 0.4
+
+
+def test_of_many_slices_that_look_alike_none_differs_and_one_that_does_is_named() -> None:
+    """At least one of these forty differs at 5 %, as one in twenty would by chance."""
+    parts = {str(slice_): of_slice(slice_, str(slice_), queries=25, views=60) for slice_ in range(40)}
+    every = estimate(ShownCounts.joined(list(parts.values())), DEPTH)
+    fits = {name: estimate(part, DEPTH) for name, part in parts.items()}
+    assert min(most_changed(every, one).chance for one in fits.values()) < 0.05
+    assert other_looks(every, fits) == []
+    other = counts(7, looks=np.arange(1, DEPTH + 1) ** -0.5)
+    assert other_looks(every, {**fits, "tv": estimate(other, DEPTH)}) == ["tv"]

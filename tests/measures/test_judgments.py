@@ -75,3 +75,18 @@ def test_they_are_nearer_to_the_truth_than_clicks_by_looks(seed: int) -> None:
     assert error < 0.5 * raw
     fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - wish) ** 2) for s in (1, 3, 10, 30, 100))
     assert error < 1.1 * fixed  # as good as the best fixed strength, which nobody knows beforehand
+
+
+def test_without_a_prior_differences_have_their_full_size_and_no_item_is_clicked_more_than_always() -> None:
+    """One model shows items of wish 0.4, another those of 0.1, each with five looks."""
+    rng, size = np.random.default_rng(1), 1000
+    wish = np.repeat([0.4, 0.1], size)
+    looks = np.full(2 * size, 5.0)
+    clicked = rng.binomial(5, wish).astype(float)
+    names = [("q", n) for n in range(2 * size)]
+    rank = np.ones(2 * size, int)
+    made = ShownCounts(np.zeros(2 * size, int), np.arange(2 * size), rank, looks, clicked, names)
+    plain, drawn = judge(made, LOOKS, 0.0).value, judge(made, LOOKS).value
+    assert plain[:size].mean() / plain[size:].mean() == pytest.approx(4, rel=0.1)
+    assert drawn[:size].mean() / drawn[size:].mean() < 2.5
+    assert judge(counts((0, 2, 1, 1), (1, 1, 10, 2)), LOOKS, 0.0).value.tolist() == pytest.approx([1.0, 0.2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,31 +14,38 @@ import monitor.cli as cli
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.drift.series import DAY, HOUR
+from monitor.page import render
 from monitor.service.app import App
+from monitor.service.snapshot import take_snapshot
 from tests.support.looks import DEPTH, Log, draw
+from tests.support.pages import PageSource
 
 START = 1_767_225_600  # 2026-01-01
 DAYS = 22
-DEVICES = ("tv", "pc")
 
 
-def write(log: Log, path: Path) -> None:
-    """The log as tables, requests all over the day."""
+def write(logs: Mapping[str, Log], path: Path) -> None:
+    """The log of each device as tables, requests all over the day."""
     rng = np.random.default_rng(0)
-    at = (START + log.day * DAY + rng.integers(0, DAY, len(log.day))).tolist()
-    shown = [
-        (number, at[number], f"q{log.query[number]}", f"i{log.query[number]}-{item}", place + 1, DEVICES[number % 2])
-        for number in range(len(at))
-        for place, item in enumerate(log.items[number].tolist())
-    ]
-    clicked = [row for row, is_clicked in zip(shown, log.clicks.ravel().tolist(), strict=True) if is_clicked]
+    shown: list[tuple[int, int, str, str, int, str]] = []
+    clicked: list[tuple[int, str, int]] = []
+    for device, log in logs.items():
+        first = len(shown)
+        at = (START + log.day * DAY + rng.integers(0, DAY, len(log.day))).tolist()
+        shown += [
+            (first + number, at[number], f"q{log.query[number]}", f"i{log.query[number]}-{item}", place + 1, device)
+            for number in range(len(at))
+            for place, item in enumerate(log.items[number].tolist())
+        ]
+        hits = zip(shown[first:], log.clicks.ravel().tolist(), strict=True)
+        clicked += [(row[0], row[3], row[1] + 5) for row, is_clicked in hits if is_clicked]
     with sqlite3.connect(path) as db:
         db.execute(
             "CREATE TABLE shown (request INTEGER, at INTEGER, query TEXT, item TEXT, place INTEGER, device TEXT)"
         )
         db.execute("CREATE TABLE clicks (request INTEGER, item TEXT, at INTEGER)")
         db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?)", shown)
-        db.executemany("INSERT INTO clicks VALUES (?,?,?)", [(r[0], r[3], r[1] + 5) for r in clicked])
+        db.executemany("INSERT INTO clicks VALUES (?,?,?)", clicked)
 
 
 def configured(folder: Path, measures: list[str]) -> Path:
@@ -67,9 +74,10 @@ def configured(folder: Path, measures: list[str]) -> Path:
 
 @pytest.fixture
 def app(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[App]:
-    """A daemon on day 20 of a log with the measures, and the looks and noise from day 19 on, that the test asks for."""
+    """A daemon on day 20 of a log with the measures, and the looks and noise of each device, that the test asks for."""
     measures, changes = request.param
-    write(draw(3, DAYS, **changes), tmp_path / "log.db")
+    changes = changes if "pc" in changes else {"pc": changes}
+    write({name: draw(3, DAYS, **of_it) for name, of_it in changes.items()}, tmp_path / "log.db")
     path = configured(tmp_path, measures)
     assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-19", "-c", str(path)]) == 0
     made = App(load(path, {}), ManualClock(START + 18 * DAY))
@@ -136,14 +144,33 @@ LOOKS = "{1:1,2:0.5,3:0.33,4:0.25,5:0.2}"
 BY_DEVICE = ["ndcg@5", f"dcg(examination={LOOKS},examination[device=tv]={LOOKS},examination[device=watch]={LOOKS})@5"]
 
 
-@pytest.mark.parametrize("app", [(BY_DEVICE, {})], indirect=True)
+TV = {"people": 1, "steep": {0: 1.6}, "views": {0: 350, 19: 1400}}
+
+
+@pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": {"people": 1}})], indirect=True)
 def test_the_looks_of_each_slice_with_a_table_are_fitted_too_where_there_are_swaps(app: App) -> None:
     assert not live(app, 19)
     found = app.store.verdicts.newest_check("search")
     assert found is not None
-    assert found.slices.keys() == {("device", "tv")}
-    ((_, one),) = found.slices.items()
+    assert found.now.parts.keys() == found.known.parts.keys() == {("device", "tv"), ("device", "other")}
+    one = found.now.parts["device", "tv"]
     truth = 1 / np.arange(1, DEPTH + 1)
     assert one.requests == pytest.approx(found.now.requests / 2, rel=0.01)
     assert np.mean((one.lower <= truth) & (truth <= one.upper)) >= 0.8
     assert (one.upper / one.lower)[1:].min() > (found.now.upper / found.now.lower)[1:].min()
+
+
+@pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": TV})], indirect=True)
+def test_more_people_on_another_device_are_no_other_page(app: App) -> None:
+    assert "examination_changed" not in live(app, 21)
+    assert len(app.store.verdicts.examined("search")) == 4
+
+
+@pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": {"people": 1, "steep": {19: 0.4}}})], indirect=True)
+def test_a_new_page_on_one_device_is_told_with_its_name_and_not_as_degraded(app: App) -> None:
+    fired = live(app, 21)
+    assert fired.keys() == {"examination_changed"}
+    shown = render(PageSource.of(app.clock.now(), take_snapshot(app.config.monitors[0], app.store, app.clock.now())))
+    assert "people look elsewhere on device=tv: at rank " in shown
+    assert "<p><b>Where:</b> device=tv" in shown
+    assert shown.count('<span class="baseline">before</span>') == 3  # of all traffic, tv and the others

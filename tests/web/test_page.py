@@ -416,6 +416,11 @@ def test_missing_points_leave_a_gap() -> None:
     assert [len(run) for run in points_of(svg, "value")] == [2, 1, 1]
 
 
+def test_chances_by_rank_are_drawn_from_0_on() -> None:
+    line = Line("v", [1, 2], [1.0, 0.9], [1.0, 0.8], [1.0, 0.95])
+    assert [Plot("p", "t", "s", line, 1, is_by_rank=by_rank).scale[0] for by_rank in (True, False)] == [0.0, 0.8]
+
+
 def test_the_interval_is_a_band_and_limits_are_lines() -> None:
     line = Line("v", [0, 1], [0.5, 0.5], [0.4, 0.45], [0.6, 0.55])
     svg = plot(Plot("p", "t", "s", line, 1, [("baseline", [0.6, 0.6]), ("threshold", [None, 0.4])]))

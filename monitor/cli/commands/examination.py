@@ -3,7 +3,8 @@
 Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query at
 several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the rank
 alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust no rank
-more than another.
+more than another. Items are compared among requests of the same slices: name under `slices:` all that lists are
+personalised by, or whoever sees an item further up is taken to look there more.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from monitor.measures.examination import (
     other_looks,
     smoothed,
 )
-from monitor.measures.measure import Measure, Table
-from monitor.messages.tables import count, number
+from monitor.measures.measure import LEAST_LOOK, Measure, Table
+from monitor.messages.tables import count, number, percent
 from monitor.messages.words import utc
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -46,6 +47,15 @@ from monitor.source.swaps import counts_by_slice
 from monitor.types import Monitor
 
 DAY = 86_400
+
+FEW_QUERIES = 10
+"""Fewer, effectively, are said to tell little of others."""
+
+UNKNOWN = 2.0
+"""A rank is warned of whose interval's upper end is so many times the lower one."""
+
+HARDLY = 0.8
+"""Clicks below a click, relative to those without one, from which people are said not to stop at one."""
 
 
 @record
@@ -65,20 +75,28 @@ class FittedExamination:
 
     Attributes:
         slice: `device=mobile`, or empty for all requests.
+        requests: those that it rests on.
+        effective_queries: as many queries of equal clicks would tell as much.
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
         since: seconds at which the page changed: the looks are those from then on.
+        clip: the most that a click counts in `measure`, relative to rank 1; None: any number.
+        clipped: share of the clicks that would count more.
     """
 
     monitor: str
     slice: str
     days: int
+    requests: int
+    effective_queries: float
     ranks: list[RankExamination]
     measure: str
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
     since: int | None = None
+    clip: float | None = None
+    clipped: float = 0.0
 
     def lines(self) -> Iterator[str]:
         yield from self.told()
@@ -88,17 +106,36 @@ class FittedExamination:
         """Its lines without the measure."""
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         other = "the first" if self.since is None else f"the first before {utc(self.since)}"
-        yield f"{where}: how often people look at each rank, relative to {other}, by {self.days} days"
+        head = f"{where}: how often people look at each rank, relative to {other}, "
+        yield f"{head}by {self.requests:,} requests of {self.days} days"
         yield from rows(self.ranks, "  ")
-        yield "It assumes that looks depend on the rank alone."
+        yield "It assumes that looks depend on the rank alone, and that lists are personalised by the slices at most."
+        yield from self._warnings()
         yield from self._checks()
+
+    def _warnings(self) -> Iterator[str]:
+        if self.effective_queries < FEW_QUERIES:
+            few = f"it rests on effectively {self.effective_queries:.1f} queries"
+            yield f"  Warning: {few}; looks may differ on others."
+        if unknown := next((one for one in self.ranks if one.upper > UNKNOWN * one.lower), None):
+            known = f"from {number(unknown.lower)} to {number(unknown.upper)}"
+            yield f"  Warning: at rank {unknown.rank} looks are known only {known}. {self._shorter(unknown.rank)}"
+        if self.clip is not None:
+            yield f"  Clipped: {percent(self.clipped)} of the clicks would count more than {self.clip:g} at the first."
+        elif rare := next((one for one in self.ranks if one.value < LEAST_LOOK), None):
+            counts = f"a click at rank {rare.rank} counts as much as {1 / rare.value:,.0f} at the first"
+            yield f"  Warning: {counts}, so a few clicks move the measure. {self._shorter(rare.rank)}"
+
+    def _shorter(self, rank: int) -> str:
+        return "Take more days" + (f", or fewer ranks: --depth {rank - 1}." if rank > 2 else ".")
 
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
         if ratio is not None and lower is not None and upper is not None:
             told = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
             stops = "Warning: they stop at a click; the direction of a change is right, its size is not"
-            told += f". {stops}" if upper < 1 else ", so they do not stop at one"
+            unlikely = ", so they do not stop at one" if lower >= HARDLY else ", so they may stop at one or not"
+            told += f". {stops}" if upper < 1 else unlikely
             yield f"  checked: {told}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
@@ -152,21 +189,36 @@ class ExaminationBySlice:
     help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
     "measure of the monitor counts them.",
 )
+@click.option(
+    "--clip",
+    type=click.FloatRange(1),
+    help="The most that a click counts, relative to one at rank 1: steadier, but items far down count too little.",
+)
 @rendered("table", "json")
 def examination(
-    config_path: Path, monitor: str, depth: int, days: int, dimension: str | None, until: int | None, since: int | None
+    config_path: Path,
+    monitor: str,
+    depth: int,
+    days: int,
+    dimension: str | None,
+    until: int | None,
+    since: int | None,
+    clip: float | None,
 ) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        past = Past(wanted, database, end, days, depth, since)
+        past = Past(wanted, database, end, days, depth, since, clip)
         return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
 @dataclass(frozen=True)
 class Past:
-    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another."""
+    """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another.
+
+    `clip`: the most that a click is to count, relative to rank 1.
+    """
 
     monitor: Monitor
     database: Database
@@ -174,6 +226,7 @@ class Past:
     days: int
     depth: int
     since: int | None = None
+    clip: float | None = None
 
     def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
         """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
@@ -241,15 +294,16 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
             found.append(UnknownExamination(monitor.name, where, why[value]))
     differ = other_looks(every, fits)
     tables = {(dimension, value): smoothed(fits[value]) for value in differ}
-    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables)
+    whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables, past.clip)
     return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
-def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination]) -> str:
-    """The DCG to configure, by the looks of all requests and those of some slices."""
+def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination], clip: float | None = None) -> str:
+    """The DCG to configure, by the looks of all requests and those of some slices; no click counts more than `clip`."""
 
     def table(one: Examination) -> Table:
-        return tuple((float(rank), round(look, 4)) for rank, look in enumerate(one.value.tolist(), 1))
+        looks = (max(look, 0.0 if clip is None else 1 / clip) for look in one.value.tolist())
+        return tuple((float(rank), float(f"{look:.4g}")) for rank, look in enumerate(looks, 1))
 
     tables = tuple(sorted((key, table(one)) for key, one in by_slice.items()))
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
@@ -261,8 +315,22 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
     try:
-        differs = most_changed(*by_frequency(counts, len(ranks)), UNSURE)
+        change = most_changed(*by_frequency(counts, len(ranks)))
+        differs = change.rank if change.chance < UNSURE else None
     except ValueError:  # too few swaps to tell
         differs = None
-    measure = corrected(found, {})
-    return FittedExamination(past.monitor.name, where, past.days, ranks, measure, below, differs, past.since)
+    is_clipped = found.value * (past.clip or np.inf) < 1
+    return FittedExamination(
+        past.monitor.name,
+        where,
+        past.days,
+        int(counts.requests),
+        counts.effective_queries,
+        ranks,
+        corrected(found, {}, past.clip),
+        below,
+        differs,
+        past.since,
+        past.clip,
+        float(found.clicks[is_clipped].sum() / found.clicks.sum()),
+    )

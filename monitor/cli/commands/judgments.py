@@ -52,10 +52,23 @@ class MadeJudgments:
 @click.argument("monitor")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
 @click.option("--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Of the item most wanted.")
+@click.option(
+    "--prior",
+    type=click.FloatRange(0),
+    help="Looks that the mean of all counts for (default: as many as the counts say). With 0 grades are noisy, but "
+    "differences between models have their full size.",
+)
 @past_options
 @rendered("table", "json")
 def judgments(
-    config_path: Path, monitor: str, output: Path, max_grade: int, depth: int, days: int, until: int | None
+    config_path: Path,
+    monitor: str,
+    output: Path,
+    max_grade: int,
+    prior: float | None,
+    depth: int,
+    days: int,
+    until: int | None,
 ) -> MadeJudgments:
     config = load_config(config_path)
     wanted = config.monitor(monitor)
@@ -63,10 +76,11 @@ def judgments(
     with source_of(config, wanted) as database:
         counts = shown_counts(Pull(wanted, database), end - days * DAY, end, depth)
     try:
-        wishes = judge(counts, _looks(wanted, counts, depth))
+        of_items = counts.across
+        wishes = judge(of_items, _looks(wanted, counts, depth), prior)
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
-    graded = zip(counts.names, wishes.grades(max_grade).tolist(), strict=True)
+    graded = zip(of_items.names, wishes.grades(max_grade).tolist(), strict=True)
     made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
     version, queries = fingerprint(made), len({query for query, _, _ in made})
     past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"

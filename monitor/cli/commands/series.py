@@ -3,7 +3,8 @@
 A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
 more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
 measure that is new or was redefined, it says since when it is stored. A measure corrected by examination assumes that
-looks depend on the rank alone. Its effective sample size: as many clicks of equal weight would tell as much.
+looks depend on the rank alone and are those of its table: errors of the table move all values, and are not in the
+interval. Its effective sample size: as many clicks of equal weight would tell as much.
 """
 
 from __future__ import annotations

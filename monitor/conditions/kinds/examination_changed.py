@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Unknown
 from monitor.conditions.evidence import Matter, register
+from monitor.measures.examination import ALL
 from monitor.types import Drift, Monitor
 
 
@@ -16,6 +17,7 @@ class ExaminationChanged(ArrivalEvidence):
     """`value`, `before`: looks at `rank` relative to rank 1, and their 95 % interval now.
 
     Attributes:
+        part: (dimension, value) of those who look elsewhere; empty if all do.
         corrected: relative change of DCG, with the clicks of either time corrected by its looks, and the 95 % interval.
     """
 
@@ -25,26 +27,33 @@ class ExaminationChanged(ArrivalEvidence):
     sound: ClassVar[str] = "People look where they did before, or the baseline was reset."
     recovered: ClassVar[str] = "people look where they did before"
     headline: ClassVar[str] = (
-        "people look elsewhere: at rank {{ it.rank }} {{ '%.2g'|format(it.value / it.before) }} times as often"
+        "people look elsewhere{% if it.part[0] %} on {{ it.part[0]|named(it.part[1]) }}{% endif %}: "
+        "at rank {{ it.rank }} {{ '%.2g'|format(it.value / it.before) }} times as often"
     )
     text: ClassVar[str] = """
 {% set figure = "%.2f" %}
 {% set share = "%+.0f" %}
-Rank {{ it.rank }} is looked at {{ figure|format(it.value) }} times as often as rank 1
+{% if it.part[0] %}On {{ it.part[0]|named(it.part[1]) }} rank {% else %}Rank {% endif %}
+{{ it.rank }} is looked at {{ figure|format(it.value) }} times as often as rank 1
 (95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}), before {{ figure|format(it.before) }}.
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %)."""
     advice: ClassVar[str] = (
         "see what changed on the page: its layout, images, or who comes by which device. If it stays so, run `rankmon "
-        "examination --since` the time of the change, put its table into the measure, and reset the baseline at "
-        "{{ it.since|utc }}."
+        "examination --since` the time of the change{% if it.part[0] %} and `--by {{ it.part[0] }}`{% endif %}, put "
+        "its table into the measure, and reset the baseline at {{ it.since|utc }}."
     )
 
     judged: str = "looks"
+    part: tuple[str, str] = ALL
     rank: int = 1
     lower: float = 0.0
     upper: float = 0.0
     corrected: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    @property
+    def where(self) -> str:
+        return "=".join(filter(None, self.part))
 
     @classmethod
     def concerns(cls, monitor: Monitor) -> bool:
@@ -59,14 +68,17 @@ Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }}
             raise Unknown
         if found.changed_since is None:
             return None
-        at = found.rank - 1
+        part, rank, _ = found.change
+        now, known = found.now.parts.get(part, found.now), found.known.parts.get(part, found.known)
+        at = rank - 1
         return replace(
             cls.at(drift, found.changed_since, found.at),
             compared_with="where people looked before",
-            rank=found.rank,
-            value=float(found.now.value[at]),
-            lower=float(found.now.lower[at]),
-            upper=float(found.now.upper[at]),
-            before=float(found.known.value[at]),
+            part=part,
+            rank=rank,
+            value=float(now.value[at]),
+            lower=float(now.lower[at]),
+            upper=float(now.upper[at]),
+            before=float(known.value[at]),
             corrected=found.corrected,
         )
