@@ -132,6 +132,13 @@ class Assessment:
         dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
         return any("model_version" in some for some in dimensions)
 
+    @property
+    def only_slice(self) -> tuple[str, str] | None:
+        """(dimension, value) of the slice that fell, if it is one."""
+        of_slices = ((s.dimension, s.slice) for f in self.quality for s in f.slices)
+        found = {*of_slices, *((f.dimension, f.slice) for f in self.quality if f.dimension)}
+        return found.pop() if len(found) == 1 else None
+
     @cached_property
     def worse_version(self) -> VersionWorse | None:
         return next((f for f in self.findings if isinstance(f, VersionWorse)), None)

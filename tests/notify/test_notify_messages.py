@@ -156,8 +156,8 @@ def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
     made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
     assert [f.slice for f in made.findings] == ["b", "mobile", ""]
     assert made.title == "search: ndcg@10 of device=b down 28.7 %, from 0.702 to 0.500"
-    assert "roll back or retrain" in made.full_text
-    assert "roll back or retrain" not in message("updated", [WELL_FOR_NOW]).full_text
+    assert "roll it back; if nothing did, retrain" in made.full_text
+    assert "roll it back; if nothing did, retrain" not in message("updated", [WELL_FOR_NOW]).full_text
 
 
 def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:

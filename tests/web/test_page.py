@@ -102,7 +102,7 @@ def test_firing_says_all_that_on_call_needs(store: Store) -> None:
         "not acknowledged",
         "fired 2022-01-18 19:00 UTC",
         "device=mobile 0.7",
-        "roll back or retrain",
+        "roll it back; if nothing did, retrain",
         'href="https://wiki.example.com/search"',
     ):
         assert text in said
