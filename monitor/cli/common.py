@@ -250,14 +250,16 @@ def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
     return found or list(monitor.measures)
 
 
-def refused_in_words(refused: Mapping[str, int], unmatched: int | None) -> str:
-    """Refused counts by reason; empty if there are none."""
+def refused_in_words(refused: Mapping[str, int], unmatched: int | None, requests: float) -> str:
+    """Refused counts by reason, and where to look if there are many for so many requests; empty if there are none."""
+    from monitor.drift.constants import REFUSED_SHARE
     from monitor.messages.words import counted
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
     if unmatched:
         told.append(f"{counted(unmatched, 'event')} without an impression within the attribution")
-    return ", ".join(told)
+    many = sum(refused.values()) > REFUSED_SHARE * requests
+    return ", ".join(told) + "; that is much: rankmon check-config --connect looks for the cause" * many
 
 
 def level_of(verdict: Verdict | None) -> dict[str, Any]:

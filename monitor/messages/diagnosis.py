@@ -89,12 +89,12 @@ def restated(one: Told) -> Iterator[str]:
     captured, then, now = one.diagnosis.get("captured"), one.restated["value"], one.restated["value_now"]
     at = "" if captured is None else f" at {utc(int(captured['taken_at']))}"
     if one.restated["end_now"] is None:
-        yield f"Captured{at}: value then {number(then)}; the data or what is judged changed since, and now it does not fire."
+        yield f"Captured{at}: value then {number(then)}; data or measure changed since, and now it does not fire."
         return
     yield (
         f"Captured{at} of the figures as they were: value then {number(then)}, now {number(now)}; compared with then "
-        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. The data or what is judged changed "
-        "since; what follows is as captured."
+        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. Data or measure changed since; "
+        "what follows is as captured."
     )
 
 

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 import monitor.cli as cli
 from monitor.cli.commands.backfill import fill
 from monitor.cli.commands.run import LOOK_EVERY
-from monitor.cli.common import first_sentence
+from monitor.cli.common import first_sentence, refused_in_words
 from monitor.clock import ReplayClock
 from monitor.config import load
 from monitor.errors import Stopped
@@ -783,6 +783,13 @@ def test_an_output_that_cannot_be_written_is_said(setting: Setting) -> None:
 
 
 # ---- backfill ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "is_told"), [(10, False), (11, True)])
+def test_rows_that_are_refused_from_more_than_a_tenth_of_the_requests_have_a_cause_to_look_for(
+    rows: int, is_told: bool
+) -> None:
+    assert ("check-config --connect" in refused_in_words({"bad_position": rows}, 0, 100)) == is_told
 
 
 def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:

@@ -352,7 +352,7 @@ def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_
     assert (after["restated"]["value"], after["restated"]["value_now"]) == (then, 0.6543)
     assert after["diagnosis"] == before["diagnosis"], "it stays as it was captured"
     execute(folder, "UPDATE transitions SET rule = 'other' WHERE became = 'firing'")
-    assert "the data or what is judged changed since, and now it does not fire." in explained(folder, name, capsys)
+    assert "data or measure changed since, and now it does not fire." in explained(folder, name, capsys)
 
 
 # ---- versions ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from monitor.drift.alarms import AlarmStates, StepEvidence, see, step
+from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.eprocess import SliceSums
 from monitor.drift.noise import Noise
 from monitor.drift.series import Floats, units
 from monitor.drift.settings import EvidenceThreshold
+from tests.support.drift import Ranking, verdicts
 
 THRESHOLD = EvidenceThreshold.of(np.full(3, 2000.0))
 JUDGED = np.array([True, True, True])
@@ -148,3 +150,12 @@ def test_evidence_of_one_step_is_not_carried_by_steps_without_requests() -> None
     empty = seen(np.array([LOW]), requests=0.0)
     once = step(AlarmStates.empty(3, 0), what, 0, THRESHOLD)
     assert (step(once, empty, 0, THRESHOLD).evidence == once.evidence).all()
+
+
+def test_a_fall_that_goes_on_hardly_ever_looks_likely_to_be_over() -> None:
+    """Of an hour with few requests any evidence of recovery may be chance; odds of 7 hardly ever are."""
+    for seed in range(3):
+        found = verdicts(Ranking.of(42, peak=60.0, seed=seed).since(31, mean=0.8).draw(seed))
+        alarms = [alarm for verdict in found for alarm in verdict.alarms]
+        assert sum(alarm.back_since is not None for alarm in alarms) > 0.1 * len(alarms)
+        assert sum(alarm.recovery >= LIKELIER_LOG for alarm in alarms) < 0.01 * len(alarms)

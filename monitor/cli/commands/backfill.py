@@ -181,5 +181,5 @@ class _Outages:
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
-    unmatched = int(crowd[:, TRAFFIC_FIELDS.index("unmatched")].sum())
-    return refused_in_words(app.store.refused(monitor.traffic, *span), unmatched)
+    requests, unmatched = (float(crowd[:, TRAFFIC_FIELDS.index(field)].sum()) for field in ("requests", "unmatched"))
+    return refused_in_words(app.store.refused(monitor.traffic, *span), int(unmatched), requests)

@@ -108,7 +108,8 @@ def _runs(state: State, now: float) -> Iterator[str]:
 
 
 def _stored(state: State) -> Iterator[str]:
-    refused = refused_in_words(state["refused_rows"], state["unmatched_events"])
+    requests = max((window["requests"] for window in state["windows"]), default=0)
+    refused = refused_in_words(state["refused_rows"], state["unmatched_events"], requests)
     yield refused and f"left out of the longest window: {refused}"
     if again := state["restated_in_a_day"]:
         yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
