@@ -158,6 +158,8 @@ def discounts(measure: Measure, rank: Ints) -> Floats:
     """
     if measure.discount == "reciprocal":
         found = 1 / rank
+    elif measure.discount == "none":
+        found = np.ones(len(rank))
     elif measure.discount == "jarvelin":
         found = np.asarray(1 / np.log2(np.maximum(rank, 2)))
     else:

@@ -63,6 +63,8 @@ MEASURES = (
     "rbp@2",
     "ctr@2",
     "coec(examination={1:0.5,2:0.25,3:0.25})@3",
+    "snips(examination={1:1,2:0.5,3:0.25})@3",
+    "snips(gain=exp2)@2",
     "click_position",
     "no_results",
 )

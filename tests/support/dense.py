@@ -372,7 +372,7 @@ def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
         ranks = {one.rank(row) for row in one.rows if row["item"] is not None}
         part = part[0], sum(looks for rank, looks in measure.examination[: measure.k] if rank in ranks)
     empty = part[1] == 0 if measure.name in ("ctr", "coec") else is_empty(measure, q)
-    pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "coec", "click_position")
+    pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "coec", "click_position", "snips")
     is_corrected = measure.name == "dcg" and measure.examination
     over, under = part if pooled else (squares(measure, q) if is_corrected else 0.0, 0.0)
     value = 0.0 if empty else part[0] / part[1]

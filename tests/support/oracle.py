@@ -88,6 +88,12 @@ def squares(m: Measure, q: Request) -> float:
     return sum((gain(m, grade) * discount(m, rank)) ** 2 for rank, grade in top(m, q).items())
 
 
+def snips(m: Measure, q: Request) -> Part:
+    """DCG by the gains over looks, without discounts (Swaminathan and Joachims 2015)."""
+    looks = dict(m.examination)
+    return dcg(m, q)[0], sum(gain(m, grade) / looks.get(rank, 1.0) for rank, grade in top(m, q).items())
+
+
 def ndcg(m: Measure, q: Request) -> Part:
     """DCG by the DCG of the best list there could be."""
     ideal = sorted((gain(m, grade) for grade in best(m, q)), reverse=True)[: m.k]
@@ -158,6 +164,7 @@ def click_position(m: Measure, q: Request) -> Part:
 ORACLE: dict[str, Callable[[Measure, Request], Part]] = {
     "ndcg": ndcg,
     "dcg": dcg,
+    "snips": snips,
     "cg": cg,
     "precision": precision,
     "recall": recall,

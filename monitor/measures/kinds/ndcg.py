@@ -48,6 +48,18 @@ def _dcg_sql(m: Measure, s: RequestSums) -> Formula:
     return replace(found, numerator=s.gained_squares(m), denominator=s.number(0)) if m.examination else found
 
 
+def _score_snips(m: Measure, r: GradedRankings) -> Scores:
+    request, rank, gain = rows_with_gain(m, r)
+    within, undiscounted = rows_within(m, rank), replace(m, discount="none")
+    whole = sum_by_request(request[within], gain[within] * discounts(undiscounted, rank[within]), r.size)
+    return as_ratio(dcg(m, request, rank, gain, r.size), whole)
+
+
+def _snips_sql(m: Measure, s: RequestSums) -> Formula:
+    whole = s.gained(replace(m, discount="none"), True) if m.examination else s.gained(m, False)
+    return Formula(numerator=s.gained(m, True), denominator=whole)
+
+
 def _score_cg(m: Measure, r: GradedRankings) -> Scores:
     request, rank, gain = rows_with_gain(m, r)
     kept = rows_within(m, rank)
@@ -87,6 +99,22 @@ DCG = Spec(
     _terms,
     ("gain", "discount", "DCG", ""),
     is_weighted_by_rank=True,
+)
+SNIPS = Spec(
+    "snips",
+    "self-normalised corrected DCG",
+    "ratio",
+    "gain discount examination aggregate",
+    _score_snips,
+    _snips_sql,
+    _terms,
+    ("gain", "discount", "DCG", "gains without discounts"),
+    aggregate="pooled",
+    empty="skip",
+    empties=("skip",),
+    is_weighted_by_rank=True,
+    what="corrected DCG over the same without discounts (Swaminathan and Joachims 2015): how far up stands what people "
+    "want, however much there is of it",
 )
 CG = Spec(
     "cg",
