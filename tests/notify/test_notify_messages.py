@@ -245,6 +245,12 @@ def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
     assert "most of it in device=mobile" in message("firing", [DROP]).full_text
 
 
+def test_slices_that_are_all_of_the_traffic_say_that_it_is_in_none_of_them_alone() -> None:
+    halves = tuple(replace(DROP.slices[0], slice=name, share=0.5) for name in ("a", "b"))
+    text = message("firing", [of_kind("degraded", DROP, slices=halves)]).full_text
+    assert "all traffic; when it fired, not in one device alone: device=a from" in text
+
+
 @pytest.mark.parametrize(("hours", "is_over", "is_told"), [(4, False, True), (1, False, False), (4, True, False)])
 def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
     hours: int, is_over: bool, is_told: bool
