@@ -7,6 +7,9 @@ intrusive interventions"). Requests of other slices may have other wishes, by wh
 of one query, item and slices. Given a pair's clicks, their shares of the ranks depend on views and looks alone: the
 wishes drop out (the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are
 clustered by query, and never below those of independent clicks, which clusters understate where they are few.
+
+Where lists are in random order, each rank shows the same items on average: the query then stands for its items, and
+none has to come twice.
 """
 
 from __future__ import annotations
@@ -91,6 +94,13 @@ class ShownCounts:
         return replace(self, pair=number[self.pair], names=list(pairs))
 
     @property
+    def by_query(self) -> ShownCounts:
+        """Those of all items of each query and slices together; an item is None."""
+        pairs: dict[tuple[Any, ...], int] = {}
+        number = [pairs.setdefault((name[0], None, *name[2:]), len(pairs)) for name in self.names]
+        return replace(self, pair=np.array(number, np.int64)[self.pair], names=list(pairs))
+
+    @property
     def lists(self) -> int:
         """Queries, each as often as there are slices in which it was asked."""
         return len({(name[0], *name[2:]) for name in self.names}) if self.names else len(np.unique(self.query))
@@ -165,11 +175,32 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
     Raises:
         ValueError: too few swaps link a rank with rank 1, with how many there are.
     """
+    return _estimate(counts, depth, _too_few)
+
+
+def estimate_random(counts: ShownCounts, depth: int) -> Examination:
+    """The examination of ranks 1 to `depth` of requests whose lists were in random order.
+
+    Where all lists reach down to `depth` it is the ratio of the ranks' click rates; shorter ones are compared within
+    their query. Its `swaps` are queries that show the rank and another.
+
+    Raises:
+        ValueError: too few clicks at a rank.
+    """
+    return _estimate(counts.by_query, depth, _too_few_clicks)
+
+
+def requests_needed(found: Examination, within: float) -> Floats:
+    """(K,) how many requests in random order each rank's 95 % interval takes to reach up by this share."""
+    return np.asarray(found.requests * (found.error * Z95 / np.log1p(within)) ** 2)
+
+
+def _estimate(counts: ShownCounts, depth: int, too_few: Callable[[ShownCounts, int, int, Ints], str]) -> Examination:
     shown, clicked, query = _swapped(counts, depth)
     total = clicked.sum(axis=1, keepdims=True)
     swaps = np.count_nonzero(shown, axis=0)
     if unlinked := _unlinked(shown, clicked):
-        raise ValueError(_too_few(counts, depth, unlinked, swaps))
+        raise ValueError(too_few(counts, depth, unlinked, swaps))
     looks = np.zeros(depth)  # logarithms
     for _ in range(STEPS):
         share, information = _expected(shown, total, looks)
@@ -178,7 +209,7 @@ def estimate(counts: ShownCounts, depth: int) -> Examination:
         if np.abs(step).max(initial=0) < ENOUGH:
             break
     else:  # clicks of linked ranks may still agree with any look at all
-        raise ValueError(_too_few(counts, depth, int(np.abs(looks).argmax()) + 1, swaps))
+        raise ValueError(too_few(counts, depth, int(np.abs(looks).argmax()) + 1, swaps))
     share, information = _expected(shown, total, looks)
     scores = np.zeros((int(query.max()) + 1, depth))
     np.add.at(scores, query, clicked - total * share)
@@ -205,6 +236,17 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
         f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
         f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
         f"power --swapped`); else {take}"
+    )
+
+
+def _too_few_clicks(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
+    """That clicks are too few at a rank of lists in random order: how many there are and how many are needed."""
+    clicks, shown = (part[counts.rank == rank].sum() for part in (counts.clicked, counts.shown))
+    needed = np.ceil((Z95 / np.log1p(SURE)) ** 2)
+    return (
+        f"not enough clicks at rank {rank} in {counts.requests:,.0f} requests in random order: {clicks:,.0f} on "
+        f"{shown:,.0f} items shown there; to know it to within {100 * SURE:.0f} %, more than {needed:,.0f} are needed; "
+        "rank more requests at random, or take fewer ranks or more days"
     )
 
 

@@ -20,6 +20,9 @@ from monitor.types import MODEL_VERSION, OTHER, Column, Events
 MOST_CELLS = 5_000_000
 """Counts held in memory; each is a query, an item, its slices and a rank."""
 
+FEW_VALUES = 10
+"""Values of a column that a message names at most."""
+
 
 def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
     """As `counts_by_slice`, of all requests."""
@@ -34,15 +37,17 @@ def counts_by_slice(
     column: str | None,
     with_below: bool = False,
     values: Collection[str] | None = None,
+    only: tuple[str, str] | None = None,
 ) -> dict[str, ShownCounts]:
     """Value of a column, or empty without one -> counts of requests served in [since, until) seconds, to rank `depth`.
 
     An item counts as clicked if it has a label above 0 of the recipe: an event of a rule's type from the first
     request to the last one's attribution, or a grade. `with_below` counts those with a click further up, too. Other
     slices, but for model versions, are other pairs. Given `values` of the column, all others are `OTHER` together.
+    `only` is (a column, the one value of it that counts).
 
     Raises:
-        InputError: the monitor names no query, or its labels are judgments.
+        InputError: the monitor names no query, its labels are judgments, or no request has the value of `only`.
         SourceError: the source did not answer, or there are too many counts.
     """
     monitor = source.monitor
@@ -50,15 +55,26 @@ def counts_by_slice(
         raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
     # Model versions bring the swaps: people of each want the same.
     like = [one.column for one in monitor.slices if one.dimension != MODEL_VERSION]
-    slices = list(dict.fromkeys([*like, *([] if column is None else [column])]))
+    slices = list(dict.fromkeys([*like, *([] if column is None else [column]), *(only or ())[:1]]))
     with source.reading() as (reader, queries):
         rows = reader.columns(_counted(queries, since, until, depth, slices, with_below), MOST_CELLS)
+    if only is not None:
+        rows = _only(rows, slices.index(only[0]), *only)
     base = monitor.rankings.position.base
     if column is None:
         return {"": _counts(rows, base)}
     named = all_named(rows[slices.index(column)])
     found = np.array([value if values is None or value in values else OTHER for value in named])
     return {str(v): _counts([list(compress(c, found == v)) for c in rows], base) for v in np.unique(found)}
+
+
+def _only(rows: Sequence[Sequence[Any]], place: int, column: str, value: str) -> list[list[Any]]:
+    """The rows with a value of the column at a place. Raises InputError: there are none."""
+    named = all_named(rows[place])
+    if named and value not in named:
+        known = ", ".join(sorted({*named})[:FEW_VALUES])
+        raise InputError(f"no request has {value!r} in the column {column!r}; it holds {known}")
+    return [list(compress(one, [name == value for name in named])) for one in rows]
 
 
 def _counts(columns: Sequence[Sequence[Any]], base: int) -> ShownCounts:

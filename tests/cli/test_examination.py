@@ -45,10 +45,13 @@ LOOKS = (1.0, 0.6, 0.3)
 ON_PHONES = (1.0, 0.3, 0.08)
 
 
-def fill(url: str, requests: int = 4000, stops: bool = False, phones: float = 0.0, swaps: bool = True) -> None:
+def fill(
+    url: str, requests: int = 4000, stops: bool = False, phones: float = 0.0, swaps: bool = True, drawn: float = 0.0
+) -> None:
     """Three items in an order that is drawn or never changes; clicks by LOOKS and own wish, logged twice, and views.
 
-    A share of the requests is made on phones, where looks are ON_PHONES.
+    A share of the requests is made on phones, where looks are ON_PHONES. Of lists that never change a share is `drawn`,
+    and so are their devices called.
     """
     chance = random.Random(5)
     wishes = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
@@ -58,7 +61,10 @@ def fill(url: str, requests: int = 4000, stops: bool = False, phones: float = 0.
         is_over = False
         device = "phone" if phones and chance.random() < phones else "desk"
         looks = ON_PHONES if device == "phone" else LOOKS
-        for place, item in enumerate(chance.sample(range(3), 3) if swaps else range(3)):
+        is_drawn = swaps
+        if drawn and chance.random() < drawn:
+            device, is_drawn = "drawn", True
+        for place, item in enumerate(chance.sample(range(3), 3) if is_drawn else range(3)):
             is_clicked = not is_over and chance.random() < looks[place] * wishes[query, item]
             is_over = stops and (is_over or is_clicked)
             shown.append((f"r{number}", f"i{item}", place, f"q{query}", at, int(is_clicked), device))
@@ -473,3 +479,110 @@ def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
     measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
     assert measure == "dcg(examination={1:1,2:0.1235,3:3.2e-06})@3"
     assert str(parse(measure)) == measure
+
+
+def with_slices(given: list[str], slices: str) -> list[str]:
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + f"    slices: [{slices}]\n", encoding="utf-8")
+    return given
+
+
+@pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
+def test_the_requests_in_random_order_tell_looks_by_themselves(
+    database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(database_url, swaps=False, drawn=0.25)
+    to = ["examination", "search", *TO]
+    given = with_slices(configured(tmp_path, database_url, relevance), "device")
+    assert cli.run([*to, "--random", "device=drawn", "--format", "json", *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(one["lower"] <= look <= one["upper"] for one, look in zip(found["ranks"], LOOKS, strict=True))
+    assert 900 < found["requests"] < 1100
+    assert [one["swaps"] for one in found["ranks"]] == [20, 20, 20]
+    assert 0 == found["ranks"][0]["enough"] < found["ranks"][1]["enough"] < found["ranks"][2]["enough"]
+    assert found["measure"].startswith("dcg(examination={1:1,2:0.")
+    assert cli.run([*to, "--random", "device=drawn", *given]) == 0
+    told = capsys.readouterr().out
+    assert f"by {found['requests']:,} requests of 2 days with device=drawn" in told
+    assert "It assumes that looks depend on the rank alone, and that these lists are in random order." in told
+    assert re.search(r"rank +looks +from +to +queries +requests for 10 %", told)
+    assert "Warning" not in told
+
+
+def test_each_value_of_a_slice_has_its_own_by_requests_in_random_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, drawn=0.5, swaps=False)
+    given = with_slices(configured(tmp_path, url), "device, query")
+    asked = ["examination", "search", *TO, "--by", "query", "--random", "device=drawn", "--format", "json"]
+    assert cli.run([*asked, *given]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["slices"]) == 20
+    assert sum(one["requests"] for one in found["slices"]) == found["every"]["requests"]
+    assert all(one["random"] == "device=drawn" for one in (found["every"], *found["slices"]))
+
+
+def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 500, swaps=False, drawn=0.5)
+    given = configured(tmp_path, url)
+    asked = ["examination", "search", *TO]
+    assert cli.run([*asked, "--random", "device=drawn", *given]) == 2
+    assert "search has no slice 'device'; it has no `slices:`" in capsys.readouterr().err
+    with_slices(given, "device")
+    for random_, said in (
+        ("devise=drawn", "search has no slice 'devise'; did you mean 'device'?"),
+        ("device=true", "no request has 'true' in the column 'device'; it holds desk, drawn"),
+        ("device", "--random is a slice and a value of it, such as is_random=true"),
+        ("", "--random is a slice and a value of it, such as is_random=true"),
+    ):
+        assert cli.run([*asked, "--random", random_, *given]) == 2
+        assert said in capsys.readouterr().err
+    assert cli.run([*asked, "--random", "device=drawn", "--since", str(START + 9), *given]) == 2
+    assert "give --random or --since" in capsys.readouterr().err
+    assert cli.run(["examination", "search", "--to", "2025-01-01", "--random", "device=drawn", *given]) == 2
+    assert "no request with a query in these 28 days" in capsys.readouterr().err
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute(
+            "DELETE FROM clicks WHERE EXISTS "
+            "(SELECT 1 FROM shown AS s WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
+        )
+    assert cli.run([*asked, "--random", "device=drawn", *given]) == 2
+    assert "search: not enough clicks at rank 3 in 2" in capsys.readouterr().err
+
+
+def test_lists_that_are_marked_as_random_and_sorted_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All lists are marked, of which a tenth was drawn, and the last item is hardly wanted."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill(url, 8000, swaps=False, drawn=0.1)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("UPDATE shown SET device = 'drawn'")
+        db.execute("DELETE FROM clicks WHERE item = 'i2' AND substr(request, -1) <> '0'")
+    given = with_slices(configured(tmp_path, url), "device")
+    assert cli.run(["examination", "search", *TO, "--random", "device=drawn", *given]) == 0
+    told = capsys.readouterr().out
+    assert "Warning: looks at rank 3 differ from those by the same items at several ranks; see whether device=" in told
+
+
+@pytest.mark.parametrize("value", ["True", "1"])
+def test_a_boolean_marks_requests_by_the_name_that_its_values_have_in_a_series(
+    value: str, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A boolean of PostgreSQL is `True`; SQLite has numbers."""
+    fill(database_url, 1000, swaps=False, drawn=0.5)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE shown ADD COLUMN is_random BOOLEAN")
+        connection.exec_driver_sql("UPDATE shown SET is_random = (device = 'drawn')")
+    is_own = (value == "True") is (engine.dialect.name == "postgresql")
+    engine.dispose()
+    given = with_slices(configured(tmp_path, database_url), "is_random")
+    assert cli.run(["examination", "search", *TO, "--random", f"is_random={value}", *given]) == (0 if is_own else 2)
+    told = capsys.readouterr()
+    assert ("with is_random=" in told.out) is is_own
+    assert ("it holds " in told.err) is not is_own

@@ -14,13 +14,16 @@ from monitor.measures.examination import (
     after_a_click,
     by_frequency,
     estimate,
+    estimate_random,
     estimate_since,
     most_changed,
     other_looks,
+    requests_needed,
     smoothed,
     swap_errors,
     swaps_needed,
 )
+from tests.support import looks
 
 DEPTH = 6
 LOOKS = np.arange(1, DEPTH + 1) ** -1.2
@@ -329,3 +332,88 @@ def test_of_many_slices_that_look_alike_none_differs_and_one_that_does_is_named(
     assert other_looks(every, fits) == []
     other = counts(7, looks=np.arange(1, DEPTH + 1) ** -0.5)
     assert other_looks(every, {**fits, "tv": estimate(other, DEPTH)}) == ["tv"]
+
+
+def in_random_order(seed: int, days: int = 28) -> tuple[looks.Log, ShownCounts]:
+    """A tenth of the requests, whose order was drawn at random, and their counts."""
+    log = looks.draw(seed, days, shuffled=0.1)
+    part = log.where(log.is_random)
+    return part, part.counts(0, days * looks.DAY)[looks.ALL]
+
+
+def test_requests_in_random_order_tell_looks_by_click_rates_alone_and_their_intervals_hold_the_truth() -> None:
+    """Intervals of 40 seeds and four ranks: 95 %, less what chance takes."""
+    truth, held = looks.RANKS**-1.0, []
+    for seed in range(40):
+        log, known = in_random_order(seed)
+        found = estimate_random(known, looks.DEPTH)
+        rates = log.clicks.mean(axis=0)
+        assert found.value == pytest.approx(rates / rates[0])
+        assert found.value == pytest.approx(truth, rel=0.35)
+        assert found.requests == len(log.day)
+        held.append((found.lower <= truth) & (truth <= found.upper))
+    assert 0.9 <= np.mean(np.array(held)[:, 1:]) <= 0.99
+
+
+def test_click_rates_of_sorted_lists_contradict_the_items_that_moved_and_those_in_random_order_do_not() -> None:
+    log = looks.draw(3, 28, shuffled=0.1)
+    for part, contradicts in ((log.is_random, False), (~log.is_random, True)):
+        of_it = log.where(part).counts(0, 28 * looks.DAY)[looks.ALL]
+        two = estimate(of_it, looks.DEPTH), estimate_random(of_it, looks.DEPTH)
+        assert (most_changed(*two).chance < 0.05) is contradicts
+
+
+def test_queries_that_come_once_tell_looks_if_their_order_is_random() -> None:
+    rng, shape = np.random.default_rng(8), (20_000, DEPTH)
+    clicked = rng.random(shape) < LOOKS * rng.beta(1, 3, shape)
+    query, rank = (one.ravel() for one in np.indices(shape))
+    names = [(f"q{q}", f"i{r}", "desk") for q, r in zip(query.tolist(), rank.tolist(), strict=True)]
+    once = ShownCounts(query, np.arange(query.size), rank + 1, np.ones(query.size), clicked.ravel() + 0.0, names)
+    with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items"):
+        estimate(once, DEPTH)
+    found = estimate_random(once, DEPTH)
+    assert found.value == pytest.approx(LOOKS, rel=0.15)
+
+
+def test_lists_of_other_lengths_are_compared_within_their_query() -> None:
+    """Queries whose lists are short have items that are wanted far more: click rates by rank alone would mislead."""
+    rng = np.random.default_rng(9)
+    rows = []
+    for query in range(40):
+        length, wish = (2, 0.9) if query % 2 else (4, 0.1)
+        rows += [
+            (query, query, rank, 2000.0, rng.binomial(2000, wish / rank), (query, "any"))
+            for rank in range(1, length + 1)
+        ]
+    query, pair, rank, shown, clicked, names = zip(*rows, strict=True)
+    known = ShownCounts(*map(np.array, (query, pair, rank, shown, clicked)), list(dict.fromkeys(names)))
+    found = estimate_random(known, 4)
+    assert found.value == pytest.approx(1 / np.arange(1, 5), rel=0.1)
+    rates = [known.clicked[known.rank == r].sum() / known.shown[known.rank == r].sum() for r in (1, 3)]
+    assert rates[1] / rates[0] < 0.1
+
+
+def test_as_many_requests_in_random_order_as_are_needed_give_the_error_that_is_wanted() -> None:
+    _, few = in_random_order(5)
+    needed = requests_needed(estimate_random(few, looks.DEPTH), 0.1)
+    assert needed[0] == 0
+    assert (np.diff(needed) > 0).all()
+    days = int(np.ceil(28 * needed[-1] / few.requests))
+    found = estimate_random(in_random_order(5, days)[1], looks.DEPTH)
+    assert found.upper[-1] / found.value[-1] == pytest.approx(1.1, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        (3, r"not enough clicks at rank 3 in [12],\d+ requests in random order: 0 on [12],\d+ items shown there; "),
+        (3, r"to know it to within 10 %, more than 423 are needed"),
+        (1, r"not enough clicks at rank 1 in"),
+    ],
+)
+def test_a_rank_that_was_never_clicked_in_random_order_is_refused_with_the_clicks_it_takes(
+    rank: int, said: str
+) -> None:
+    _, known = in_random_order(1)
+    with pytest.raises(ValueError, match=said):
+        estimate_random(replace(known, clicked=known.clicked * (known.rank != rank)), looks.DEPTH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -16,12 +16,17 @@ RANKS = np.arange(1, DEPTH + 1)
 
 @dataclass(frozen=True)
 class Log:
-    """Arrays over requests: `day`, `query`, and (n, DEPTH) `items` and `clicks`."""
+    """Arrays over requests: `day`, `query`, (n, DEPTH) `items` and `clicks`, and whether the order is random."""
 
     day: np.ndarray
     query: np.ndarray
     items: np.ndarray
     clicks: np.ndarray
+    is_random: np.ndarray
+
+    def where(self, kept: np.ndarray) -> Log:
+        """Only some of the requests."""
+        return Log(*(getattr(self, one.name)[kept] for one in fields(self)))
 
     def counts(self, since: int, until: int) -> dict[tuple[str, str], ShownCounts]:
         """Those of the days in [since, until) seconds, all in one part."""
@@ -47,11 +52,12 @@ def draw(
     noise: Mapping[int, float] | None = None,
     lost: Mapping[int, float] | None = None,
     people: int = 0,
+    shuffled: float = 0.0,
 ) -> Log:
     """Looks are rank^-steep; lists are sorted by the items' worth and `noise`; a share of the clicks is `lost`.
 
     Each is day -> value from that day on, by default 1, 0.1 and 0 from the beginning. Other `people` want the same
-    items.
+    items. A share of the lists is `shuffled`.
     """
     rng = np.random.default_rng(seed)
     worth, fixed = rng.beta(1, 3, (QUERIES, ITEMS)), rng.normal(0, 1, (QUERIES, ITEMS))
@@ -67,5 +73,8 @@ def draw(
     steeps, noises, losses = (by_day(first, of)[day, None] for first, of in ((1.0, steep), (0.1, noise), (0.0, lost)))
     jitter = rng.normal(0, 0.1, (len(day), ITEMS))
     items = np.argsort(-(worth[query] + noises * fixed[query] + jitter), axis=1)[:, :DEPTH]
+    other = np.random.default_rng([seed, people, 1])
+    is_random = other.random(len(day)) < shuffled
+    items[is_random] = other.permuted(items[is_random], axis=1)
     likely = worth[query[:, None], items] * RANKS**-steeps * (1 - losses)
-    return Log(day, query, items, rng.random(items.shape) < likely)
+    return Log(day, query, items, rng.random(items.shape) < likely, is_random)

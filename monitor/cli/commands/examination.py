@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -26,16 +26,19 @@ from monitor.cli.render import column, record, rows
 from monitor.config.report import nearest
 from monitor.errors import InputError
 from monitor.measures.examination import (
+    SURE,
     UNSURE,
     Examination,
     ShownCounts,
     after_a_click,
     by_frequency,
     estimate,
+    estimate_random,
     estimate_since,
     estimates,
     most_changed,
     other_looks,
+    requests_needed,
     smoothed,
 )
 from monitor.measures.measure import LEAST_LOOK, Measure, Table
@@ -70,6 +73,14 @@ class RankExamination:
 
 
 @record
+class RandomRankExamination(RankExamination):
+    """The same by requests in random order: the queries that tell it, and how many such requests tell it to 10 %."""
+
+    swaps: int = column("queries", count)
+    enough: int = column("requests for 10 %", count)
+
+
+@record
 class FittedExamination:
     """The estimate of a monitor and the measure to configure.
 
@@ -83,6 +94,9 @@ class FittedExamination:
         since: seconds at which the page changed: the looks are those from then on.
         clip: the most that a click counts in `measure`, relative to rank 1; None: any number.
         clipped: share of the clicks that would count more.
+        random: `is_random=true`, which marks the requests in random order; None: it rests on swaps.
+        differs_by_swaps: the rank whose looks differ by the same items at several ranks of these requests, as they do
+            if the order is not random; None if none do, or it rests on swaps.
     """
 
     monitor: str
@@ -90,13 +104,15 @@ class FittedExamination:
     days: int
     requests: int
     effective_queries: float
-    ranks: list[RankExamination]
+    ranks: Sequence[RankExamination]
     measure: str
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
     since: int | None = None
     clip: float | None = None
     clipped: float = 0.0
+    random: str | None = None
+    differs_by_swaps: int | None = None
 
     def lines(self) -> Iterator[str]:
         yield from self.told()
@@ -107,9 +123,12 @@ class FittedExamination:
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         other = "the first" if self.since is None else f"the first before {utc(self.since)}"
         head = f"{where}: how often people look at each rank, relative to {other}, "
-        yield f"{head}by {self.requests:,} requests of {self.days} days"
+        marked, lists = "", "lists are personalised by the slices at most"
+        if self.random is not None:
+            marked, lists = f" with {self.random}", "these lists are in random order"
+        yield f"{head}by {self.requests:,} requests of {self.days} days{marked}"
         yield from rows(self.ranks, "  ")
-        yield "It assumes that looks depend on the rank alone, and that lists are personalised by the slices at most."
+        yield f"It assumes that looks depend on the rank alone, and that {lists}."
         yield from self._warnings()
         yield from self._checks()
 
@@ -139,6 +158,9 @@ class FittedExamination:
             yield f"  checked: {told}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
+        if self.differs_by_swaps is not None:
+            told = f"looks at rank {self.differs_by_swaps} differ from those by the same items at several ranks"
+            yield f"  Warning: {told}; see whether {self.random} marks lists in random order."
 
 
 def _configured(measure: str) -> Iterator[str]:
@@ -184,6 +206,11 @@ class ExaminationBySlice:
 @past_options
 @click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
 @click.option(
+    "--random",
+    metavar="SLICE=VALUE",
+    help="The requests whose lists were in random order, such as is_random=true: an estimate by them alone.",
+)
+@click.option(
     "--since",
     type=InstantParam(),
     help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
@@ -202,14 +229,17 @@ def examination(
     days: int,
     dimension: str | None,
     until: int | None,
+    random: str | None,
     since: int | None,
     clip: float | None,
 ) -> FittedExamination | ExaminationBySlice:
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
+    if random is not None and since is not None:
+        raise InputError("give --random or --since: lists in random order need no clicks of the days before")
     with source_of(config, wanted) as database:
-        past = Past(wanted, database, end, days, depth, since, clip)
+        past = Past(wanted, database, end, days, depth, since, clip, random)
         return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
@@ -217,7 +247,8 @@ def examination(
 class Past:
     """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another.
 
-    `clip`: the most that a click is to count, relative to rank 1.
+    `clip`: the most that a click is to count, relative to rank 1. `random`: `is_random=true`, the slice's value that
+    marks the requests in random order, if they alone count.
     """
 
     monitor: Monitor
@@ -227,17 +258,36 @@ class Past:
     depth: int
     since: int | None = None
     clip: float | None = None
+    random: str | None = None
+
+    def column(self, dimension: str) -> str:
+        """The column of a slice. Raises InputError: there is no such slice."""
+        known = {one.dimension: one.column for one in self.monitor.slices}
+        if dimension not in known:
+            remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
+            raise InputError(f"{self.monitor.name} has no slice {dimension!r}; {remedy}")
+        return known[dimension]
 
     def counts(self, column: str | None = None, is_before: bool = False) -> dict[str, ShownCounts]:
         """Value of a column -> counts, of the page that is now or of that before. Raises InputError, SourceError."""
         begin = self.until - self.days * DAY
         span = (begin, self.since or begin) if is_before else (self.since or begin, self.until)
-        return counts_by_slice(Pull(self.monitor, self.database), *span, self.depth, column, not is_before)
+        source = Pull(self.monitor, self.database)
+        return counts_by_slice(source, *span, self.depth, column, not is_before, only=self._only())
+
+    def _only(self) -> tuple[str, str] | None:
+        if self.random is None:
+            return None
+        dimension, equals, value = self.random.partition("=")
+        if not equals:
+            raise InputError("--random is a slice and a value of it, such as is_random=true")
+        return self.column(dimension), value
 
     def fit(self, dimension: str = "", column: str | None = None) -> Callable[[str, ShownCounts], Examination]:
         """Estimates the examination of a value from its counts. Raises InputError, SourceError."""
         if self.since is None:
-            return lambda _, counts: estimate(counts, self.depth)
+            known = estimate if self.random is None else estimate_random
+            return lambda _, counts: known(counts, self.depth)
         before = self.counts(column, is_before=True)
 
         def since_then(value: str, counts: ShownCounts) -> Examination:
@@ -278,20 +328,17 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
         InputError: there is none of all requests, or no such slice.
         SourceError: as its name says.
     """
-    monitor, known = past.monitor, {one.dimension: one.column for one in past.monitor.slices}
-    if dimension not in known:
-        remedy = nearest(dimension, list(known)) if known else "it has no `slices:`"
-        raise InputError(f"{monitor.name} has no slice {dimension!r}; {remedy}")
+    column = past.column(dimension)
     every, of_all = _of_all(past)
-    each = past.counts(known[dimension])
-    fits, why = estimates(each, past.fit(dimension, known[dimension]))
+    each = past.counts(column)
+    fits, why = estimates(each, past.fit(dimension, column))
     found: list[FittedExamination | UnknownExamination] = []
     for value, counts in each.items():
         where = f"{dimension}={value}"
         if value in fits:
             found.append(_record(past, where, fits[value], counts))
         else:
-            found.append(UnknownExamination(monitor.name, where, why[value]))
+            found.append(UnknownExamination(past.monitor.name, where, why[value]))
     differ = other_looks(every, fits)
     tables = {(dimension, value): smoothed(fits[value]) for value in differ}
     whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables, past.clip)
@@ -313,12 +360,11 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
     found = smoothed(estimated)
     columns = (found.value, found.lower, found.upper, found.swaps)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
+    if past.random is not None:
+        needed = np.ceil(requests_needed(estimated, SURE)).astype(int).tolist()
+        ranks = [RandomRankExamination(**vars(one), enough=n) for one, n in zip(ranks, needed, strict=True)]
     below = [number if isfinite(number) else None for number in after_a_click(counts)]
-    try:
-        change = most_changed(*by_frequency(counts, len(ranks)))
-        differs = change.rank if change.chance < UNSURE else None
-    except ValueError:  # too few swaps to tell
-        differs = None
+    differs = _unlike(lambda: by_frequency(counts, len(ranks)))
     is_clipped = found.value * (past.clip or np.inf) < 1
     return FittedExamination(
         past.monitor.name,
@@ -333,4 +379,15 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
         past.since,
         past.clip,
         float(found.clicks[is_clipped].sum() / found.clicks.sum()),
+        past.random,
+        None if past.random is None else _unlike(lambda: (estimate(counts, len(ranks)), estimated)),
     )
+
+
+def _unlike(two: Callable[[], tuple[Examination, Examination]]) -> int | None:
+    """The rank whose looks surely differ between two estimates; None if none do, or too few swaps tell."""
+    try:
+        change = most_changed(*two())
+    except ValueError:
+        return None
+    return change.rank if change.chance < UNSURE else None
