@@ -238,6 +238,7 @@ def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
 def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     join(folder)
     said = explained(folder, name, capsys, "--capture")
+    assert re.search(r"UTC  drop of device=mobile: \w+ -> firing, ", said)
     first, also = said.split("\nAlso, at 2026-02-")
     expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 of device=mobile over 24h fell from"
     assert re.match(expected, also)
