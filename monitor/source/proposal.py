@@ -302,7 +302,7 @@ class _Search:
         if has_zone:
             return TimeColumn(column, form)
         _, newest = discovery.bounds(self.database, table, column)
-        zone = self._asked(f"{key}.timezone", (), "UTC", table=table.title, column=column, newest=newest)
+        zone = self._asked(f"{key}.timezone", (), "UTC", {"table": table.title, "column": column, "newest": newest})
         return TimeColumn(column, form, zone)
 
     def _past(self) -> tuple[int | None, int | None]:
@@ -431,7 +431,7 @@ class _Search:
         self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
         likely = " ".join(f"{name}=1" for name in wanted)
         if len(wanted) > 1 and not all(_is_wanted(str(name)) for name in wanted):
-            return rules_of(self._asked("relevance.events.rules", (), likely, rules_of, told=told))
+            return rules_of(self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of))
         return [{"type": name, "grade": 1} for name in wanted]
 
     def _attribution(self, events: _Match, time: TimeColumn) -> int:
@@ -447,10 +447,15 @@ class _Search:
 
     def _choose(self, key: str, options: Sequence[str], **facts: object) -> str:
         """The only option, or the answer to a question."""
-        return options[0] if len(options) == 1 else self._asked(key, options, options[0], **facts)
+        return options[0] if len(options) == 1 else self._asked(key, options, options[0], facts)
 
     def _asked(
-        self, key: str, options: Sequence[str], default: str, check: Callable[[str], object] = str, **facts: object
+        self,
+        key: str,
+        options: Sequence[str],
+        default: str,
+        facts: Mapping[str, object],
+        check: Callable[[str], object] = str,
     ) -> str:
         text = QUESTIONS.get(key) or QUESTIONS[key.rpartition(".")[2]]
         return self.ask(Question(key, text.format(**facts), options, default, check))

@@ -223,8 +223,8 @@ def _gauges(of: Callable[[str, MonitorSnapshot], Samples], *rows: tuple[str, str
 
 _FIRING = "Whether an alert rule or verdict fires"
 _VERDICTS = frozenset({*verdict_names(), *shown_as_verdict(), *TITLES})
-_BESIDE = ", ".join(sorted(condition_names() - _VERDICTS))
-_VERDICT = f"1 for the verdict that holds; what holds beside it is in rankmon_alert_firing: {_BESIDE}."
+_ALONG = ", ".join(sorted(condition_names() - _VERDICTS))
+_VERDICT = f"1 for the verdict that holds; what can hold at the same time is in rankmon_alert_firing: {_ALONG}."
 
 GAUGES: tuple[Gauge, ...] = (
     *(
