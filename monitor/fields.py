@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -241,6 +242,15 @@ def _time_of_day(value: Any) -> int:
     return 1440 if match[1] is None else int(match[1]) * 60 + int(match[2])
 
 
+def format_time_of_day(minutes: int) -> str:
+    """A time of day as it is written in the configuration, from minutes since midnight.
+
+    >>> format_time_of_day(545), format_time_of_day(1440)
+    ('09:05', '24:00')
+    """
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
 def _check_pattern(form: str) -> None:
     directives = re.findall(r"%(.?)", form)
     if not directives:
@@ -298,18 +308,18 @@ def http_address(text: str) -> str:
     return text
 
 
-_DURATION_SCHEMA = WithJsonSchema(
-    {"type": "string", "pattern": r"^\s*([0-9]+[smhdw])+\s*$", "examples": ["90s", "24h"]}
-)
+_DURATION_PATTERN = r"^\s*([0-9]+[smhdw])+\s*$"
+_DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN, "examples": ["90s", "24h"]})
+_TIME_OF_DAY_SCHEMA = WithJsonSchema({"type": "string", "pattern": f"^({_TIME_OF_DAY})$"})
+WRITTEN = MappingProxyType({_DURATION_PATTERN: format_duration, f"^({_TIME_OF_DAY})$": format_time_of_day})
+"""Pattern of a text that stands for a number -> the text of the number."""
 
 Text = Annotated[str, AfterValidator(_not_blank)]
 Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": "^[a-zA-Z0-9_.-]+$"})]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Duration = Annotated[int, BeforeValidator(_duration), _DURATION_SCHEMA]
 PositiveDuration = Annotated[int, BeforeValidator(_duration), AfterValidator(_positive), _DURATION_SCHEMA]
-TimeOfDay = Annotated[
-    int, BeforeValidator(_time_of_day), WithJsonSchema({"type": "string", "pattern": f"^({_TIME_OF_DAY})$"})
-]
+TimeOfDay = Annotated[int, BeforeValidator(_time_of_day), _TIME_OF_DAY_SCHEMA]
 Zone = Annotated[str, AfterValidator(_check_zone)]
 Count = Annotated[int, BeforeValidator(no_truth_value)]
 Number = Annotated[float, BeforeValidator(no_truth_value), Field(allow_inf_nan=False)]

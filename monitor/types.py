@@ -158,7 +158,7 @@ class Events(Section):
     ]
     attribution: Annotated[
         PositiveDuration,
-        key("An event counts from its serving until this much later; just then it no longer does.", examples=["24h"]),
+        key("An event counts from its serving until this much later; not at that moment itself.", examples=["24h"]),
     ]
     type: Annotated[Maybe[Text], key("Column with the type of the event.")] = None
     value: Annotated[Maybe[Text], key("Column with a number, such as seconds of dwell time.")] = None
@@ -451,8 +451,9 @@ class Monitor(Section):
     lookback: Annotated[
         PositiveDuration,
         key(
-            "How far back rankmon reads on its own. Default: the longest window, at least 24h and at least "
-            "attribution + lateness, or ingest_delay where that is more, + one bucket + refresh."
+            "How far back rankmon reads on its own. Default: the longest of 24h, the windows, what rules and verdicts "
+            "look back on, and how long a bucket takes to be final: attribution + lateness (or `ingest_delay` if that "
+            "is longer), one bucket and one `refresh`."
         ),
     ] = 604_800
     min_completeness: Annotated[

@@ -100,8 +100,8 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
     if steps:
         yield "\nStep by step:"
     for step in steps:
-        where = f" of {step.dimension}={step.value}" if step.dimension else ""
-        yield f"  {utc(step.at)}  {step.rule}{shown(where)}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
+        where = f" of {shown(f'{step.dimension}={step.value}')}" if step.dimension else ""
+        yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
 
 
 def _fell(found: StoredIncident, opening: Evidence | None) -> Iterator[str]:

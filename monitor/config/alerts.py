@@ -26,8 +26,10 @@ class Resolve(Section):
 
     floor: Annotated[Maybe[Number], key("Value at which it resolves. Default: the floor.")] = None
     drop: Annotated[Maybe[Fall], key("Drop at which it resolves, e.g. 4%. Default: the drop.")] = None
-    ceiling: Annotated[Maybe[Number], key("Value down from which it is well again. Default: the ceiling.")] = None
-    rise: Annotated[Maybe[Rise], key("Rise over the baseline that is well again, e.g. 20%. Default: the rise.")] = None
+    ceiling: Annotated[Maybe[Number], key("Value at or below which it resolves. Default: the ceiling.")] = None
+    rise: Annotated[Maybe[Rise], key("Rise over the baseline at which it resolves, e.g. 20%. Default: the rise.")] = (
+        None
+    )
     lasting: Annotated[
         Maybe[Duration], key("How long it must stay resolved. Default: the rule's `for`.", alias="for")
     ] = None

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from monitor.config.values import File
-from monitor.fields import format_duration
+from monitor.fields import WRITTEN
 from monitor.section import Derived, Flat, FromFile, Section, keys_of
 
 _HEAD = """\
@@ -76,7 +76,7 @@ def _with_default(part: dict[str, Any]) -> dict[str, Any]:
     """A key's schema with its default as text, named in the description; one that is made up elsewhere is left out."""
     default = part.get("default")
     if isinstance(default, int) and part.get("type") == "string":
-        part = {**part, "default": format_duration(default)}
+        part = {**part, "default": WRITTEN[part["pattern"]](default)}
     text, shown = part.get("description", ""), str(part.get("default", "")).lower()
     said = text.partition("Default: ")[2].lower()
     if isinstance(default, dict | list) or default in (None, "") or (said and shown not in said):

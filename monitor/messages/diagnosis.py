@@ -148,7 +148,7 @@ def _against(document: Document, what: str = BEFORE) -> str:
 def _before(document: Document) -> str:
     apart, times = document["window"][0] - document["compared"][0][0], len(document["compared"])
     if times > 1:
-        return f"the same hours of {times} {'weeks' if apart % WEEK == 0 else 'days'} before"
+        return f"the same hours of the {times} {'weeks' if apart % WEEK == 0 else 'days'} before"
     return f"the same hours {'a day' if apart == DAY else f'{apart // DAY} days'} before"
 
 
@@ -238,7 +238,7 @@ def _versions(document: Document) -> Iterator[Part]:
 
 _VERSIONS = {
     **OF_VERSIONS,
-    "requests before": lambda v: count(v["requests_before"]),
+    "requests before, in all": lambda v: count(v["requests_before"]),
     "before": lambda v: number(v["before"]),
 }
 _REQUESTS = {
@@ -287,7 +287,7 @@ def _queries(document: Document) -> Iterator[Part]:
 
 _QUERIES = {
     "query": lambda q: q["query"],
-    "requests before": lambda q: count(q["requests_before"]),
+    "requests before, in all": lambda q: count(q["requests_before"]),
     "now": lambda q: count(q["requests"]),
     "before": lambda q: number(q["before"]),
     "value": lambda q: number(q["value"]),

@@ -37,6 +37,8 @@ MOST_GRADES = 11
 IDS = 200
 """Requests whose labels are looked up in other tables."""
 
+_RULE = re.compile(r"\s*(\S.*?)=(\d+(?:\.\d+)?)(?=\s|$)")
+
 MOST_OF = 0.5
 """Share of rows or requests from which on a column is taken for what it seems: more often so than not."""
 
@@ -60,7 +62,7 @@ QUESTIONS = {
     "rankings.item": "Which column is the item?",
     "relevance.events.table": "Several tables hold events on what was shown. Which one?",
     "relevance.events.type": "Which column is the type of an event?",
-    "relevance.events.rules": "Which events say that an item was wanted? In the sample: {told}.",
+    "relevance.events.rules": "Which events say that an item was wanted? In the sample: {told}. Write TYPE=GRADE.",
     "relevance.judgments.grade": "Which column is the grade?",
     "relevance.column.grade": "Which column says whether the item was wanted?",
     "time": "Which column of {table} is the time?",
@@ -96,12 +98,27 @@ class Question:
         key: of the configuration, as in `rankings.time`.
         options: answers to choose from; empty if any text will do.
         default: the likeliest answer.
+        check: raises InputError for an answer that will not do.
     """
 
     key: str
     text: str
     options: Sequence[str]
     default: str
+    check: Callable[[str], object] = str
+
+    def answered(self, text: str) -> str:
+        """The answer that a text gives: itself, or the option whose number, from 1 on, it is.
+
+        Raises:
+            InputError: it is none.
+        """
+        if self.options and text not in self.options:
+            if not (text.isdecimal() and 1 <= int(text) <= len(self.options)):
+                raise InputError(f"{text!r}: choose one of {', '.join(self.options)}, or its number")
+            return self.options[int(text) - 1]
+        self.check(text)
+        return text
 
 
 Ask = Callable[[Question], str]
@@ -115,6 +132,7 @@ class Proposal:
     Attributes:
         reasons: key, as in `rankings.position` -> what the values show.
         since: from when on to read, seconds since 1970: what verdicts need before the newest request; None if unknown.
+        oldest: time of the oldest request, seconds since 1970; None if unknown.
         depth: items that a list usually has.
     """
 
@@ -123,6 +141,7 @@ class Proposal:
     slices: Sequence[str]
     reasons: Mapping[str, str]
     since: int | None
+    oldest: int | None
     depth: int
 
 
@@ -197,7 +216,7 @@ class _Search:
         names = {"request": request, "item": item, "position": self._position(), "time": _written(time)}
         rankings = _relation(table, (request, item, position, time.column, query, version, *slices))
         rankings |= names | _given(query=query, model_version=version)
-        return Proposal(rankings, relevance, slices, self.reasons, self._since(), depth)
+        return Proposal(rankings, relevance, slices, self.reasons, *self._past(), depth)
 
     # ---- rankings ----------------------------------------------------------------------------------------------
 
@@ -286,15 +305,16 @@ class _Search:
         if has_zone:
             return TimeColumn(column, form)
         _, newest = discovery.bounds(self.database, table, column)
-        zone = self._asked(f"{key}.timezone", (), "UTC", table=table.title, column=column, newest=newest)
+        zone = self._asked(f"{key}.timezone", (), "UTC", {"table": table.title, "column": column, "newest": newest})
         return TimeColumn(column, form, zone)
 
-    def _since(self) -> int | None:
+    def _past(self) -> tuple[int | None, int | None]:
+        """(from when on to read, time of the oldest request), seconds since 1970."""
         ends = discovery.bounds(self.database, self.lists.table, self.time.column)
         if None in ends or (found := to_micros(self.time, ends)).unreadable.any():
-            return None
+            return None, None
         oldest, newest = (int(micros) // MICROS for micros in found.micros)
-        return max(oldest, newest - PAST)
+        return max(oldest, newest - PAST), oldest
 
     # ---- relevance ---------------------------------------------------------------------------------------------
 
@@ -414,8 +434,8 @@ class _Search:
         self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
         likely = " ".join(f"{name}=1" for name in wanted)
         if len(wanted) > 1 and not all(_is_wanted(str(name)) for name in wanted):
-            likely = self._asked("relevance.events.rules", (), likely, told=told)
-        return [_rule(part) for part in likely.split()]
+            return rules_of(self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of))
+        return [{"type": name, "grade": 1} for name in wanted]
 
     def _attribution(self, events: _Match, time: TimeColumn) -> int:
         """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
@@ -430,11 +450,18 @@ class _Search:
 
     def _choose(self, key: str, options: Sequence[str], **facts: object) -> str:
         """The only option, or the answer to a question."""
-        return options[0] if len(options) == 1 else self._asked(key, options, options[0], **facts)
+        return options[0] if len(options) == 1 else self._asked(key, options, options[0], facts)
 
-    def _asked(self, key: str, options: Sequence[str], default: str, **facts: object) -> str:
+    def _asked(
+        self,
+        key: str,
+        options: Sequence[str],
+        default: str,
+        facts: Mapping[str, object],
+        check: Callable[[str], object] = str,
+    ) -> str:
         text = QUESTIONS.get(key) or QUESTIONS[key.rpartition(".")[2]]
-        return self.ask(Question(key, text.format(**facts), options, default))
+        return self.ask(Question(key, text.format(**facts), options, default, check))
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -451,12 +478,15 @@ def _written(time: TimeColumn) -> Any:
     return {"column": time.column, **more} if more else time.column
 
 
-def _rule(text: str) -> dict[str, Any]:
-    name, _, grade = text.rpartition("=")
-    try:
-        return {"type": name, "grade": float(grade) if "." in grade else int(grade)}
-    except ValueError:
-        raise InputError(f"{text!r} is no rule; write TYPE=GRADE, as in click=1") from None
+def rules_of(text: str) -> list[dict[str, Any]]:
+    """The rules in an answer. Raises InputError.
+
+    >>> rules_of("add to cart=2 click=0.5")
+    [{'type': 'add to cart', 'grade': 2}, {'type': 'click', 'grade': 0.5}]
+    """
+    if (left := _RULE.sub("", text).strip()) or not text.strip():
+        raise InputError(f"{left!r} is no rule; write TYPE=GRADE, with a blank between two, as in click=1 purchase=3")
+    return [{"type": n, "grade": float(grade) if "." in grade else int(grade)} for n, grade in _RULE.findall(text)]
 
 
 def _is_wanted(event: str) -> bool:

@@ -128,7 +128,7 @@ def _is_acknowledged(snapshot: MonitorSnapshot, matter: Matter) -> float:
 
 def _verdicts(snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
-        for kind in sorted({*verdict_names(), *shown_as_verdict(), *TITLES}):
+        for kind in sorted(_VERDICTS):
             yield (snapshot.monitor.name, kind), kind == snapshot.verdict_kind
 
 
@@ -222,6 +222,9 @@ def _gauges(of: Callable[[str, MonitorSnapshot], Samples], *rows: tuple[str, str
 
 
 _FIRING = "Whether an alert rule or verdict fires"
+_VERDICTS = frozenset({*verdict_names(), *shown_as_verdict(), *TITLES})
+_ALONG = ", ".join(sorted(condition_names() - _VERDICTS))
+_VERDICT = f"1 for the verdict that holds; what can hold at the same time is in rankmon_alert_firing: {_ALONG}."
 
 GAUGES: tuple[Gauge, ...] = (
     *(
@@ -261,7 +264,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge(
         "silenced_until_timestamp_seconds",
-        "Until when a silence holds back alerts; 0 without one, and where the open incident was told before it.",
+        "Until when a silence holds back new incidents; 0 without one, and 0 for an incident that was told before it.",
         ("monitor", "matter"),
         partial(_of_incidents, _silenced_until),
     ),
@@ -283,7 +286,7 @@ GAUGES: tuple[Gauge, ...] = (
         MONITOR,
         _precision,
     ),
-    Gauge("verdict", "1 for the verdict that holds.", ("monitor", "verdict"), _verdicts),
+    Gauge("verdict", _VERDICT, ("monitor", "verdict"), _verdicts),
     Gauge(
         "drift_effect_ratio",
         "Relative change of the mean since an open alarm began; of overall without dimension and value.",
@@ -357,7 +360,12 @@ GAUGES: tuple[Gauge, ...] = (
         ("coarse_rows", "stored_coarse_rows", "Bucket rows in the store that were rolled up."),
         ("oldest", "oldest_bucket_timestamp_seconds", "Start of the oldest bucket in the store."),
     ),
-    Gauge("monitor_info", "Labels and runbook of a monitor, to join on.", (), _info),
+    Gauge(
+        "monitor_info",
+        "To join on: the monitor's own labels, from its configuration, and its runbook if it has one.",
+        ("monitor", "runbook_url"),
+        _info,
+    ),
     *_gauges(
         _one,
         ("monitor.refresh", "monitor_refresh_seconds", "Time between two runs of a monitor."),

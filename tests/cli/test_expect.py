@@ -75,7 +75,7 @@ def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.Captu
             ["--from", "2026-11-27", "--until", "2026-11-26"],
             "it would end at 2026-11-26 00:00 UTC, before",
         ),
-        (["--forget", "2026-11-27"], f"nothing was announced for search from {FROM} on; known beginnings: none"),
+        (["--forget", "2026-11-27"], f"no announcement for search begins at {FROM}; known beginnings: none"),
         (["--until", "2026-11-27", "--forget", "2026-11-27"], "give --forget alone"),
         (["nobody", "--for", "2h"], "there is no monitor 'nobody'"),
     ],

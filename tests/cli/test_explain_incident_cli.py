@@ -81,12 +81,14 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     assert re.search(
         r"When it opened, by rule drop: ndcg@10.* fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*; \d+ requests\)", said
     )
-    assert re.search(r"Split by device, against the same hours of 2 weeks before: 0\.\d{4} -> 0\.\d{4}, change -", said)
+    assert re.search(
+        r"Split by device, against the same hours of the 2 weeks before: 0\.\d{4} -> 0\.\d{4}, change -", said
+    )
     within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from another mix ([-+.\d]+)", said)[0])
     change = float(re.findall(r"change ([-+.\d]+)", said)[0])
     assert within + mix == pytest.approx(change, abs=0.0002)
-    after = said.split("By what they add to the change, against the same hours of 2 weeks before:")[1].splitlines()
-    assert said.count("against the same hours of 2 weeks before:") == 6, "every table says what it is against"
+    after = said.split("By what they add to the change, against the same hours of the 2 weeks before:")[1].splitlines()
+    assert said.count("against the same hours of the 2 weeks before:") == 6, "every table says what it is against"
     assert after[2].startswith("device=mobile")
     assert "By z, the surest fall first" not in said, "that would be the same table"
     assert re.search(r"requests with a label +\d\d\.\d % +\d\d\.\d %", said)
@@ -238,6 +240,7 @@ def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
 def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     join(folder)
     said = explained(folder, name, capsys, "--capture")
+    assert re.search(r"UTC  drop of device=mobile: \w+ -> firing, ", said)
     first, also = said.split("\nAlso, at 2026-02-")
     expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 of device=mobile over 24h fell from"
     assert re.match(expected, also)

@@ -11,12 +11,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
 from monitor.source import discovery
+from monitor.source.proposal import QUESTIONS
 from tests.support import hackernews
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -420,6 +422,44 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("sys.stdin", io.StringIO("likes\n"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     assert log.init()["relevance"]["events"]["table"] == "likes"
+
+
+def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, events = shop()
+    acts = [{**e, "event_type": {"purchase": "add to list"}.get(e["event_type"], "zap")} for e in events]
+    fill(log.url, search_log=shown, clicks=acts, likes=acts)
+    monkeypatch.setattr("sys.stdin", io.StringIO("4\n3\nfoo\nzap=1 foo\nadd to list=2 zap=0.5\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    recipe = log.init()["relevance"]["events"]
+    assert "  1  all of them\n  2  clicks\n  3  likes\n" in log.out
+    assert "choose one of all of them, clicks, likes, or its number" in log.out + log.err
+    assert (log.out + log.err).count("'foo' is no rule; write TYPE=GRADE") == 2
+    assert recipe["table"] == "likes"
+    assert recipe["rules"] == [{"type": "add to list", "grade": 2}, {"type": "zap", "grade": 0.5}]
+
+
+def test_wanted_events_whose_names_have_blanks_need_no_answer(log: Log) -> None:
+    shown, events = shop()
+    acts = [{**e, "event_type": {"purchase": "add to cart"}.get(e["event_type"], "open item")} for e in events]
+    fill(log.url, search_log=shown, search_events=acts)
+    rules = log.init()["relevance"]["events"]["rules"]
+    assert (log.code, log.err) == (0, "")
+    assert [rule["type"] for rule in rules] == ["open item", "add to cart"]
+
+
+def test_it_says_why_less_than_the_whole_log_is_to_be_read(log: Log) -> None:
+    shown, events = shop()
+    old = [{**row, "request_id": f"old {row['request_id']}", "served_at": "2026-01-05T00:00:00Z"} for row in shown[:40]]
+    fill(log.url, search_log=shown + old, search_events=events)
+    log.init("--yes")
+    assert log.out.endswith("35 days: 28 to learn what is usual, and a week to judge. The log begins 2026-01-05.\n")
+
+
+def test_the_help_names_every_question() -> None:
+    asked = " ".join((cli.cli.get_command(click.Context(cli.cli), "init").help or "").split())  # type: ignore[union-attr]
+    assert [key for key in QUESTIONS if key not in asked] == []
 
 
 def test_a_password_stays_out_of_the_file(log: Log, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

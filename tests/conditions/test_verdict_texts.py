@@ -424,7 +424,7 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     against = "against the verdict's baseline of the same hours"
     assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)
     assert len(re.findall(rf"\nBy (what they add to the change|z, the surest fall first), .*{against}:\n", said)) == 2
-    assert "\nLabels and traffic, against the same hours of 4 weeks before:\n" in said
+    assert "\nLabels and traffic, against the same hours of the 4 weeks before:\n" in said
     split = found["split"]
     assert {p["against"] for p in found["slices"]} == {"baseline"}
     whole = sum(p["within"] + p["mix"] for p in found["slices"])

@@ -301,6 +301,17 @@ def test_the_schema_file_is_current() -> None:
     assert stored == json_schema(), "run: python -m monitor.config > config/rankmon.schema.json"
 
 
+def test_every_default_that_is_told_can_be_written() -> None:
+    schema = json_schema()
+    told = [p for part in (schema, *schema["$defs"].values()) for p in part.get("properties", {}).values()]
+    told = [p for p in told if "default" in p]
+    assert len(told) > 20
+    for key in told:
+        jsonschema.validate(key["default"], {**key, "$defs": schema["$defs"]})
+    hours = schema["$defs"]["WeeklyHours"]["properties"]
+    assert (hours["from"]["default"], hours["to"]["default"]) == ("00:00", "24:00")
+
+
 def test_the_schema_is_a_valid_one() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
 

@@ -3,16 +3,20 @@
 import hashlib
 import hmac
 import json
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+from monitor.conditions.evidence import kinds
 from monitor.messages.notification import VERSION, Notification, notification
 from monitor.notify.webhook import Webhook, WebhookConfig
 from tests.support.notices import ABOUT, DROP, INCIDENT, SLICE, notice
 from tests.support.receiver import Got, Receiver
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "webhook.json"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "webhook.md"
 SECRET = "a key that nobody knows"
 
 
@@ -29,6 +33,25 @@ def test_the_body_is_the_documented_form() -> None:
     assert got.headers["Content-Type"] == "application/json"
     assert got.document == json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert got.document["version"] == VERSION
+
+
+def fields_below(kind: Any) -> Iterator[str]:
+    """Names of a dataclass' fields, and of those of the dataclasses in them."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        for name in (field.name for field in fields(kind)):
+            yield name
+            yield from fields_below(hints[name])
+    for part in get_args(kind):
+        yield from fields_below(part)
+
+
+def test_every_field_that_can_be_sent_is_documented() -> None:
+    sent = {name for kind in (Notification, *kinds().values()) for name in fields_below(kind)}
+    sent -= {"html"}  # of a report, which only goes by mail
+    assert {"findings", "before_when_fired", "concurrent", "usual", "dimension"} <= sent
+    documented = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
+    assert sorted(sent - documented) == []
 
 
 def test_a_receiver_can_verify_who_sent_it_and_when() -> None:

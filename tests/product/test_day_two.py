@@ -105,7 +105,11 @@ def test_a_monitor_is_renamed_and_removed(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_a_slice_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert follow("add-a-slice", folder)
+    assert follow(
+        "add-a-slice",
+        folder,
+        lambda text: text.replace("2026-10-01", "2026-02-02 --to 2026-02-10").replace("show search", "show shop"),
+    )
     told = capsys.readouterr().out
     assert "country" in told
     with closing(Store(make_url(f"sqlite:///{folder}/rankmon.db"))) as store:

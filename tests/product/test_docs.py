@@ -15,8 +15,10 @@ import yaml
 from sqlalchemy.engine import make_url
 
 from monitor.cli import cli
+from monitor.conditions.evidence import condition_names
 from monitor.config import json_schema, load
 from monitor.measures.measure import SPECS, parse
+from monitor.messages.explanation import TITLES
 from monitor.store import Store
 from monitor.types import format_duration
 from tests.benchmarks import label_truth
@@ -62,6 +64,13 @@ def test_the_references_are_whole() -> None:
     assert {k for k in keys if f"| `{k}`" not in configuration} == set()
     assert [c for c in COMMANDS if f"## rankmon {c}\n" not in commands] == []
     assert references.PAGES["metrics"]().count("| `rankmon_") > 40
+
+
+def test_every_verdict_has_its_row() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|", (DOCS / "explanation" / "verdicts.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(rows) == sorted({*condition_names(), *TITLES})
 
 
 def test_every_measure_and_option_has_its_row() -> None:

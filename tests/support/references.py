@@ -75,9 +75,9 @@ def _paragraph(text: str) -> str:
 
 
 def metrics() -> str:
-    """Every family of `/metrics`, from the tables that it is made from; those of slices stand for themselves."""
+    """Every family of `/metrics`, from the tables that it is made from; those of slices are told in a sentence."""
     gauges = [*list(of_measure(parse("ndcg@10")))[:3], *GAUGES]
-    rows = [(g.name, g.labels, g.help) for g in gauges if not g.name.startswith("slice_")]
+    rows = [(g.name, g.labels, g.help) for g in gauges]
     for family in registry(Board(), Telemetry()).collect():
         if family.name.startswith("rankmon_"):
             name = family.name.removeprefix("rankmon_") + "_total" * (family.name in COUNTERS)

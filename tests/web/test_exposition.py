@@ -1,5 +1,6 @@
 """What `/metrics` says: the exact text, and that Prometheus' own checker accepts it."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -18,7 +19,7 @@ from monitor.conditions.incident import Incident
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.conditions.thresholds import Condition, Evaluation, State
 from monitor.fields import RESERVED_LABELS
-from monitor.measures.measure import parse
+from monitor.measures.measure import SPECS, parse
 from monitor.series.windows import Point
 from monitor.service.snapshot import Board, MonitorSnapshot, RuleReading, Series
 from monitor.service.telemetry import QueueStatus, Telemetry
@@ -26,6 +27,8 @@ from monitor.store import Progress
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Column, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from monitor.web.exposition import MAX_FORMATS, Exposition
+from monitor.web.gauges import GAUGES
+from tests.support import references
 from tests.support.metrics import registry
 from tests.support.requirements import missing
 
@@ -155,6 +158,25 @@ def test_what_a_replay_shows_is_as_old_as_it_is_to_whoever_watches(
 
 def test_the_exposition_is_just_this_text(board: Board, telemetry: Telemetry) -> None:
     assert text(board, telemetry) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_reference_names_every_family_and_label(board: Board, telemetry: Telemetry) -> None:
+    page = references.PAGES["metrics"]()
+    listed = dict(re.findall(r"^\| `rankmon_(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    assert {gauge.name for gauge in GAUGES} <= set(listed)
+    assert [name for name, labels in listed.items() if not labels] == []
+    own = {"team"}  # a label of the monitor's own
+    of_measures = {f"{name}{unit}" for name in SPECS for unit in ("", "_ratio")}
+    for family in registry(board, telemetry).collect():
+        for sample in family.samples if family.name.startswith("rankmon_") else ():
+            name = family.name.removeprefix("rankmon_")
+            known = listed.get(name) or listed.get(f"{name}_total") or listed.get(name.removeprefix("slice_"))
+            if known is None:
+                left = name.removeprefix("slice_").removeprefix("provisional_")
+                assert re.sub("_(lower|upper)", "", left) in of_measures, f"{name} is not in the reference"
+            else:
+                more = {"dimension", "value"} if name.startswith("slice_") else set()
+                assert set(sample.labels) - own - {"le"} - more <= set(re.findall(r"`(\w+)`", known)), name
 
 
 def test_promtool_accepts_every_name_and_type(board: Board, telemetry: Telemetry) -> None:

@@ -189,7 +189,7 @@ def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
     if verdict is not None and verdict.decayed:
         yield f"  for a week or more {decayed(verdict.moved or 0.0, verdict.labels_moved)}; {take} it is"
     columns = of_series(found) | {
-        "moved since": lambda u: change(u.moved),
+        "moved since fitted": lambda u: change(u.moved),
         "tolerated drop": lambda u: percent(u.tolerated),
         "": lambda u: "" if u.tolerated is not None else u.lacks,
     }

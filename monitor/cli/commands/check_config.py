@@ -1,8 +1,8 @@
 """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
 
-A monitor that lacks a key, or has a value of another kind there, is checked further when that is mended. With
---connect, what the data show of a mapping that cannot be meant so is warned of; the exit code stays 0. It is 2
-where tables, columns or their types do not fit the mapping, and 3 where a source does not answer.
+While a monitor lacks a key or has a value that cannot be read, it is not checked how its parts fit together. With
+--connect, it warns of what the data show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables,
+columns or their types do not fit the mapping, and 3 where a source does not answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Announce something unusual, such as a campaign or a deployment: verdicts neither judge it nor learn from it.
 
 Open incidents stay open, and alert rules and data that do not arrive are told as ever. Without --until or --for, lists
-what is announced.
+what is announced. Times are UTC unless they name an offset: 2026-11-27, or 2026-11-27T08:00+01:00.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from monitor.types import Monitor
 @command
 @config_option
 @monitors_option
-@click.option("--from", "since", type=InstantParam(), help="When it begins (default: now).")
-@click.option("--until", type=InstantParam(), help="When it ends.")
+@click.option("--from", "since", type=InstantParam(), help="When it begins, UTC or with an offset (default: now).")
+@click.option("--until", type=InstantParam(), help="When it ends, UTC or with an offset.")
 @click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, in place of --until.")
 @click.option("--new-level", "is_new_level", is_flag=True, help="What comes after is a new level: learn it.")
-@click.option("--forget", type=InstantParam(), help="Take back what was announced from this moment on.")
+@click.option("--forget", type=InstantParam(), help="Take back the one announcement that begins at this moment.")
 @note_option("What happens.")
 @by_option()
 def expect(
@@ -74,7 +74,7 @@ def _take_back(monitors: Sequence[Monitor], store: Store, at: int) -> None:
     if not any(gone):
         known = sorted({one.since for monitor in monitors for one in store.verdicts.announced(monitor.name)})
         named, begin = ", ".join(monitor.name for monitor in monitors), ", ".join(map(utc, known)) or "none"
-        raise InputError(f"nothing was announced for {named} from {utc(at)} on; known beginnings: {begin}")
+        raise InputError(f"no announcement for {named} begins at {utc(at)}; known beginnings: {begin}")
 
 
 def _lines(monitor: Monitor, store: Store) -> Iterator[str]:

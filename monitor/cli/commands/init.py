@@ -1,9 +1,15 @@
 """Write a configuration for the log in a database: `rankmon init postgresql+psycopg://reader@host/name`.
 
 Looks at tables and samples of their rows, read-only, and proposes what is what by the values. It asks where it is not
-sure; --yes takes the likeliest answers, --answer KEY=VALUE gives one, as in `--answer rankings.table=search_log`. Then
-it checks the new file as `rankmon check-config --connect` does. DuckDB reads files: `--file '/logs/*.parquet'`.
+sure; --yes takes the likeliest answers, --answer KEY=VALUE gives one. Then it checks the new file as
+`rankmon check-config --connect` does. DuckDB reads files: `--file '/logs/*.parquet'`.
 A password is taken from the URL or from RANKMON_SOURCE_PASSWORD, and never written.
+
+KEY of an --answer is that of the configuration: rankings.table, rankings.item, rankings.time, relevance.events.table,
+relevance.events.type, relevance.events.time, relevance.events.rules, relevance.judgments.grade or
+relevance.column.grade; of a time's zone, rankings.time.timezone or relevance.events.time.timezone. VALUE is a name, or
+the number of an option: `--answer rankings.table=search_log`. Rules are TYPE=GRADE with a blank between two:
+`--answer 'relevance.events.rules=click=1 purchase=3'`.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from monitor.config.urls import database_url
 from monitor.errors import InputError
 from monitor.source.discovery import tables
 from monitor.source.engine import Database
-from monitor.source.proposal import Proposal, Question, propose
+from monitor.source.proposal import PAST, Proposal, Question, propose
 from monitor.types import format_duration
 
 PASSWORD = "RANKMON_SOURCE_PASSWORD"
@@ -71,6 +77,10 @@ def init(
         click.echo(f"\nthe password is not in the file; set {PASSWORD} to it")
     since = "DATE" if proposal.since is None else f"{datetime.fromtimestamp(proposal.since, UTC):%Y-%m-%d}"
     click.echo(f"\nnext: rankmon backfill{named} --from {since}")
+    if proposal.since is not None and proposal.oldest is not None and proposal.oldest < proposal.since:
+        begins = f"{datetime.fromtimestamp(proposal.oldest, UTC):%Y-%m-%d}"
+        days = PAST // 86_400
+        click.echo(f"These are {days} days: 28 to learn what is usual, and a week to judge. The log begins {begins}.")
     return code
 
 
@@ -87,8 +97,11 @@ def _answering(answers: Mapping[str, str], yes: bool) -> Callable[[Question], st
     def answer(question: Question) -> str:
         options = f" [{', '.join(question.options)}]" if question.options else ""
         given = answers.get(question.key)
-        if given is not None and question.options and given not in question.options:
-            raise InputError(f"--answer {question.key}={given}: choose one of {', '.join(question.options)}")
+        if given is not None:
+            try:
+                given = question.answered(given)
+            except InputError as error:
+                raise InputError(f"--answer {question.key}={given}: {error}") from None
         if given is None and yes:
             given = question.default
         if given is None and not sys.stdin.isatty():
@@ -98,10 +111,27 @@ def _answering(answers: Mapping[str, str], yes: bool) -> Callable[[Question], st
         if given is not None:
             click.echo(f"{question.key}: {given}")
             return given
-        kind = click.Choice(list(question.options)) if question.options else None
-        return str(click.prompt(question.text, default=question.default, type=kind))
+        return _asked(question)
 
     return answer
+
+
+def _asked(question: Question) -> str:
+    """Asks whoever sits there until the answer will do; options have numbers, as some are whole queries."""
+
+    def read(text: str) -> str:
+        try:
+            return question.answered(text.strip())
+        except InputError as error:
+            raise click.UsageError(str(error)) from None
+
+    if not question.options:
+        return str(click.prompt(question.text, default=question.default, value_proc=read))
+    click.echo(question.text)
+    for number, option in enumerate(question.options, 1):
+        click.echo(f"  {number}  {option}")
+    likeliest = str(question.options.index(question.default) + 1)
+    return str(click.prompt("Number", default=likeliest, value_proc=read))
 
 
 def _lines(proposal: Proposal, name: str, url: str, has_password: bool) -> Iterator[str]:
@@ -130,7 +160,7 @@ def _lines(proposal: Proposal, name: str, url: str, has_password: bool) -> Itera
     empty = "(empty=zero)" if kind == "events" else ""
     yield f"    measures: [ndcg@{depth}, mrr@{depth}" + (f", ndcg{empty}@{depth}]" if empty else "]")
     yield "    windows: [24h, 7d]"
-    yield "    drift: {} # verdicts: alerts without thresholds, once 28 days are stored"
+    yield "    drift: {} # verdicts: alerts without thresholds, once two weeks are stored"
 
 
 def _section(values: Mapping[str, Any], key: str, reasons: Mapping[str, str]) -> Iterator[str]:

@@ -112,7 +112,7 @@ def _lines(found: BaselineStatus, measure: str, labelled: dict[str, list[float]]
     columns = of_series(found) | {
         "tolerated drop": lambda u: percent(u.tolerated),
         "smallest drop": lambda u: percent(u.smallest),
-        "in its unit": lambda u: number(None if None in (u.smallest, u.level) else u.smallest * u.level),
+        "as a difference": lambda u: number(None if None in (u.smallest, u.level) else u.smallest * u.level),
         "": lambda u: u.lacks,
     }
     yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 6)))

@@ -137,7 +137,7 @@ def _people(said: PeopleSaid) -> Iterator[str]:
         return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
 
     yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; there would be again:"
-    yield from table(("by itself", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
+    yield from table(("judged by", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
     if said.budget is None or said.proposed is None:
         return
     yield ""
@@ -204,7 +204,7 @@ def _methods(found: Replay) -> list[str]:
         hours = f"{method.open_seconds / 3600:,.0f} h ({100 * share:.0f} %)"
         pages = str(method.pages) if method.could_judge else "could not judge"
         rows.append((method.name, method.what, pages, hours if method.could_judge else "–", first))
-    return table(("by itself", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))
+    return table(("judged by", "which is", "pages", "in alarm", "first"), rows, (0, 1, 4))
 
 
 # ---- rules by themselves ---------------------------------------------------------------------------------------------
