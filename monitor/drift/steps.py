@@ -157,12 +157,13 @@ class _StepJudge:
         return self._faults.hold(row, since + self._settings.step)
 
     def _handed_over(self, row: int) -> tuple[Kind | None, tuple[int, ...]]:
-        """Withdraws all alarms if missing labels surely explain the last day of all traffic, all of it fit.
+        """Withdraws all alarms if missing labels surely explain the last day of all traffic, fit and fallen throughout.
 
         Labels that go missing little by little look like a worse model at first.
         """
         now, end = self._standing, self.block.ends[row]
-        if not now.open[0] or end - now.fit_since[0] < DAY or self._settings.are_labels_sound(end):
+        begun = max(int(now.fit_since[0]), int(now.since[0]))
+        if not now.open[0] or end - begun < DAY or self._settings.are_labels_sound(end):
             return None, ()
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
         if explanation(self._found, day, 0, spread, c.SURE_LOG) != "labels":
