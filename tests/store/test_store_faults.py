@@ -315,7 +315,7 @@ def test_behind_a_proxy_that_passes_on_nothing_a_statement_ends_within_two_lease
 
 @pytest.mark.usefixtures("impatient")
 def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url: str) -> None:
-    url, lease = make_url(postgres_url), 2 * LEASE  # half a lease between two statements is too little on a busy machine
+    url, lease = make_url(postgres_url), 2 * LEASE  # a busy machine takes half of LEASE between two statements
     first, second = Store(url), Store(url, lease)
     with first.writing() as connection, ThreadPoolExecutor(1) as other:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
