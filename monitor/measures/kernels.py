@@ -148,7 +148,7 @@ def check_range(measure: Measure, grade: Floats) -> None:
 
 
 def discounts(measure: Measure, rank: Ints) -> Floats:
-    """Discount of each rank (from 1 on) over its examination, same shape.
+    """Discount of each rank (from 1 on), 1 for a measure without, over its examination, same shape.
 
     >>> discounts(Measure("dcg", discount="jarvelin"), np.array([1, 2, 4])).tolist()
     [1.0, 1.0, 0.5]
@@ -156,10 +156,10 @@ def discounts(measure: Measure, rank: Ints) -> Floats:
     >>> discounts(looked_at, np.array([1, 2])).tolist()
     [1.0, 2.0]
     """
-    if measure.discount == "reciprocal":
-        found = 1 / rank
-    elif measure.discount == "none":
+    if "discount" not in measure.spec.options:
         found = np.ones(len(rank))
+    elif measure.discount == "reciprocal":
+        found = 1 / rank
     elif measure.discount == "jarvelin":
         found = np.asarray(1 / np.log2(np.maximum(rank, 2)))
     else:

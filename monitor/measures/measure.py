@@ -22,7 +22,7 @@ Table = tuple[tuple[float, float], ...]
 Gain = Literal["linear", "exp2"] | Table
 Depth = int | Table | None
 """Of the items shown: the first k, those at the ranks of a table, each counting as the table says, or all."""
-Discount = Literal["log2", "jarvelin", "reciprocal", "none"]
+Discount = Literal["log2", "jarvelin", "reciprocal"]
 Ideal = Literal["local", "recall", "global", "max"]
 Aggregate = Literal["mean", "pooled"]
 Empty = Literal["skip", "zero", "one"]

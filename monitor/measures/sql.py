@@ -46,8 +46,8 @@ class RequestSums(Protocol):
     def listed(self, m: Measure) -> Any:
         """Number of relevant items in the list."""
 
-    def gained(self, m: Measure, is_discounted: bool) -> Any:
-        """Sum of the gains within k, optionally discounted by rank."""
+    def gained(self, m: Measure) -> Any:
+        """Sum of the gains within k, discounted by rank if the measure is."""
 
     def gained_squares(self, m: Measure) -> Any:
         """Sum of the squares of the discounted gains within k."""

@@ -114,8 +114,9 @@ class Formulas(RequestSums):
     def lists_none(self, m: Measure) -> Condition:
         return self.get(self._count(*self._relevant(m, None))) == ZERO
 
-    def gained(self, m: Measure, is_discounted: bool) -> Expression:
-        return self._total(self.within(m.k), self._gain(m) * self._discount(m) if is_discounted else self._gain(m))
+    def gained(self, m: Measure) -> Expression:
+        is_plain = not m.examination and "discount" not in m.spec.options
+        return self._total(self.within(m.k), self._gain(m) if is_plain else self._gain(m) * self._discount(m))
 
     def gained_squares(self, m: Measure) -> Expression:
         adds = self._gain(m) * self._discount(m)

@@ -24,15 +24,11 @@ from tests.support.oracle import (
     ORACLE,
     Request,
     cases,
-    gain,
     is_empty,
     listed,
     measures,
     rankings,
-    top,
-)
-from tests.support.oracle import (
-    discount as discount_of,
+    squares,
 )
 
 TOLERANCE = 1e-12
@@ -51,7 +47,7 @@ def by_loop(m: Measure, requests: Sequence[Request]) -> Scores:
     quotients = np.array([over / under if under else 0.0 for over, under in parts])
     over, under = np.array(parts, float).reshape(-1, 2).T * ("aggregate" in m.spec.options)
     if m.is_corrected:
-        over = np.array([sum((gain(m, g) * discount_of(m, r)) ** 2 for r, g in top(m, q).items()) for q in requests])
+        over = np.array([squares(m, q) for q in requests])
     return Scores(quotients, np.array([is_empty(m, q) for q in requests], bool), over, under)
 
 

@@ -54,6 +54,7 @@ EVERY_MEASURE = (
     "coec(examination={1:0.5,2:0.25,3:0.25})@3",
     "snips(examination={1:1,2:0.5,3:0.25})@3",
     "snips(gain=exp2)@2",
+    "cg(gain=exp2,examination={1:1,2:0.5,3:0.25})@3",
     "coec(examination={1:0.5,2:0.25,3:0.25},examination[device=tv]={1:1,2:0.5,3:0.2})@3",
     "dcg(examination={1:1,2:0.62,3:0.3},examination[device=tv]={1:1,2:0.5,3:0.2})@3",
     "click_position",

@@ -65,6 +65,7 @@ MEASURES = (
     "coec(examination={1:0.5,2:0.25,3:0.25})@3",
     "snips(examination={1:1,2:0.5,3:0.25})@3",
     "snips(gain=exp2)@2",
+    "cg(gain=exp2,examination={1:1,2:0.5,3:0.25})@3",
     "click_position",
     "no_results",
 )

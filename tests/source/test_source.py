@@ -53,6 +53,7 @@ SPARSE = (
     "coec(examination={1:0.5,2:0.25,3:0.25})@3",
     "snips(examination={1:1,2:0.5,3:0.25})@3",
     "snips(gain=exp2)@2",
+    "cg(gain=exp2,examination={1:1,2:0.5,3:0.25})@3",
     "click_position",
 )
 GLOBAL = ("ndcg(ideal=global)@3", "ndcg(gain={1:1,3:7},ideal=global)@3", "recall(ideal=global)@2", "map(ideal=global)")

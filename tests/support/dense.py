@@ -373,7 +373,7 @@ def _sums(measure: Measure, one: One, sample: Sample) -> list[float]:
         part = part[0], sum(looks for rank, looks in measure.examination[: measure.k] if rank in ranks)
     empty = part[1] == 0 if measure.name in ("ctr", "coec") else is_empty(measure, q)
     pooled = measure.name in ("ndcg", "precision", "recall", "ctr", "coec", "click_position", "snips")
-    is_corrected = measure.name == "dcg" and measure.examination
+    is_corrected = measure.name in ("cg", "dcg") and measure.examination
     over, under = part if pooled else (squares(measure, q) if is_corrected else 0.0, 0.0)
     value = 0.0 if empty else part[0] / part[1]
     return [1, empty, value, value**2, over, under, over**2, under**2, over * under]

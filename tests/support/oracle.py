@@ -74,8 +74,9 @@ def hits(m: Measure, q: Request) -> list[int]:
 
 
 def cg(m: Measure, q: Request) -> Part:
-    """Sum of the gains."""
-    return sum(gain(m, grade) for grade in top(m, q).values()), 1
+    """Sum of the gains, each by the chance of a look."""
+    looks = dict(m.examination)
+    return sum(gain(m, grade) / looks.get(rank, 1.0) for rank, grade in top(m, q).items()), 1
 
 
 def dcg(m: Measure, q: Request) -> Part:
@@ -84,14 +85,14 @@ def dcg(m: Measure, q: Request) -> Part:
 
 
 def squares(m: Measure, q: Request) -> float:
-    """Sum of the squares of what DCG adds."""
-    return sum((gain(m, grade) * discount(m, rank)) ** 2 for rank, grade in top(m, q).items())
+    """Sum of the squares of what DCG or CG adds."""
+    part = cg if m.name == "cg" else dcg
+    return sum(part(m, Request({rank: grade}, q.unseen))[0] ** 2 for rank, grade in top(m, q).items())
 
 
 def snips(m: Measure, q: Request) -> Part:
-    """DCG by the gains over looks, without discounts (Swaminathan and Joachims 2015)."""
-    looks = dict(m.examination)
-    return dcg(m, q)[0], sum(gain(m, grade) / looks.get(rank, 1.0) for rank, grade in top(m, q).items())
+    """DCG by CG (Swaminathan and Joachims 2015)."""
+    return dcg(m, q)[0], cg(m, q)[0]
 
 
 def ndcg(m: Measure, q: Request) -> Part:

@@ -331,6 +331,8 @@ def _terms(terms: Sequence[Term], measure: Measure) -> list[str]:
         "grade": lambda t: _number(t.grade),
         gain: lambda t: _number(t.gain),
     }
+    if not weight and any(t.weight != 1 for t in terms):
+        weight = "weight"
     if weight:
         product = f"{gain} × {weight}" if weight == "discount" else "adds"
         columns |= {weight: lambda t: _number(t.weight), product: lambda t: _number(t.product)}

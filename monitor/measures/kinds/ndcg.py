@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from monitor.arrays import Floats, Ints
 from monitor.measures.kernels import (
     GradedRankings,
@@ -44,35 +42,26 @@ def _score_dcg(m: Measure, r: GradedRankings) -> Scores:
 
 
 def _dcg_sql(m: Measure, s: RequestSums) -> Formula:
-    found = Formula(value=s.gained(m, True), empty=s.gains_nothing(m))
+    found = Formula(value=s.gained(m), empty=s.gains_nothing(m))
     return replace(found, numerator=s.gained_squares(m), denominator=s.number(0)) if m.examination else found
 
 
 def _score_snips(m: Measure, r: GradedRankings) -> Scores:
-    request, rank, gain = rows_with_gain(m, r)
-    within, undiscounted = rows_within(m, rank), replace(m, discount="none")
-    whole = sum_by_request(request[within], gain[within] * discounts(undiscounted, rank[within]), r.size)
-    return as_ratio(dcg(m, request, rank, gain, r.size), whole)
+    rows = rows_with_gain(m, r)
+    return as_ratio(dcg(m, *rows, r.size), dcg(replace(m, name="cg"), *rows, r.size))
 
 
 def _snips_sql(m: Measure, s: RequestSums) -> Formula:
-    whole = s.gained(replace(m, discount="none"), True) if m.examination else s.gained(m, False)
-    return Formula(numerator=s.gained(m, True), denominator=whole)
-
-
-def _score_cg(m: Measure, r: GradedRankings) -> Scores:
-    request, rank, gain = rows_with_gain(m, r)
-    kept = rows_within(m, rank)
-    return plain_scores(sum_by_request(request[kept], gain[kept], r.size), sum_by_request(request, gain, r.size) <= 0)
+    return Formula(numerator=s.gained(m), denominator=s.gained(replace(m, name="cg")))
 
 
 def _ndcg_sql(m: Measure, s: RequestSums) -> Formula:
-    gained, ideal = s.gained(m, True), s.ideal(m)
+    gained, ideal = s.gained(m), s.ideal(m)
     return Formula(numerator=gained, denominator=ideal, empty=s.gains_nothing(m) if m.ideal == "max" else None)
 
 
 def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
-    return gains(m, grade), np.ones(len(rank)) if m.name == "cg" else discounts(m, rank)
+    return gains(m, grade), discounts(m, rank)
 
 
 NDCG = Spec(
@@ -108,21 +97,21 @@ SNIPS = Spec(
     _score_snips,
     _snips_sql,
     _terms,
-    ("gain", "discount", "DCG", "gains without discounts"),
+    ("gain", "discount", "DCG", "CG"),
     aggregate="pooled",
     empty="skip",
     empties=("skip",),
     is_weighted_by_rank=True,
-    what="corrected DCG over the same without discounts (Swaminathan and Joachims 2015): how far up stands what people "
-    "want, however much there is of it",
+    what="DCG over CG, both corrected (Swaminathan and Joachims 2015): how far up what people want stands, however "
+    "much there is of it",
 )
 CG = Spec(
     "cg",
     "cumulated gain",
     "gain",
-    "gain empty",
-    _score_cg,
-    lambda m, s: Formula(value=s.gained(m, False), empty=s.gains_nothing(m)),
+    "gain examination empty",
+    _score_dcg,
+    _dcg_sql,
     _terms,
     ("gain", "", "CG", ""),
 )
