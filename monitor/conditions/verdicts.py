@@ -190,9 +190,7 @@ def _withdrawn(drift: Drift, verdict: Verdict) -> set[ConditionName]:
 
 def do_labels_explain(verdict: Verdict) -> bool:
     """Whether a verdict withdraws all alarms because missing labels explain the fall."""
-    return verdict.kind == "labels_suspect" and any(
-        not change.unit and change.became == "withdrawn" for change in verdict.changes
-    )
+    return verdict.is_data and any(not change.unit and change.became == "withdrawn" for change in verdict.changes)
 
 
 def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[ConditionName, Condition]]:

@@ -295,9 +295,9 @@ class VerdictConditions(ConditionSet):
 
 
 def _why_withdrawn(past: FinalHours, verdict: Verdict) -> str:
-    if contradicts(past.examined, verdict.end):
-        return CONTRADICTED
-    return LABELS_EXPLAIN if do_labels_explain(verdict) else ""
+    if do_labels_explain(verdict):
+        return LABELS_EXPLAIN
+    return CONTRADICTED if contradicts(past.examined, verdict.end) else ""
 
 
 def _noted(note: str) -> str:

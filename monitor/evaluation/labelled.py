@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from monitor.conditions.evidence import condition_names
-from monitor.conditions.incident import by_matter, gather
-from monitor.evaluation.replay import Period, Replay
+from monitor.evaluation.replay import Period, Replay, incidents_of, verdict_pages
 from monitor.evaluation.run import judge_past
 from monitor.store import Store
+from monitor.store.alerts import StoredIncident
 from monitor.types import Drift, Monitor
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Times the configured budget of false alarms: those that are tried."""
-
-MOST_INCIDENTS = 10_000
+"""Times the configured budget of false alarms: those that are tried. Labels are few, so the steps are wide."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ def held_against_people(monitor: Monitor, store: Store, found: Replay) -> People
     Raises:
         StoreError: the store is out of reach.
     """
-    every = ((one.incident, one.label) for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS))
-    said = [(Period(it.began_at, it.closed_at), label) for it, label in every if label in ("right", "wrong")]
+    said = [(Period(one.incident.began_at, one.incident.closed_at), one.label) for one in labelled(monitor, store)]
     said = [(period, label) for period, label in said if period.within(found.since, found.until)]
     if not said:
         return None
@@ -66,6 +62,12 @@ def held_against_people(monitor: Monitor, store: Store, found: Replay) -> People
     return PeopleSaid(len(right), len(wrong), methods, tried, budget, None if budget is None else _best(tried, budget))
 
 
+def labelled(monitor: Monitor, store: Store) -> list[StoredIncident]:
+    """The incidents on quality that people called right or wrong, newest first. Raises StoreError."""
+    every = store.alerts.incidents(monitor.name, most=None)
+    return [one for one in every if one.incident.matter == "quality" and one.label in ("right", "wrong")]
+
+
 def _tried(
     monitor: Monitor, drift: Drift, store: Store, found: Replay, right: Sequence[Period], wrong: Sequence[Period]
 ) -> Iterable[tuple[float, Agreement]]:
@@ -73,21 +75,15 @@ def _tried(
         budget = factor * drift.false_alarm_budget
         other = replace(monitor, drift=replace(drift, false_alarm_budget=budget))
         past = judge_past(other, store, found.until)
-        changes = [] if past is None else [p.change for p in past.placed if p.change.name[0] in condition_names()]
-        opened, _ = gather(monitor.name, None, by_matter(changes, monitor.alerts)["quality"])
-        periods = [Period(one.opened_at, one.closed_at) for one in opened]
+        periods = [] if past is None else incidents_of(monitor, verdict_pages(other, past))
         yield budget, _agreement("drift", periods, right, wrong)
 
 
 def _agreement(name: str, periods: Sequence[Period], right: Sequence[Period], wrong: Sequence[Period]) -> Agreement:
     def has(page: Period) -> bool:
-        return any(_overlap(page, one) for one in periods)
+        return any(page.overlaps(one) for one in periods)
 
     return Agreement(name, sum(map(has, right)), sum(map(has, wrong)))
-
-
-def _overlap(one: Period, other: Period) -> bool:
-    return (other.until is None or one.since < other.until) and (one.until is None or other.since < one.until)
 
 
 def _best(tried: Sequence[tuple[float, Agreement]], budget: float) -> float:

@@ -51,6 +51,10 @@ class Period:
         """Seconds of it within a span."""
         return max(0, min(until if self.until is None else self.until, until) - max(self.since, since))
 
+    def overlaps(self, other: Period) -> bool:
+        """Whether they have a time in common."""
+        return (other.until is None or self.since < other.until) and (self.until is None or other.since < self.until)
+
 
 @dataclass(frozen=True)
 class Method:
@@ -281,7 +285,7 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
     if monitor.drift is not None and monitor.alerts:
         yield _method(monitor, "rankmon", "verdicts and alert rules in one incident", every, span)
     if monitor.drift is not None:
-        mine = [c for c in every if c.name[0] in condition_names()]
+        mine = verdict_pages(monitor, found)
         what = f"verdict degraded, {monitor.drift.false_alarm_budget:g} in 90 d"
         yield _method(monitor, "drift", what, mine, span, has_verdicts)
     if gone := [c for c in placed if is_grave_on_data(c.name[0])]:
@@ -294,14 +298,24 @@ def _methods(monitor: Monitor, store: Store, found: Hindsight, span: tuple[int, 
         yield _method(monitor, rule.name, what, changes, span, could_judge)
 
 
+def verdict_pages(monitor: Monitor, found: Hindsight) -> list[Change]:
+    """The changes of what verdicts alone page for."""
+    every = by_matter([p.change for p in found.placed], monitor.alerts)["quality"]
+    return [change for change in every if change.name[0] in condition_names()]
+
+
 def _method(
     monitor: Monitor, name: str, what: str, changes: Iterable[Change], span: tuple[int, int], could_judge: bool = True
 ) -> Method:
     since, until = span
-    every = [Period(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
-    seen = tuple(s for s in every if s.until is None or s.until > since)
+    seen = tuple(s for s in incidents_of(monitor, changes) if s.until is None or s.until > since)
     pages, seconds = sum(s.since > since for s in seen), sum(s.within(since, until) for s in seen)
     return Method(name, what, seen, pages, seconds, could_judge)
+
+
+def incidents_of(monitor: Monitor, changes: Iterable[Change]) -> list[Period]:
+    """When incidents of some changes were open, oldest first."""
+    return [Period(i.opened_at, i.closed_at) for i in gather(monitor.name, None, changes)[0]]
 
 
 def _says(rule: Rule) -> str:
@@ -368,6 +382,11 @@ class RuleTrial:
     fired: Counter[SliceKey]
     margins: dict[SliceKey, tuple[float, float]]
     unknown: Unknown
+
+    @property
+    def is_too_thin(self) -> bool:
+        """Whether no window has the requests that the rule asks for."""
+        return not self.method.could_judge and self.unknown == "too few requests"
 
     @property
     def unsure(self) -> list[SliceKey]:

@@ -164,7 +164,7 @@ def _evaluated(
     after, events = evaluate(checkpoint, past, sets, known_from, until)
     if not state.restated:
         return derived(monitor, state, after, events)
-    recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=100_000)}
+    recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=None)}
     rolled_up = store.retention.rolled_up(monitor.traffic, 0, until)
     gone = max(0 if rolled_up is None else rolled_up[1], 0 if events.verdicts is None else events.verdicts.kept)
     reach = max([REACH, *(rule.reach for rule in monitor.alerts)]) if gone else 0
@@ -197,7 +197,7 @@ def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> di
     oldest = verdict_conditions(monitor, store, _END).oldest(past, 0)
     if not oldest.conditions:
         return {}
-    recorded = (s.incident for s in store.alerts.incidents(monitor.name, most=100_000))
+    recorded = (s.incident for s in store.alerts.incidents(monitor.name, most=None))
     return opened_by(monitor.name, monitor.drift, oldest.conditions, oldest.since, recorded)
 
 

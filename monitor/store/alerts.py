@@ -229,9 +229,11 @@ class Alerts(Connected):
             row = _incident_row(stored)
             connection.execute(upserted(self.dialect, incidents, row, row.keys() - {"id", "monitor"}))
 
-    def incidents(self, monitor: str | None = None, state: str | None = None, most: int = 100) -> list[StoredIncident]:
-        """The newest incidents first; of all monitors and in any state by default."""
-        query = _incidents(monitor is not None, state is not None)
+    def incidents(
+        self, monitor: str | None = None, state: str | None = None, most: int | None = 100
+    ) -> list[StoredIncident]:
+        """The newest incidents first, all if `most` is None; of all monitors and in any state by default."""
+        query = _incidents(monitor is not None, state is not None, most is not None)
         return self._read(query, monitor=monitor, state=state, most=most)
 
     def incident(self, id_: str) -> StoredIncident | None:
@@ -367,9 +369,9 @@ _SILENCES = sa.select(silences).where(silences.c.since <= _NOW, silences.c.until
 
 
 @cache
-def _incidents(of_one: bool, in_a_state: bool) -> sa.Select[Any]:
+def _incidents(of_one: bool, in_a_state: bool, is_limited: bool) -> sa.Select[Any]:
     query = sa.select(incidents).order_by(incidents.c.opened_at.desc(), incidents.c.id)
-    query = query.limit(sa.bindparam("most", type_=sa.Integer))
+    query = query.limit(sa.bindparam("most", type_=sa.Integer)) if is_limited else query
     query = query.where(incidents.c.monitor == MONITOR) if of_one else query
     return query.where(incidents.c.state == sa.bindparam("state")) if in_a_state else query
 

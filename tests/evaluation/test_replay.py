@@ -111,12 +111,15 @@ def test_labelled_pages_are_the_truth_and_propose_a_budget(
     path.write_text(path.read_text(encoding="utf-8").replace(str(folder), str(tmp_path)), encoding="utf-8")
     fell = Incident("search", day(32) + 4 * HOUR, day(32) + 8 * HOUR, "resolved", closed_at=day(35))
     nothing = replace(fell, began_at=day(31), opened_at=day(31) + HOUR, closed_at=day(31) + 9 * HOUR)
+    lost = replace(fell, matter="data")  # it paged nobody, whatever people say of it
     store = Store(load(path, {}).store.url)
     with store.hold("search") as lease:
-        incidents = [StoredIncident(one) for one in (fell, nothing)]
+        incidents = [StoredIncident(one) for one in (fell, nothing, lost)]
         store.alerts.save(lease, Judgement("search", day(36), {}, incidents), 1.0)
     store.alerts.label(fell.id, "right", "ada", "")
     store.alerts.label(nothing.id, "wrong", "ada", "")
+    assert lost.id != fell.id
+    store.alerts.label(lost.id, "right", "ada", "")
     store.close()
     said = printed(tmp_path, capsys, *SPAN)
     assert "people called 1 page right and 1 wrong; there would be again:" in said

@@ -100,7 +100,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
             "see whether that is the year you mean, else take a shorter time, the newest first"
         )
     name = monitor.name
-    before = {s.incident.id for s in app.store.alerts.incidents(name, most=100_000)}
+    before = {s.incident.id for s in app.store.alerts.incidents(name, most=None)}
     outages = _Outages(app)
     outcome, judgement = _read(app, monitor, span, again, force, outages)
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""

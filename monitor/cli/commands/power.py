@@ -26,6 +26,7 @@ from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdict_units import Unit
 from monitor.config import Config
 from monitor.errors import InputError
+from monitor.evaluation.labelled import labelled
 from monitor.evaluation.run import BaselineStatus, baseline_status
 from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
 from monitor.messages.tables import count, number, percent
@@ -39,7 +40,6 @@ from monitor.types import Monitor
 HOURS = 24
 DAYS = 28
 """Of swaps."""
-MOST_INCIDENTS = 10_000
 
 
 @command
@@ -94,20 +94,19 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
 def _labelled(monitor: Monitor, store: Store) -> dict[str, list[float]]:
     """What people said of pages on quality -> the drop of each as it fired, ascending."""
     found: dict[str, list[float]] = {"right": [], "wrong": []}
-    for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS):
-        fell = as_it_fell(one, store) if one.label in found and one.incident.matter == "quality" else ()
-        found.get(one.label or "", []).extend(evidence.loss for evidence in fell[:1])
+    for one in labelled(monitor, store):
+        found[str(one.label)].extend(evidence.loss for evidence in as_it_fell(one, store)[:1])
     return {label: sorted(drops) for label, drops in found.items()}
 
 
-def _power(found: BaselineStatus, labelled: dict[str, list[float]]) -> Shown:
+def _power(found: BaselineStatus, drops: dict[str, list[float]]) -> Shown:
     measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
     data: dict[str, Any] = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
-    data |= {"series": found.units, "labelled": labelled}
-    return Shown(data, lambda: _lines(found, measure, labelled))
+    data |= {"series": found.units, "labelled": drops}
+    return Shown(data, lambda: _lines(found, measure, drops))
 
 
-def _lines(found: BaselineStatus, measure: str, labelled: dict[str, list[float]]) -> Iterator[str]:
+def _lines(found: BaselineStatus, measure: str, called: dict[str, list[float]]) -> Iterator[str]:
     yield f"{found.monitor}: {measure}, smallest drop that shows within {HOURS} h"
     columns = of_series(found) | {
         "tolerated drop": lambda u: percent(u.tolerated),
@@ -116,7 +115,7 @@ def _lines(found: BaselineStatus, measure: str, labelled: dict[str, list[float]]
         "": lambda u: u.lacks,
     }
     yield from (f"  {line}" for line in table_of(columns, found.units, left=(0, 6)))
-    for label, drops in labelled.items():
+    for label, drops in called.items():
         if ends := (*drops[:1], *drops[1:][-1:]):
             yield f"  pages called {label}: {len(drops)}, drops of {' to '.join(dict.fromkeys(map(percent, ends)))}"
 

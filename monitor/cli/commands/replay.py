@@ -35,7 +35,6 @@ from monitor.types import Monitor
 
 DAY = 86_400
 MOST_SERIES = 3
-TOO_FEW = "too few requests"
 """Series named per rule."""
 
 
@@ -213,7 +212,7 @@ def _methods(found: Replay) -> list[str]:
 def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]]:
     """(index of an alert rule, what the stored past says of it, whether as a warning). Raises StoreError."""
     for number, tried in enumerate(try_rules(monitor, store) if monitor.alerts else ()):
-        yield number, _tried(tried), not tried.method.could_judge and tried.unknown == TOO_FEW
+        yield number, _tried(tried), tried.is_too_thin
         if told := _noise(monitor, tried, store):
             yield number, told, True
 
@@ -221,7 +220,7 @@ def rule_lines(monitor: Monitor, store: Store) -> Iterator[tuple[int, str, bool]
 def _tried(tried: RuleTrial) -> str:
     pages, length = tried.method.pages, lasting(tried.until - tried.since)
     if not tried.method.could_judge:
-        least = f": no window has min_requests: {tried.rule.min_requests}" if tried.unknown == TOO_FEW else ""
+        least = f": no window has min_requests: {tried.rule.min_requests}" if tried.is_too_thin else ""
         why = f"{tried.unknown or 'too little is stored'}{least}"
         return f"rule {tried.rule.name} could not be judged in the {length} until {utc(tried.until)}: {why}"
     paged = f"have paged {_times(pages)}" if pages else "never have paged"
