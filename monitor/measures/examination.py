@@ -481,8 +481,10 @@ def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
         ValueError: a rank was never shown, more are to be swapped than there are, or no query comes twice.
     """
     requests, again, variance = _of_one_swap(counts, depth)
-    if np.isnan(variance).any() or not 0 < swapped <= requests:
-        raise ValueError(f"swap from 1 to {requests:.0f} requests, as many as show rank 1, of {depth} ranks all shown")
+    if np.isnan(variance).any():
+        raise ValueError(f"no item was shown at rank {int(np.isnan(variance).argmax()) + 1}; take fewer ranks")
+    if not 0 < swapped <= requests:
+        raise ValueError(f"{swapped:,.0f} requests cannot swap: {requests:,.0f} show an item at rank 1")
     share = swapped / requests / (depth - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.sqrt(np.r_[0.0, variance[1:] / (again * share * (1 - share))]))

@@ -224,7 +224,7 @@ def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.Cap
     assert cli.run(["power", "--swapped", "80", "--depth", "3", *given]) == 0
     assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
     assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
-    assert "swap from 1 to 4000 requests" in capsys.readouterr().err
+    assert "--swapped 1000, in 28 days: 28,000 requests cannot swap: 4,000 show an item at rank 1" in capsys.readouterr().err
 
 
 def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(

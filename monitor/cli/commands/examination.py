@@ -52,13 +52,13 @@ from monitor.types import Monitor
 DAY = 86_400
 
 FEW_QUERIES = 10
-"""Fewer, effectively, are said to tell little of others."""
+"""Fewer, effectively, are warned of: errors by so few clusters are too small (Cameron and Miller, 2015)."""
 
 UNKNOWN = 2.0
-"""A rank is warned of whose interval's upper end is so many times the lower one."""
+"""Upper over lower end of an interval that is warned of; test_examination: a_figure_that_rests_on_little."""
 
 HARDLY = 0.8
-"""Clicks below a click, relative to those without one, from which people are said not to stop at one."""
+"""Least relative clicks below a click of people who do not stop at one; test_examination: people_who_stop."""
 
 
 @record

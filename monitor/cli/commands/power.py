@@ -82,7 +82,7 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
     try:
         wide = np.expm1(Z95 * swap_errors(counts, depth, swapped * DAYS))
     except ValueError as error:
-        raise InputError(f"{monitor.name}: {error}, of {DAYS} days") from error
+        raise InputError(f"{monitor.name}: --swapped {swapped}, in {DAYS} days: {error}") from error
     needed = np.ceil(swaps_needed(counts, depth, SURE) / DAYS)
     known = [[n if isfinite(n) else None for n in numbers.tolist()] for numbers in (wide, needed)]
     ranks = [RankPower(i, off, n and int(n)) for i, (off, n) in enumerate(zip(*known, strict=True), 1)][1:]
