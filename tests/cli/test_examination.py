@@ -162,6 +162,17 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert "search has no slice 'device'" in capsys.readouterr().err
 
 
+def by_slice(measures: list[str], given: list[str], capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, str], float]:
+    """(measure, slice or empty) -> value of the first day, with these measures in place of the configured one."""
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8").replace("[ndcg@3]", json.dumps(measures)), encoding="utf-8")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    capsys.readouterr()
+    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
+    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02T00")]
+    return {(p["measure"], p["slice"] or ""): p["value"] for p in points}
+
+
 def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,15 +187,7 @@ def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_
     assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differ"] == ["device=(empty)", "device=(none)"]
-    text = path.read_text(encoding="utf-8").replace(
-        "[ndcg@3]", json.dumps([found["measure"], found["every"]["measure"]])
-    )
-    path.write_text(text, encoding="utf-8")
-    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
-    capsys.readouterr()
-    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
-    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02T00")]
-    values = {(p["measure"], p["slice"] or ""): p["value"] for p in points}
+    values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
     for device in ("(empty)", "(none)"):
         assert abs(values[found["measure"], device] / values[found["every"]["measure"], device] - 1) > 0.05
 
@@ -224,7 +227,8 @@ def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.Cap
     assert cli.run(["power", "--swapped", "80", "--depth", "3", *given]) == 0
     assert "were 80 requests a day to swap two neighbours for 28 days" in capsys.readouterr().out
     assert cli.run(["power", "--swapped", "1000", "--depth", "3", *given]) == 2
-    assert "--swapped 1000, in 28 days: 28,000 requests cannot swap: 4,000 show an item at rank 1" in capsys.readouterr().err
+    told = "--swapped 1000, in 28 days: 28,000 requests cannot swap: 4,000 show an item at rank 1"
+    assert told in capsys.readouterr().err
 
 
 def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(
@@ -321,17 +325,10 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     assert "tv" not in found["measure"]
     assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 0
     assert "No sure difference from all requests: device=tv. They count by the looks of all." in capsys.readouterr().out
-    text = path.read_text(encoding="utf-8").replace(
-        "[ndcg@3]", json.dumps([found["measure"], found["every"]["measure"]])
-    )
-    path.write_text(text, encoding="utf-8")
-    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
-    capsys.readouterr()
-    assert cli.run(["series", "--slices", "--from", "2026-01-01", "--format", "json", *given]) == 0
-    points = [p for p in json.loads(capsys.readouterr().out) if p["end"].startswith("2026-01-02T00")]
+    values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
     chance = random.Random(5)
     truth = np.mean([chance.uniform(0.1, 0.9) for _ in range(60)]) * (1 + 1 / np.log2(3) + 1 / 2)
-    off = {(p["measure"], p["slice"] or ""): p["value"] / truth - 1 for p in points}
+    off = {key: value / truth - 1 for key, value in values.items()}
     assert max(abs(off[found["measure"], device]) for device in ("", "desk", "phone")) < 0.06
     assert off[found["every"]["measure"], "desk"] - off[found["every"]["measure"], "phone"] > 0.15
 
