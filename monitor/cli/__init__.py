@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the process; without taking it apart, a third of a short command's time, unless a thread is still at work."""
+    """Ends the process; if no thread is at work, without taking it apart: a third of a short command's time."""
     if threading.active_count() > 1:
         sys.exit(code)
     logging.shutdown()

@@ -75,7 +75,7 @@ NAMES = {
     "item": re.compile(r"item|product|document|doc|title|sku|ad_|object", re.IGNORECASE),
     "query": re.compile(r"query|search|phrase|keyword|term", re.IGNORECASE),
     "version": re.compile(r"version|model|variant|ranker|algorithm", re.IGNORECASE),
-    "drawn": re.compile(r"^ab|bucket|experiment|variant|cohort|test|arm$", re.IGNORECASE),
+    "drawn": re.compile(r"^ab(_|$)|bucket|experiment|variant|cohort|(^|_)(test|arm)(_|$)", re.IGNORECASE),
     "type": re.compile(r"type|event|action|kind", re.IGNORECASE),
     "wanted": re.compile(
         r"click|tap|select|open|view_item|play|watch|listen|stream|read|dwell|download|like|save|share|cart|purchase|order"

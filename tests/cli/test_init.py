@@ -140,9 +140,10 @@ def test_a_log_of_lists_and_events_needs_no_answer(log: Log) -> None:
 
 def test_groups_that_are_drawn_at_random_are_not_the_slices_that_verdicts_judge(log: Log) -> None:
     shown, events = shop()
-    shown = [{**row, "ab_bucket": "AB"[int(row["request_id"][-1], 36) % 2]} for row in shown]
+    groups = {row["request_id"]: "AB"[int(row["request_id"][-1], 36) % 2] for row in shown}
+    shown = [{**row, "ab_bucket": groups[row["request_id"]], "latest": groups[row["request_id"]]} for row in shown]
     fill(log.url, search_log=shown, search_events=events)
-    assert log.init("--yes")["slices"] == ["device", "ab_bucket"]
+    assert log.init("--yes")["slices"] == ["latest", "device", "ab_bucket"]
 
 
 def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(
