@@ -51,8 +51,8 @@ class Notification:
     title: str
     text: str
     url: str
-    runbook_url: str
-    labels: tuple[tuple[str, str], ...]
+    runbook_url: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
     findings: tuple[Evidence, ...] = ()
     former_severity: Severity | None = None
     matter: Matter = "quality"
