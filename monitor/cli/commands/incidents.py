@@ -239,10 +239,8 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
     page = config.web.page_url() if monitor is not None else ""
     about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page, called)
-    kind = incident.state
-    return notification(
-        kind, about, incident, stored_.findings, 0, reason=why or "its subject no longer exists"
-    ).full_text
+    why = why or "its subject no longer exists"
+    return notification(incident.state, about, incident, stored_.findings, 0, reason=why).full_text
 
 
 _OF_INCIDENT = ("id", "monitor", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")
