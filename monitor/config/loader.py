@@ -17,6 +17,7 @@ from monitor.config.calendars import known_days
 from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.report import Report, Scope, Where
+from monitor.config.templates import faults_of, read_templates
 from monitor.config.values import (
     Channel,
     Config,
@@ -29,6 +30,7 @@ from monitor.config.values import (
 from monitor.config.web_file import load_web_file
 from monitor.errors import ConfigError
 from monitor.fields import Name
+from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
 from monitor.section import keys_of, no_file, unreadable
@@ -71,6 +73,7 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
     config["routes"] = tuple(_routes(parts))
     config["reports"] = tuple(_reports(parts, channels, monitors))
+    config["templates"] = _templates(parts, monitors)
     if config["web"] is not None:
         config["web"] = _with_access(config["web"], environ, report)
     if config["store"] is not None:
@@ -125,6 +128,10 @@ class _Parts:
         if name not in self._data and key.is_required:
             return None
         return self.check(key.kind, self._data.get(name, {}), (name,))
+
+    def has(self, name: str) -> bool:
+        """Whether the file says anything of a part."""
+        return name in self._data
 
     def held(self, name: str) -> Any:
         """What a part holds as it stands in the file; nothing, if it is no list or mapping as it should be."""
@@ -249,6 +256,21 @@ def _reports(parts: _Parts, channels: Sequence[ChannelConfig], monitors: Sequenc
         if (found := parts.check(MailedReport, given, ("reports", index))) is not None:
             checks.check_mailed(found, ("reports", index), channels, [m.name for m in monitors], parts.report)
             yield found
+
+
+def _templates(parts: _Parts, monitors: Sequence[Monitor]) -> tuple[OwnTemplate, ...]:
+    """A user's templates; mistakes in them are reported by file and line."""
+    where, report = ("templates",), parts.report
+    name = parts.one("templates") if parts.has("templates") else None
+    if name is None:
+        return ()
+    try:
+        found, mistakes = read_templates(report.file.parent / name)
+    except ValueError as error:
+        report.add_of_file(where, name, str(error))
+        return ()
+    report.take_over(where, [*mistakes, *faults_of(found, monitors)])
+    return tuple(found)
 
 
 def _monitors(parts: _Parts, dialects: Mapping[str, str]) -> Iterator[Monitor]:
