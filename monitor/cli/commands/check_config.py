@@ -1,8 +1,8 @@
 """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
 
-While a monitor lacks a key or has a value that cannot be read, it is not checked how its parts fit together. With
---connect, it warns of what the data show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables,
-columns or their types do not fit the mapping, and 3 where a source does not answer.
+What hangs on a value that cannot be read is checked once that is mended. With --connect, it warns of what the data
+show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables, columns or their types do not fit
+the mapping, and 3 where a source does not answer.
 """
 
 from __future__ import annotations
