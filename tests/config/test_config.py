@@ -759,7 +759,7 @@ def test_what_is_no_relative_file_is_left_as_it_is(read: Callable[..., Config], 
     assert (read(("sqlite:///shop.db", f"'{url}'")).source("shop").url.database or None) == database
 
 
-@pytest.mark.parametrize("secret", ["hunter 2", "h 2"])
+@pytest.mark.parametrize("secret", ["hunter 2", "h 2", "h!2a"])
 @pytest.mark.parametrize("change", [("name: search", "name: ${SECRET}"), ("[ndcg@10]", "['${SECRET}']")])
 def test_a_value_from_the_environment_is_not_shown_when_it_stands_in_the_wrong_place(
     write: Write, change: tuple[str, str], secret: str
