@@ -57,8 +57,8 @@ SHORT = 8
 """Characters below which a secret is hidden only as a word of its own: it may be part of any word."""
 
 
-def without(text: str, secrets: Iterable[str]) -> str:
-    """`text` with stars in place of secrets, such as the password that a URL holds.
+def without(text: str, secrets: Iterable[str], shown: str = "***") -> str:
+    """`text` with stars, or what else is `shown`, in place of secrets, such as the password that a URL holds.
 
     >>> without("column exists; cannot log in with x at db://me:x@host", ["x"])
     'column exists; cannot log in with *** at db://me:***@host'
@@ -67,5 +67,5 @@ def without(text: str, secrets: Iterable[str]) -> str:
     """
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         found = re.escape(secret)
-        text = re.sub(rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found, "***", text)
+        text = re.sub(rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found, lambda _: shown, text)
     return text

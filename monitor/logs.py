@@ -65,6 +65,7 @@ class Bounded(logging.Filter):
 
 
 REPEATING = (
+    "apprise",
     "clickhouse_connect.driver._backend.http_sync",
     "clickhouse_connect.driver.httputil",
     "psycopg",
@@ -72,7 +73,10 @@ REPEATING = (
     "thrift.transport.TSocket",
     "urllib3.connectionpool",
 )
-"""Loggers of drivers and their pools that log what they also raise; the error is logged with place and remedy."""
+"""Loggers of drivers and their pools that log what they also raise; the error is logged with place and remedy.
+
+Apprise logs whole URLs, and with them their tokens.
+"""
 
 
 def silence_drivers() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -111,21 +112,26 @@ def _given(limits: Any) -> list[str]:
     return [name for name in LIMITS if getattr(limits, name) is not None]
 
 
-def build_rules(scope: Scope, monitor: Monitor, alerts: Sequence[Alert]) -> tuple[Rule, ...]:
-    """The alert rules of a monitor; what is wrong with one is reported, and it is left out."""
+def build_rules(scope: Scope, monitor: Monitor, alerts: Sequence[Alert], unknown: frozenset[str]) -> tuple[Rule, ...]:
+    """The alert rules of a monitor; what is wrong with one is reported, and it is left out.
+
+    Args:
+        unknown: keys of the monitor that cannot be read, so that nothing is checked against them.
+    """
     found: dict[str, Rule] = {}
     for index, alert in enumerate(alerts):
         if alert.name in condition_names():
             scope.refuse(f"{alert.name!r} is the name of a verdict; take another", "alerts", index, "name")
         elif alert.name in found:
             scope.refuse(f"{alert.name!r} is the name of a rule above already; take another", "alerts", index, "name")
-        elif (rule := _rule(scope, monitor, alert, index)) is not None:
+        elif (rule := _rule(scope, monitor, alert, index, unknown)) is not None:
             found[alert.name] = rule
     return tuple(found.values())
 
 
-def _rule(scope: Scope, monitor: Monitor, alert: Alert, index: int) -> Rule | None:
-    problems = list(_problems(monitor, alert))
+def _rule(scope: Scope, monitor: Monitor, alert: Alert, index: int, unknown: frozenset[str]) -> Rule | None:
+    checks = (check for needed, check in _CHECKS if not unknown & {*needed})
+    problems = [problem for check in checks for problem in check(monitor, alert)]
     for steps, text in problems:
         scope.refuse(text, "alerts", index, *steps)
     if problems:
@@ -178,14 +184,6 @@ def _slice(text: str) -> tuple[str, str | None]:
 # ---- checks ------------------------------------------------------------------------------------------------------
 
 
-def _problems(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
-    yield from _about_measure(monitor, alert)
-    yield from _about_times(monitor, alert)
-    yield from _about_limit(alert)
-    yield from _about_baseline(monitor, alert)
-    yield from _about_slices(monitor, alert)
-
-
 def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     try:
         measure = _measure(monitor, alert.measure)
@@ -195,12 +193,6 @@ def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]
     if measure is None:
         yield from _about_fall(alert, COVERAGE)
         return
-    if measure.kernel not in {m.kernel for m in monitor.measures}:
-        known = ", ".join([*map(str, monitor.measures), COVERAGE])
-        yield (
-            ("measure",),
-            f"{alert.measure!r} is not computed; add it to `measures`, or judge one of {known}",
-        )
     unit, rises = SPECS[measure.name].unit, alert.keys == ("ceiling", "rise")
     if measure.is_better_lower != rises:
         better, keys = ("higher", "`floor:` or `drop:`") if rises else ("lower", "`ceiling:` or `rise:`")
@@ -211,6 +203,14 @@ def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]
     if unit == "ratio" and fixed is not None and (fixed >= 1 if rises else fixed > 1):
         when = "would never" if rises else "would always"
         yield (alert.keys[0],), f"{fixed:g} is above 1, the most that {measure.name} can be; it {when} fire"
+
+
+def _about_computed(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
+    with suppress(ValueError):  # that is no measure has been said
+        measure = _measure(monitor, alert.measure)
+        if measure is not None and measure.kernel not in {m.kernel for m in monitor.measures}:
+            known = ", ".join([*map(str, monitor.measures), COVERAGE])
+            yield ("measure",), f"{alert.measure!r} is not computed; add it to `measures`, or judge one of {known}"
 
 
 def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
@@ -230,17 +230,20 @@ def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
             )
 
 
-def _about_times(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
+def _about_window(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     if alert.window is not None and alert.window not in monitor.windows:
         known = ", ".join(map(format_duration, monitor.windows))
         yield ("window",), f"{format_duration(alert.window)} is none of this monitor's windows ({known}); add it there"
+
+
+def _about_times(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     for steps, lasting in ((("for",), alert.lasting), (("resolve", "for"), alert.resolve.lasting)):
         if lasting is not None and lasting % monitor.bucket:
             bucket = format_duration(monitor.bucket)
             yield steps, f"{format_duration(lasting)} is no whole number of buckets ({bucket}); each is one evaluation"
 
 
-def _about_limit(alert: Alert) -> Iterator[tuple[Where, str]]:
+def _about_limit(_: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     (fixed, change), (fixed_back, change_back) = _limits_of(alert)
     fixed_key, change_key = alert.keys
     under, worse, way = ("over", "above", "lower") if change_key == "rise" else ("under", "below", "raise")
@@ -299,3 +302,15 @@ def _about_slices(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]
             yield ("slices", place), f"names no value after the =; write e.g. {dimension}=mobile, or just {dimension}"
     if not alert.overall and not alert.slices:
         yield ("overall",), "nothing would be judged; name `slices:`, or take `overall: false` away"
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], Callable[[Monitor, Alert], Iterator[tuple[Where, str]]]], ...] = (
+    ((), _about_measure),
+    (("relevance", "measures", "measures[]"), _about_computed),
+    (("windows",), _about_window),
+    (("bucket",), _about_times),
+    ((), _about_limit),
+    (("windows",), _about_baseline),
+    (("slices", "rankings"), _about_slices),
+)
+"""Each check with the keys of the monitor that it needs."""

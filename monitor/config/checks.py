@@ -8,13 +8,11 @@ from typing import Any
 from monitor.config.report import Report, Scope, Where, nearest
 from monitor.measures.measure import Measure, parse
 from monitor.measures.summable import obstacle
-from monitor.notify import ChannelConfig
 from monitor.routing import MailedReport, Route
 from monitor.series.finality import final_age
 from monitor.series.retention import least_age, least_kept, needed
 from monitor.types import (
     MODEL_VERSION,
-    Drift,
     EventRule,
     Events,
     Judgments,
@@ -56,7 +54,7 @@ def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:
         scope.refuse(f"there is no source {source!r}; {nearest(source, names)}", "source")
 
 
-def check_engine(scope: Scope, monitor: Monitor) -> None:
+def _check_engine(scope: Scope, monitor: Monitor) -> None:
     """A database that is to sum up by itself can do that for this monitor, as far as the file tells."""
     if monitor.engine == "pushdown" and monitor.measures and (reason := obstacle(monitor)):
         scope.refuse(f"pushdown cannot serve this monitor: {reason}; take auto or pull", "engine")
@@ -76,32 +74,27 @@ def check_selects(scope: Scope, monitor: Monitor, dialect: str) -> None:
             scope.refuse(f"is not one query: {error}", *where)
 
 
-def check_monitor(scope: Scope, monitor: Monitor) -> None:
-    """The monitor's parts fit together."""
-    if _check_bucket(scope, monitor):
-        _check_windows(scope, monitor)
-    _check_lookback(scope, monitor)
-    _check_slices(scope, monitor)
-    _check_measures(scope, monitor)
-    _check_retention(scope, monitor)
-    if monitor.drift is not None:
-        _check_drift(scope, monitor, monitor.drift)
-    if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
-        scope.refuse("is missing; judgments go by it: name the column with the query", "rankings", "query")
-    if isinstance(monitor.recipe, Events):
-        _check_rules(scope, monitor.recipe)
+def check_monitor(scope: Scope, monitor: Monitor, unknown: frozenset[str]) -> None:
+    """The monitor's parts fit together, as far as they are known: `unknown` are the keys that cannot be read."""
+    for needed_, check in _CHECKS:
+        if not unknown & {*needed_} and not (unknown and not needed_):
+            check(scope, monitor)
 
 
-def _check_bucket(scope: Scope, monitor: Monitor) -> bool:
-    # Buckets are aligned to 1970 in UTC; so that days are made of whole ones, one must divide a day, or be whole days.
-    if DAY % monitor.bucket and monitor.bucket % DAY:
+def _check_bucket(scope: Scope, monitor: Monitor) -> None:
+    if not _divides_days(monitor.bucket):
         text = f"{format_duration(monitor.bucket)} does not divide a day evenly; use e.g. 5m, 15m, 1h, 6h, 24h or 7d"
         scope.refuse(text, "bucket")
-        return False
-    return True
+
+
+def _divides_days(bucket: int) -> bool:
+    """Buckets are aligned to 1970 in UTC; so that days are made of whole ones, one must divide a day, or be days."""
+    return not (DAY % bucket and bucket % DAY)
 
 
 def _check_windows(scope: Scope, monitor: Monitor) -> None:
+    if not _divides_days(monitor.bucket):
+        return
     bucket = format_duration(monitor.bucket)
     for index, window in enumerate(monitor.windows):
         shown = format_duration(window)
@@ -204,7 +197,14 @@ def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Repo
         report.add(("store", "retain"), f"{text}; the least is {format_duration(least)}")
 
 
-def _check_drift(scope: Scope, monitor: Monitor, drift: Drift) -> None:
+def _check_judgments(scope: Scope, monitor: Monitor) -> None:
+    if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
+        scope.refuse("is missing; judgments go by it: name the column with the query", "rankings", "query")
+
+
+def _check_drift_measure(scope: Scope, monitor: Monitor) -> None:
+    if (drift := monitor.drift) is None:
+        return
     known = ", ".join(str(m) for m in monitor.measures if is_ratio(m))
     if not is_ratio(drift.measure):
         text = f"{str(drift.measure)!r} is no mean of values from 0 to 1; judge one of {known or 'e.g. ndcg@10'}"
@@ -212,12 +212,22 @@ def _check_drift(scope: Scope, monitor: Monitor, drift: Drift) -> None:
     elif drift.measure.kernel not in {m.kernel for m in monitor.measures}:
         text = f"{str(drift.measure)!r} is not computed; add it to `measures`, or judge one of {known}"
         scope.refuse(text, "drift", "measure")
+
+
+def _check_drift_bucket(scope: Scope, monitor: Monitor) -> None:
+    if monitor.drift is None:
+        return
     bucket = format_duration(monitor.bucket)
     if monitor.bucket % HOUR and HOUR % monitor.bucket:
         text = f"verdicts are of whole hours, in which a bucket of {bucket} does not go; take e.g. 15m or 1h"
         scope.refuse(text, "drift", "measure")
     if monitor.bucket > DAY:
         scope.refuse(f"a bucket of {bucket} is too long for verdicts; take at most 1d", "drift", "measure")
+
+
+def _check_drift_mix(scope: Scope, monitor: Monitor) -> None:
+    if (drift := monitor.drift) is None:
+        return
     found = [one.dimension for one in lasting_dimensions(monitor.rankings, monitor.slices)]
     if drift.mix_by is not None and drift.mix_by not in found:
         if drift.mix_by in [s.dimension for s in monitor.slices]:
@@ -263,14 +273,18 @@ def check_route(route: Route, where: Where, channels: Collection[str], report: R
 
 
 def check_mailed(
-    mailed: MailedReport, where: Where, channels: Sequence[ChannelConfig], monitors: Sequence[str], report: Report
+    mailed: MailedReport,
+    where: Where,
+    channels: Collection[str],
+    unmailed: Collection[str],
+    monitors: Sequence[str],
+    report: Report,
 ) -> None:
     """A report goes to mail channels that exist, is of monitors that exist, and covers whole days."""
-    known, mails = {one.name for one in channels}, {one.name for one in channels if one.MAILS}
-    for index, text in _channel_faults(mailed.channels, known):
+    for index, text in _channel_faults(mailed.channels, channels):
         report.add((*where, "channels", index), text)
     for index, name in enumerate(mailed.channels):
-        if name in known - mails:
+        if name in unmailed:
             report.add((*where, "channels", index), f"{name!r} sends no mail; name a channel of kind `email`")
     for index, name in enumerate(mailed.monitors):
         if name not in monitors:
@@ -287,7 +301,9 @@ def _channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator
             yield index, f"{name!r} is there twice; keep one"
 
 
-def _check_rules(scope: Scope, recipe: Events) -> None:
+def _check_rules(scope: Scope, monitor: Monitor) -> None:
+    if not isinstance(recipe := monitor.recipe, Events):
+        return
     for index, rule in enumerate(recipe.rules):
         for wrong in _RULE_FAULTS:
             if text := wrong(recipe, rule):
@@ -349,3 +365,20 @@ def _check_table(held: set[float], text: str, recipe: Events) -> None:
     if missing := sorted(grade for grade in given - held if grade is not None):
         shown = ", ".join(f"{grade:g}" for grade in missing)
         raise ValueError(f"{text!r}: the gain table lacks {shown}, which events can give; add grade:gain")
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], Callable[[Scope, Monitor], None]], ...] = (
+    (("bucket",), _check_bucket),
+    (("bucket", "windows"), _check_windows),
+    ((), _check_lookback),
+    (("slices", "rankings"), _check_slices),
+    (("measures", "relevance", "slices"), _check_measures),
+    ((), _check_retention),
+    (("drift", "measures", "measures[]"), _check_drift_measure),
+    (("drift", "bucket"), _check_drift_bucket),
+    (("drift", "slices", "rankings"), _check_drift_mix),
+    (("relevance", "rankings"), _check_judgments),
+    (("relevance",), _check_rules),
+    ((), _check_engine),
+)
+"""Each check with the keys that it needs; none: all of them."""

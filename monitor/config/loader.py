@@ -12,11 +12,13 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 import monitor.config.checks as checks
+from monitor.conditions.rules import COVERAGE
 from monitor.config.alerts import build_rules
 from monitor.config.calendars import known_days
 from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.report import Report, Scope, Where
+from monitor.config.templates import faults_of, read_templates
 from monitor.config.values import (
     Channel,
     Config,
@@ -29,6 +31,7 @@ from monitor.config.values import (
 from monitor.config.web_file import load_web_file
 from monitor.errors import ConfigError
 from monitor.fields import Name
+from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
 from monitor.section import keys_of, no_file, unreadable
@@ -51,6 +54,14 @@ _HOLDERS = {
 }
 """What the parts of a file are that hold others, which are checked one by one."""
 
+_STAND_INS: Mapping[str, Any] = {
+    "name": "unknown",
+    "rankings": dict.fromkeys(("table", "request", "item", "position", "time"), "unknown"),
+    "relevance": {"column": {"grade": "unknown", "max_grade": 1}},
+    "measures": ["ndcg@10"],
+}
+"""In place of what a monitor needs and cannot be read, so that the rest of it can be checked."""
+
 
 def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> Config:
     """The configuration in the file `path`, with ${NAME} taken from `environ`.
@@ -70,7 +81,8 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     channels = tuple(_channels(parts))
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
     config["routes"] = tuple(_routes(parts))
-    config["reports"] = tuple(_reports(parts, channels, monitors))
+    config["reports"] = tuple(_reports(parts, channels))
+    config["templates"] = _templates(parts, monitors)
     if config["web"] is not None:
         config["web"] = _with_access(config["web"], environ, report)
     if config["store"] is not None:
@@ -126,6 +138,10 @@ class _Parts:
             return None
         return self.check(key.kind, self._data.get(name, {}), (name,))
 
+    def has(self, name: str) -> bool:
+        """Whether the file says anything of a part."""
+        return name in self._data
+
     def held(self, name: str) -> Any:
         """What a part holds as it stands in the file; nothing, if it is no list or mapping as it should be."""
         if name not in self._data:
@@ -146,26 +162,43 @@ class _Parts:
         self.check(Settings, given, ("defaults",))
         return given if isinstance(given, dict) else {}
 
-    def check(self, kind: Any, given: Any, where: Where, scope: Scope | None = None) -> Any:
-        """What is made of a part of the file; None if it is wrong.
-
-        A key that does not exist, or a measure that cannot be, is reported and left out.
-        """
-        adapter = _adapter(kind, tuple(channel_kinds().values()))
+    def check(self, kind: Any, given: Any, where: Where) -> Any:
+        """What is made of a part of the file; None if it is wrong. An unknown key is reported and left out."""
         for _ in range(2):
-            try:
-                return adapter.validate_python(given, context=self._files)
-            except ValidationError as error:
-                # What is too short only because a wrong part was left out is reported by that part.
-                found = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
-            for one in found:
-                self._refuse({**one, "loc": (*where, *one["loc"])}, scope)
-            given = deepcopy(given)
-            for one in reversed(found):
-                if one["type"] != "unexpected_keyword_argument" and not _is_measure(one["loc"]):
-                    return None
-                _take_out(given, one["loc"])
+            made, found = self._made(kind, given, where)
+            if not found:
+                return made
+            if any(one["type"] != UNKNOWN_KEY for one in found):
+                return None
+            given = _without_unknown(given, found)
         return None
+
+    def monitor(self, given: Any, scope: Scope) -> tuple[Any, frozenset[str]]:
+        """What is made of a monitor, and the keys that cannot be read, which have stand-ins; None if it is no mapping.
+
+        `measures[]` is one of the measures. A rule that cannot be read is reported, and no key.
+        """
+        unknown = set[str]()
+        while True:
+            made, found = self._made(WrittenMonitor, given, scope.where, scope)
+            if not found:
+                return made, frozenset(unknown)
+            if not all(one["loc"] for one in found):
+                return None, frozenset()
+            given = _without_unknown(given, found)
+            for where in (one["loc"] for one in found if one["type"] != UNKNOWN_KEY):
+                unknown |= _stand_in(given, where)
+
+    def _made(self, kind: Any, given: Any, where: Where, scope: Scope | None = None) -> tuple[Any, list[Any]]:
+        """(value, mistakes), which are reported."""
+        try:
+            return _adapter(kind, tuple(channel_kinds().values())).validate_python(given, context=self._files), []
+        except ValidationError as error:
+            # What is too short only because a wrong part was left out is reported by that part.
+            found = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]
+        for one in found:
+            self._refuse({**one, "loc": (*where, *one["loc"])}, scope)
+        return None, found
 
     def _refuse(self, error: Mapping[str, Any], scope: Scope | None = None) -> None:
         where, text = explain(error, File)
@@ -182,18 +215,33 @@ def _adapter(kind: Any, channels: tuple[type[ChannelConfig], ...]) -> TypeAdapte
     return TypeAdapter(kind)
 
 
-def _is_measure(where: Where) -> bool:
-    return len(where) == 2 and where[0] == "measures"
+UNKNOWN_KEY = "unexpected_keyword_argument"
 
 
-def _take_out(data: Any, where: Where) -> None:
-    *path, last = where
-    for step in path:
-        data = data[step]
-    if isinstance(data, list):
-        data[int(last)] = "ndcg@10"  # stands in for what could not be read
-    else:
-        data.pop(last, None)
+def _without_unknown(given: Any, mistakes: Sequence[Any]) -> Any:
+    """A copy of a part without the keys that do not exist."""
+    given = deepcopy(given)
+    for *path, last in (one["loc"] for one in mistakes if one["type"] == UNKNOWN_KEY):
+        place = given
+        for step in path:
+            place = place[step]
+        place.pop(last, None)
+    return given
+
+
+def _stand_in(given: dict[str, Any], where: Where) -> set[str]:
+    """Put something that can be read in place of a monitor's wrong value; the key that is unknown by that."""
+    name, *inner = str(where[0]), *where[1:]
+    if name == "measures" and inner:
+        given[name][inner[0]] = "ndcg@10"
+        return {"measures[]"}
+    if name == "alerts" and inner:
+        given[name][inner[0]] = {"name": f"unknown-{inner[0]}", "measure": COVERAGE, "floor": 0.01}
+        return set()
+    given.pop(name, None)
+    if name in _STAND_INS:
+        given[name] = deepcopy(_STAND_INS[name])
+    return {name}
 
 
 def _with_access(web: WebConfig, environ: Mapping[str, str], report: Report) -> WebConfig:
@@ -244,11 +292,29 @@ def _routes(parts: _Parts) -> Iterator[Route]:
             yield found
 
 
-def _reports(parts: _Parts, channels: Sequence[ChannelConfig], monitors: Sequence[Monitor]) -> Iterator[MailedReport]:
+def _reports(parts: _Parts, channels: Sequence[ChannelConfig]) -> Iterator[MailedReport]:
+    names = [one["name"] for one in parts.held("monitors") if isinstance(one, dict) and "name" in one]
+    unmailed = {one.name for one in channels if not one.MAILS}
     for index, given in enumerate(parts.held("reports")):
         if (found := parts.check(MailedReport, given, ("reports", index))) is not None:
-            checks.check_mailed(found, ("reports", index), channels, [m.name for m in monitors], parts.report)
+            known = (parts.names("channels"), unmailed, names)
+            checks.check_mailed(found, ("reports", index), *known, parts.report)
             yield found
+
+
+def _templates(parts: _Parts, monitors: Sequence[Monitor]) -> tuple[OwnTemplate, ...]:
+    """A user's templates; mistakes in them are reported by file and line."""
+    where, report = ("templates",), parts.report
+    name = parts.one("templates") if parts.has("templates") else None
+    if name is None:
+        return ()
+    try:
+        found, mistakes = read_templates(report.file.parent / name)
+    except ValueError as error:
+        report.add_of_file(where, name, str(error))
+        return ()
+    report.take_over(where, [*mistakes, *faults_of(found, monitors)])
+    return tuple(found)
 
 
 def _monitors(parts: _Parts, dialects: Mapping[str, str]) -> Iterator[Monitor]:
@@ -262,18 +328,18 @@ def _monitors(parts: _Parts, dialects: Mapping[str, str]) -> Iterator[Monitor]:
     checks.check_names(scopes, parts.report)
     for scope, own in zip(scopes, monitors, strict=True):
         whole = _with_defaults(own, defaults) if isinstance(own, dict) else own
-        written = parts.check(WrittenMonitor, whole, scope.where, scope)
+        written, unknown = parts.monitor(whole, scope)
         if written is None:
             continue
-        monitor = _monitor(scope, written)
-        if names := parts.names("sources"):
+        monitor = _monitor(scope, written, unknown)
+        if (names := parts.names("sources")) and "source" not in unknown:
             checks.check_source(scope, monitor.source, names)
         if dialect := dialects.get(monitor.source):
             checks.check_selects(scope, monitor, dialect)
         checks.check_channels(scope, monitor, (checks.LOG, *parts.names("channels")))
-        checks.check_monitor(scope, monitor)
-        checks.check_engine(scope, monitor)
-        yield monitor
+        checks.check_monitor(scope, monitor, unknown)
+        if not unknown:
+            yield monitor
 
 
 def _with_defaults(own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
@@ -283,18 +349,22 @@ def _with_defaults(own: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
     return whole
 
 
-def _monitor(scope: Scope, written: Any) -> Monitor:
+def _monitor(scope: Scope, written: Any, unknown: frozenset[str]) -> Monitor:
     """The monitor, with what the file leaves to it; what is wrong with its alert rules is reported."""
+
+    def has(name: str) -> bool:
+        return scope.has(name) and name not in unknown
+
     values = {f.name: getattr(written, f.name) for f in fields(Monitor)}
     monitor = Monitor(**{**values, "alerts": ()})
-    windows = monitor.windows if scope.has("windows") else (max(DAY, monitor.bucket),)
+    windows = monitor.windows if has("windows") else (max(DAY, monitor.bucket),)
     monitor = replace(monitor, windows=windows, slices=_with_version(monitor))
-    monitor = replace(monitor, alerts=build_rules(scope, monitor, written.alerts))
-    if not scope.has("lookback"):
+    monitor = replace(monitor, alerts=build_rules(scope, monitor, written.alerts, unknown))
+    if not has("lookback"):
         complete = max(monitor.label_delay, monitor.ingest_delay) + monitor.bucket + monitor.refresh
         looked = [rule.reach for rule in monitor.alerts] + ([] if monitor.drift is None else [REACH])
         monitor = replace(monitor, lookback=max(*windows, DAY, complete, *looked))
-    if not scope.has("retention"):
+    if not has("retention"):
         monitor = replace(monitor, retention=Retention(roll_up=RollUp(max(FINE_FOR, least_age(monitor)))))
     return monitor
 

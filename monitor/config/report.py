@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.database_url import without
 from monitor.errors import ConfigError
 
 Where = tuple[str | int, ...]
 """Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
 
-SHORT = 6
-"""Characters from which on a filled-in value is masked within a sentence too; a shorter one could be any word of it."""
+_WORD = re.compile(r"[A-Za-z]{0,5}|\d{0,5}")
+"""A filled-in value that is not masked within a sentence, as it could be any word or number of it."""
 
 
 _ONE_VARIABLE = re.compile(r"\$\{[^}]*\}")
@@ -86,7 +87,7 @@ class Report:
     def _as_written(self, where: Where, text: str) -> str:
         written, became = self.written.get(where, ("", ""))
         text = text.replace(repr(became), repr(written))
-        return text.replace(became, written) if len(became) >= SHORT else text
+        return text if _WORD.fullmatch(became) else without(text, [became], written)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from monitor.config.report import line_of, path_of
 from monitor.config.urls import database_url, store_url
 from monitor.errors import InputError
 from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
+from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
 from monitor.section import FromFile, OneOf, Section, Where, key
@@ -231,6 +232,13 @@ class File(Section):
         ),
     ] = ()
     reports: Annotated[tuple[MailedReport, ...], key("Reports that are mailed regularly. Default: none.")] = ()
+    templates: Annotated[
+        Maybe[Text],
+        key(
+            "Folder with templates of your own for the messages: `title.txt`, `page.txt`, `details.txt`; relative to "
+            "this file. Default: the built-in ones."
+        ),
+    ] = None
     defaults: Annotated[
         Settings,  # type: ignore[valid-type]
         key("Defaults for all monitors."),
@@ -251,6 +259,7 @@ class Config:
     channels: tuple[ChannelConfig, ...] = ()
     routes: tuple[Route, ...] = ()
     reports: tuple[MailedReport, ...] = ()
+    templates: tuple[OwnTemplate, ...] = ()
     lines: Mapping[Where, int] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, *where: str | int) -> str:

@@ -321,7 +321,7 @@ def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None
     for stored in incidents:
         number, last = store.alerts.notices(stored.incident.id)
         if stored.told and last is not None:
-            about = as_told(About(monitor), last)
+            about = as_told(About(monitor, templates=telling.templates), last)
             notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
             # Another daemon may serve the receivers; the outbox gives up what none serves.
             notices += [(target, notice) for target in store.alerts.told(stored.incident.id)]

@@ -16,6 +16,7 @@ from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
+from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
 from monitor.messages.words import CALLED
 from monitor.routing import Route, Routing, reached
 from monitor.series.finality import final_age
@@ -32,6 +33,7 @@ class Telling:
     Attributes:
         targets: channel -> its receivers.
         routes: the routes that all monitors have in common.
+        templates: a user's templates of notifications.
         page: address of rankmon's page, ending in a slash.
         real_now: real seconds since 1970.
         is_current: the monitor has nothing left to read, so open incidents are open now.
@@ -44,6 +46,7 @@ class Telling:
     is_current: bool = False
     called: str = CALLED
     routes: Sequence[Route] = ()
+    templates: OwnTemplates = AS_BUILT_IN
 
     def decide(self, monitor: Monitor, incident: Incident) -> tuple[Route, ...]:
         """The routes of an incident now. Those of data that stay broken are those of the model's quality too."""
@@ -181,7 +184,8 @@ def _has_collapsed(incident: Incident) -> bool:
 
 
 def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
-    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called), last)
+    known = (telling.page, telling.called, telling.templates)
+    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, *known), last)
 
 
 def as_told(about: About, last: Notification | None) -> About:

@@ -17,7 +17,7 @@ from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Severity
 from monitor.messages import explanation as x
-from monitor.messages.templates import render
+from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
 from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
@@ -26,6 +26,17 @@ ENDS: tuple[Kind, ...] = ("resolved", "withdrawn")
 
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
+
+VARIABLES: Mapping[str, str] = {
+    "n": "the notification",
+    "labels": "the monitor's labels by name: `{{ labels.team }}`",
+    "incident": "the incident",
+    "findings": "the conditions that fire, or did when it closed, gravest first",
+    "it": "the first of `findings`; none in a test, and where the monitor is gone",
+    "a": "what the findings say together",
+    "x": "functions that put findings into words",
+}
+"""What the templates of a notification are given."""
 
 MOST_TOLD = 4
 """Most conditions with a sentence of their own."""
@@ -105,6 +116,7 @@ class About:
     Attributes:
         page: address of rankmon's page, ending in a slash.
         called: how to call rankmon, see `words.command`.
+        templates: a user's templates.
     """
 
     name: str
@@ -112,6 +124,7 @@ class About:
     runbook_url: str = ""
     page: str = ""
     called: str = CALLED
+    templates: OwnTemplates = AS_BUILT_IN
 
     def url(self, incident: str = "") -> str:
         """Address of the page of the monitor, or of an incident; empty without one."""
@@ -119,7 +132,19 @@ class About:
 
 
 @dataclass(frozen=True)
-class _Told:
+class Message:
+    """A notification, as templates see it.
+
+    Attributes:
+        kind: `firing`, `updated`, `resolved`, `withdrawn`, `retrain` or `test`.
+        about: the monitor: `name`, `labels`, `runbook_url`, `page`.
+        incident, findings: as the variables of these names.
+        former_severity: as told before, if it has changed; else none.
+        reason: why it was withdrawn.
+        over: conditions that were told of and have ended.
+        most: most findings with sentences of their own.
+    """
+
     kind: Kind
     about: About
     incident: Incident
@@ -131,51 +156,63 @@ class _Told:
 
     @property
     def url(self) -> str:
+        """Address of the page of the incident, or in a test of the monitor; empty without one."""
         return self.about.url("" if self.kind == "test" else self.incident.id)
 
     def lines(self, template: str) -> list[str]:
+        """The lines of a template, filled in."""
         a = Assessment(self.findings)
         first = self.findings[0] if self.findings else None
-        return render(template, n=self, a=a, it=first, incident=self.incident, findings=self.findings, x=x)
+        facts = (self, dict(self.about.labels), self.incident, self.findings, first, a, x)
+        return self.about.templates.render(template, **dict(zip(VARIABLES, facts, strict=True)))
 
     @property
     def is_over(self) -> bool:
+        """Whether the incident is closed."""
         return self.kind in ENDS
 
     @property
     def sentences(self) -> list[list[str]]:
+        """Of each finding, its sentences, the most important first."""
         until = 0 if self.is_over else max((f.end for f in self.findings if not f.verdict), default=0)
         return x.each(self.findings, self.is_over, until)[: self.most]
 
     @property
     def more(self) -> int:
+        """How many findings have no sentences here."""
         return max(0, len(self.findings) - self.most)
 
     @property
     def over_by_name(self) -> list[str]:
+        """Conditions that were told of and have ended, by name."""
         more = [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
         return [x.condition(*f.name) for f in self.over[:MOST_TOLD]] + more
 
     @property
     def new_version(self) -> list[str]:
+        """Sentences on the model version with which the fall began; empty if none did."""
         return next((told for f in self.findings if (told := x.new_version(f))), [])
 
     @property
     def weak_version(self) -> list[str]:
+        """Sentences on a model version that is clearly worse than the others; empty if none is."""
         return next((told for f in self.findings if (told := x.weak_version(f))), [])
 
     @property
     def split(self) -> Degraded | None:
+        """The first finding that knows what came from within slices and what from another mix."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.split is not None)
         return next((f for f in known if f.dimension or f.slices), None)
 
     @property
     def with_slices(self) -> QualityEvidence | None:
+        """The first fall that names slices."""
         falls = (f for f in self.findings if isinstance(f, QualityEvidence) and f.slices and not f.is_recovering)
         return next(falls, None)
 
     @property
     def changes(self) -> list[str]:
+        """Sentences on what else changed with the fall."""
         told = dict[str, str]()
         for one in Assessment(self.findings).down.quality:
             told = {**dict(zip((c.what for c in one.concurrent), x.changes(one), strict=True)), **told}
@@ -183,19 +220,23 @@ class _Told:
 
     @property
     def followed(self) -> list[Evidence]:
+        """Findings that are over only because their baseline fell."""
         return [f for f in self.findings if getattr(f, "still_below", None) is not None]
 
     @property
     def decayed(self) -> list[Degraded]:
+        """Falls that ended clearly below the reference."""
         return [f for f in self.findings if isinstance(f, Degraded) and f.below_reference is not None]
 
     @property
     def rose_little(self) -> list[Degraded]:
+        """Falls that ended though the value still lies below the threshold."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.fires and f.upper is not None)
         return [f for f in known if (f.upper or 0.0) < (f.threshold or 0.0)]
 
     @property
     def worst(self) -> QualityEvidence | None:
+        """The slice that fell much further than all traffic; none if there is none."""
         first = self.findings[0]
         if first.dimension or first.change is None or first.is_recovering:
             return None
@@ -210,11 +251,13 @@ class _Told:
 
     @property
     def explain(self) -> str:
+        """The command that explains the incident; empty where there is none."""
         is_asked = self.kind in ("firing", "updated") and self.incident.matter == "quality" and self.about.called
         return command(self.about.called, f"explain-incident {self.incident.id}") if is_asked else ""
 
     @property
     def late_labels(self) -> list[str]:
+        """Commands that count labels that arrived late."""
         a = Assessment(self.findings)
         if self.kind != "resolved" or a.data is None or any(f.is_new_normal for f in self.findings):
             return []
@@ -243,7 +286,7 @@ def notification(
         most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)
-    told = _Told(kind, about, incident, ordered, former_severity, reason, over, most)
+    told = Message(kind, about, incident, ordered, former_severity, reason, over, most)
     return Notification(
         kind,
         key(about.name, incident.id, kind, number),

@@ -1,26 +1,113 @@
-"""Templates of texts on conditions, and their filters."""
+"""Templates of texts on conditions, and their filters; and those of a user in place of the built-in ones.
+
+All are filled in within a sandbox: a template reads what it is given, and nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from monitor.conditions.evidence import Evidence
+from monitor.conditions.evidence import Evidence, SliceFall
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import COVERAGE, is_beyond
+from monitor.messages.own import BUILT_IN, OwnTemplate, TemplateFault
 from monitor.messages.words import between, counted, lasting, named, over_the_last, share_of, shown, utc
 from monitor.types import format_duration
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Environment, Template, TemplateSyntaxError
+
+
+def _ignored(fault: TemplateFault) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class OwnTemplates:
+    """A user's templates. `failed` gets each fault; the built-in one is used then."""
+
+    files: tuple[OwnTemplate, ...] = ()
+    failed: Callable[[TemplateFault], None] = _ignored
+
+    def render(self, name: str, **facts: Any) -> list[str]:
+        """Lines of the user's template, or else of the built-in one."""
+        for own in self.files:
+            if own.name == name:
+                try:
+                    return _filled_in(own, self.files, facts)
+                except TemplateFault as fault:
+                    self.failed(fault)
+        return render(name, **facts)
+
+
+AS_BUILT_IN = OwnTemplates()
 
 
 def render(name: str, **facts: Any) -> list[str]:
     """Lines of a template in `monitor/messages/templates`, without empty ones."""
-    found = _environment().get_template(f"{name}.txt").render(**facts)
-    return [line for line in found.split("\n") if line.strip()]
+    return _lines(_environment().get_template(f"{name}.txt").render(**facts))
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[str, Any]) -> list[str]:
+    from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
+
+    try:
+        found = _lines(_environment(files).get_template(f"{own.name}.txt").render(**facts))
+    except TemplateSyntaxError as error:
+        raise _syntax(own, error) from error
+    except TemplateNotFound as error:
+        text = f"there is no template {error.name!r}; the built-in ones begin with {BUILT_IN}"
+        raise TemplateFault(own, _line(own, error.__traceback__), text) from error
+    except RecursionError as error:
+        text = f"includes itself; the built-in template is {BUILT_IN}{own.name}.txt"
+        raise TemplateFault(own, 0, text) from error
+    except Exception as error:  # a template can fail in any way, and no page may be lost by it
+        name = "" if isinstance(error, UndefinedError) else f"{type(error).__name__}: "
+        text = f"{name}{error}".replace("'StrictUndefined'", "what does not exist")
+        raise TemplateFault(own, _line(own, error.__traceback__), text) from error
+    if not found and own.name != "details":
+        raise TemplateFault(own, 0, "gives an empty text; write at least one line")
+    return found
+
+
+def _line(own: OwnTemplate, trace: TracebackType | None) -> int:
+    """The last line of a user's template in a traceback; 0 if it is not there."""
+    found = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == own.path:
+            found = trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def plain_mistakes(own: OwnTemplate, known: Mapping[str, Any]) -> list[TemplateFault]:
+    """What is wrong with a template whatever it is given: its syntax, or variables that are never `known`."""
+    from jinja2 import TemplateSyntaxError, meta, nodes
+
+    try:
+        tree = _environment().parse(own.text)
+        unknown = meta.find_undeclared_variables(tree) - set(known)
+    except TemplateSyntaxError as error:
+        return [_syntax(own, error)]
+    first = {node.name: node.lineno for node in reversed([*tree.find_all(nodes.Name)]) if node.name in unknown}
+    return [
+        TemplateFault(own, line, f"{name!r} is undefined; known are {', '.join(known)}")
+        for name, line in sorted(first.items(), key=lambda one: one[1])
+    ]
+
+
+def _syntax(own: OwnTemplate, error: TemplateSyntaxError) -> TemplateFault:
+    return TemplateFault(own, error.lineno, error.message or "is no Jinja template")
 
 
 def fill(text: str, **facts: Any) -> list[str]:
@@ -87,39 +174,80 @@ def below(it: Degraded) -> str:
     return "" if it.below_reference is None else f", but {-100 * it.below_reference:.1f} % below the reference"
 
 
-def _number(value: float | None, digits: str) -> str:
-    return "unknown" if value is None else f"{value:{digits}}"
+def count(value: float | None) -> str:
+    """A number without decimals."""
+    return _number(value, ",.0f")
 
 
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # most commands use no template
+def items(value: float | None) -> str:
+    """A number to one decimal."""
+    return _number(value, ".1f")
 
-    found = Environment(
-        loader=PackageLoader("monitor.messages"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    found.filters |= {
-        "utc": utc,
-        "lasting": lasting,
-        "over_the_last": over_the_last,
-        "duration": format_duration,
-        "counted": counted,
-        "named": named,
-        "shown": shown,
-        "share": share_of,
-        "percent": percent,
-        "count": lambda value: _number(value, ",.0f"),
-        "items": lambda value: _number(value, ".1f"),
-        "digits": lambda value: _number(value, ".3g"),
-        "slice": lambda one: named(one.dimension, one.slice),
-        "between": lambda span: between(*span),
-        "slices": slices,
-        "topic": topic,
-        "subject": subject,
-        "written": written,
-        "side": side,
-        "recovery": recovery,
-        "below": below,
-        "fill": lambda it, text: "\n\n".join(fill(text, it=it)),
-    }
+
+def digits(value: float | None) -> str:
+    """A number to three digits."""
+    return _number(value, ".3g")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "unknown" if value is None else f"{value:{form}}"
+
+
+def slice_name(one: SliceFall) -> str:
+    """A slice of `it.slices` as `dimension=value`."""
+    return named(one.dimension, one.slice)
+
+
+def between_two(span: tuple[int, int]) -> str:
+    """A time from one instant to another."""
+    return between(*span)
+
+
+def fill_in(it: Evidence, text: str) -> str:
+    """A text of a condition, such as `it.headline`, filled in for it."""
+    return "\n\n".join(fill(text, it=it))
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "utc": utc,
+    "lasting": lasting,
+    "over_the_last": over_the_last,
+    "duration": format_duration,
+    "counted": counted,
+    "named": named,
+    "shown": shown,
+    "share": share_of,
+    "percent": percent,
+    "count": count,
+    "items": items,
+    "digits": digits,
+    "slice": slice_name,
+    "between": between_two,
+    "slices": slices,
+    "topic": topic,
+    "subject": subject,
+    "written": written,
+    "side": side,
+    "recovery": recovery,
+    "below": below,
+    "fill": fill_in,
+}
+"""Filters in every template."""
+
+
+@lru_cache(maxsize=8)
+def _environment(own: tuple[OwnTemplate, ...] = ()) -> Environment:
+    # Imported here: most commands use no template.
+    from jinja2 import ChoiceLoader, FunctionLoader, PackageLoader, PrefixLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            return super().is_safe_attribute(obj, attr, value) and not isinstance(value, ModuleType)
+
+    texts = {f"{one.name}.txt": (one.text, one.path, lambda: True) for one in own}
+    built_in = PackageLoader("monitor.messages")
+    loaders = [FunctionLoader(texts.get), PrefixLoader({BUILT_IN.rstrip("/"): built_in}), built_in]
+    found = Sandbox(loader=ChoiceLoader(loaders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters |= FILTERS
     return found

@@ -108,6 +108,14 @@ class ChannelConfig(Section):
         """Where its notifications go."""
         raise NotImplementedError
 
+    def check(self) -> str:
+        """Check what takes long, for check-config; a remark on what cannot be checked, or empty.
+
+        Raises:
+            ValueError: what is wrong with it.
+        """
+        return ""
+
 
 def acknowledging(channels: Sequence[ChannelConfig]) -> list[str]:
     """Targets that take an acknowledgement."""

@@ -35,6 +35,20 @@ class AppriseConfig(ChannelConfig):
     def receivers(self) -> list[Receiver]:
         return [Apprise(self)]
 
+    def check(self) -> str:
+        """Whether Apprise knows the URL, without a connection."""
+        try:
+            import apprise
+        except ImportError:
+            return f"is not checked, and sends nothing here: {_NOT_INSTALLED}"
+        if apprise.Apprise.instantiate(self.url) is None:
+            raise ValueError(f"url: {_UNKNOWN}")
+        return ""
+
+
+_NOT_INSTALLED = f"Apprise is not installed; run {how_to_install('apprise')}"
+_UNKNOWN = "is none that Apprise knows; compare its scheme and parts with https://github.com/caronc/apprise/wiki"
+
 
 class Apprise(OnlyReceiver):
     """Sends notifications to one service."""
@@ -47,10 +61,10 @@ class Apprise(OnlyReceiver):
         try:
             import apprise
         except ImportError:
-            raise Undelivered(f"{self.channel}: Apprise is not installed; run {how_to_install('apprise')}") from None
+            raise Undelivered(f"{self.channel}: {_NOT_INSTALLED}") from None
         service = apprise.Apprise()
         if not service.add(self._url):
-            raise Undelivered(f"{self.channel}: its URL is none that Apprise knows; see its list of services")
+            raise Undelivered(f"{self.channel}: its URL {_UNKNOWN}")
         kind = "success" if notification.is_over else TYPES[notification.severity]
         if not service.notify(body=notification.text or notification.title, title=notification.title, notify_type=kind):
             raise Undelivered(f"{self.channel}: the service did not take it; Apprise gives no reason")

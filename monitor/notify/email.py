@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from monitor.database_url import without
 from monitor.errors import Undelivered
 from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
@@ -116,9 +117,9 @@ class Email:
             ) from None
         except smtplib.SMTPRecipientsRefused as error:
             ((code, answer),) = error.recipients.values()
-            raise Undelivered(f"{self._place}: refused {self._to} ({code} {_line(answer)})") from None
+            raise Undelivered(f"{self._place}: refused {self._to} ({code} {self._line(answer)})") from None
         except smtplib.SMTPResponseException as error:
-            raise Undelivered(f"{self._place}: answered {error.smtp_code} {_line(error.smtp_error)}") from None
+            raise Undelivered(f"{self._place}: answered {error.smtp_code} {self._line(error.smtp_error)}") from None
         except ssl.SSLCertVerificationError as error:
             raise Undelivered(f"{self._place}: its certificate is not to be trusted ({error.verify_message})") from None
         except ssl.SSLError as error:
@@ -126,9 +127,15 @@ class Email:
         except TimeoutError:
             raise Undelivered(f"{self._place}: did not answer in time") from None
         except smtplib.SMTPException as error:
-            raise Undelivered(f"{self._place}: {_line(str(error)) or type(error).__name__}") from None
+            raise Undelivered(f"{self._place}: {self._line(str(error)) or type(error).__name__}") from None
         except OSError as error:
-            raise Undelivered(f"{self._place}: cannot be reached ({error.strerror or _line(str(error))})") from None
+            raise Undelivered(
+                f"{self._place}: cannot be reached ({error.strerror or self._line(str(error))})"
+            ) from None
+
+    def _line(self, said: bytes | str) -> str:
+        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+        return without(plain(text, one_line=True), [self._config.password or ""])
 
     @contextmanager
     def _session(self) -> Iterator[smtplib.SMTP]:
@@ -143,10 +150,6 @@ class Email:
             if config.username is not None:
                 session.login(config.username, config.password or "")
             yield session
-
-
-def _line(said: bytes | str) -> str:
-    return plain(said.decode("utf-8", "replace") if isinstance(said, bytes) else said, one_line=True)
 
 
 def mail(notification: Notification, sender: str, to: str, now: float, chart: bytes = b"") -> EmailMessage:

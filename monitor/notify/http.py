@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, ValidationInfo
 
+from monitor.database_url import without
 from monitor.errors import Undelivered
 from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.notify import ChannelConfig
@@ -29,8 +30,11 @@ LONGEST_ANSWER = 200
 LONGEST_READ = 65_536
 """Bytes that are read of an answer."""
 
-LEAST_SECRET = 8
-"""Shorter parts of an address are left in what a receiver says: they are words such as `api`."""
+_WORD = re.compile(r"[A-Za-z]?[a-z]{0,6}|v\d+")
+"""A part of an address's path that is no secret, such as `api` or `v2`."""
+
+LEAST_VALUE = 4
+"""Characters of a secret in an address's query; a shorter value is one such as `page=2`."""
 
 UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate whose issuer nobody told us to trust."""
@@ -88,9 +92,22 @@ class Poster:
     Neither redirects nor the environment's proxies are followed: they would carry credentials elsewhere.
     """
 
-    def __init__(self, url: str, timeout: float, ca_file: str | None = None, longest_read: int = LONGEST_READ) -> None:
-        """`timeout`: seconds for an attempt as a whole, however slowly names are resolved or the other side answers."""
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        ca_file: str | None = None,
+        longest_read: int = LONGEST_READ,
+        secrets: Collection[str] = (),
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            timeout: seconds for an attempt as a whole, however slowly names are resolved or the other side answers.
+            secrets: what else is not to be told of an answer.
+        """
         self._longest_read = longest_read
+        self._secrets = secrets
         self._url = urlsplit(url)
         self._own = (
             {} if self._url.username is None else basic(unquote(self._url.username), unquote(self._url.password or ""))
@@ -116,7 +133,7 @@ class Poster:
 
     def harmless(self, said: bytes, headers: Mapping[str, str]) -> str:
         """What the receiver said, on one line, without what is secret in what it was sent."""
-        return _harmless(said, self._path, {**self._own, **headers})
+        return _harmless(said, {*self._secrets, *secrets_of(self._path, {**self._own, **headers})})
 
     def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> Answer:
         trust = self._trust()
@@ -230,15 +247,28 @@ def _cut(line: socket.socket) -> None:
         socket.socket.shutdown(line, socket.SHUT_RDWR)
 
 
-def _harmless(said: bytes, path: str, headers: Mapping[str, str]) -> str:
+def _harmless(said: bytes, secrets: Iterable[str]) -> str:
     """What a receiver said, on one line, without what is secret in what it was sent."""
     from monitor.messages.words import plain  # with its templates, which reading a configuration needs not pay for
 
-    text = plain(" ".join(said.decode("utf-8", "replace").split()))
-    words = [*re.split(r"[/?&=]", path), *headers.get("Authorization", "").split()[1:]]
-    for secret in sorted((w for w in words if len(w) >= LEAST_SECRET), key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text[:LONGEST_ANSWER]
+    return without(plain(" ".join(said.decode("utf-8", "replace").split())), secrets)[:LONGEST_ANSWER]
+
+
+def secrets_of(path: str, headers: Mapping[str, str]) -> set[str]:
+    """What is secret in a request: in its path and query, as sent and as read, and in its credentials.
+
+    >>> sorted(secrets_of("/api/v2/T0K3N?key=ab%20cd&page=2", basic("me", "x")))
+    ['T0K3N', 'ab cd', 'ab%20cd', 'bWU6eA==', 'x']
+    """
+    address, _, query = path.partition("?")
+    found = {part for part in address.split("/") if not _WORD.fullmatch(part)}
+    values = (pair.rpartition("=")[2] for pair in query.split("&"))
+    found |= {value for value in values if len(value) >= LEAST_VALUE}
+    found |= {unquote(part) for part in found}
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    if scheme == "Basic":
+        found.add(base64.b64decode(token).decode().partition(":")[2])
+    return {*found, token} - {""}
 
 
 def _cause(error: BaseException) -> str:

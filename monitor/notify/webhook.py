@@ -43,7 +43,8 @@ class Webhook(OnlyReceiver):
     def __init__(self, config: WebhookConfig) -> None:
         super().__init__(config.name, config.give_up_after)
         self._secret = config.secret
-        self._poster = Poster(config.url, config.timeout, config.ca_file)
+        secrets = () if config.secret is None else (config.secret,)
+        self._poster = Poster(config.url, config.timeout, config.ca_file, secrets=secrets)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
         body = json.dumps(notification.plain()).encode()

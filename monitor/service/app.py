@@ -18,6 +18,8 @@ from monitor.errors import ConfigError, InputError, StoreError
 from monitor.evaluation.telling import Telling
 from monitor.logs import set_up
 from monitor.messages.notification import Notification
+from monitor.messages.own import REPLACEABLE, TemplateFault
+from monitor.messages.templates import OwnTemplates
 from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
@@ -124,6 +126,8 @@ class App:
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
         for result in ("applied", "refused"):
             self.telemetry.count("rankmon_config_reloads", result, by=0)
+        for name in REPLACEABLE:
+            self.telemetry.count("rankmon_template_failures", name, by=0)
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -287,7 +291,12 @@ class App:
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
-        return Telling(targets, self.page_url, called=self.called, routes=self.config.routes)
+        templates = OwnTemplates(self.config.templates, self._template_failed)
+        return Telling(targets, self.page_url, called=self.called, routes=self.config.routes, templates=templates)
+
+    def _template_failed(self, fault: TemplateFault) -> None:
+        log.warning("template failed: %s; the built-in one is used", fault)
+        self.telemetry.count("rankmon_template_failures", fault.template.name)
 
     def wake(self) -> None:
         self.sender.wake()

@@ -32,6 +32,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("notifications_sent", "Notifications accepted by their receiver.", CHANNEL),
             ("notification_failures", "Failed attempts to notify.", CHANNEL),
             ("notifications_dropped", "Notifications that were given up.", CHANNEL),
+            ("template_failures", "Notifications in which a template of yours failed.", ("template",)),
             ("config_reloads", "Reloads of the configuration, by result.", ("result",)),
         )
     }

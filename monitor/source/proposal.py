@@ -65,10 +65,15 @@ QUESTIONS = {
     "relevance.events.rules": "Which events say that an item was wanted? In the sample: {told}. Write TYPE=GRADE.",
     "relevance.judgments.grade": "Which column is the grade?",
     "relevance.column.grade": "Which column says whether the item was wanted?",
-    "time": "Which column of {table} is the time?",
-    "timezone": "{table}.{column} names no time zone; the newest value is {newest}. Which zone is it in?",
 }
-"""What is asked if the values leave it open, by the configuration's key or the last part of it."""
+for _part in ("rankings", "relevance.events"):
+    QUESTIONS |= {
+        f"{_part}.time": "Which column of {table} is the time?",
+        f"{_part}.time.timezone": (
+            "{table}.{column} names no time zone; the newest value is {newest}. Which zone is it in?"
+        ),
+    }
+"""What is asked if the values leave it open, by the configuration's key."""
 
 NAMES = {
     "request": re.compile(r"request|impression|list|auction|serving|query_id|search_id", re.IGNORECASE),
@@ -460,8 +465,7 @@ class _Search:
         facts: Mapping[str, object],
         check: Callable[[str], object] = str,
     ) -> str:
-        text = QUESTIONS.get(key) or QUESTIONS[key.rpartition(".")[2]]
-        return self.ask(Question(key, text.format(**facts), options, default, check))
+        return self.ask(Question(key, QUESTIONS[key].format(**facts), options, default, check))
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -425,6 +425,37 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
     assert log.init()["relevance"]["events"]["table"] == "likes"
 
 
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        (["rankings.tabel=a"], "there is no question 'rankings.tabel'; did you mean 'rankings.table'?"),
+        (["zone=UTC"], "there is no question 'zone'; known are rankings.table, rankings.item, "),
+        (["rankings.item=a", "rankings.item=b"], "--answer rankings.item: is there twice; keep one"),
+        (["rankings.item"], "--answer 'rankings.item': write KEY=VALUE"),
+    ],
+)
+def test_an_answer_to_no_question_is_refused(log: Log, answers: list[str], wanted: str) -> None:
+    assert log.init("--yes", *(part for one in answers for part in ("--answer", one))) == {}
+    assert log.code == 2
+    assert wanted in log.err
+
+
+def test_an_answer_that_was_not_needed_is_named(log: Log) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown, search_events=events)
+    assert log.init("--answer", "rankings.table=other")["rankings"]["table"] == "search_log"
+    assert "--answer rankings.table: the data left no choice, so it was not used" in log.err
+
+
+def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:
+    """Who adds such an option adds its refusal here; `test_examination` has that of --random."""
+    context = click.Context(cli.cli)
+    commands = {name: cli.cli.get_command(context, name) for name in cli.cli.list_commands(context)}
+    options = ((name, option) for name, command in commands.items() if command for option in command.params)
+    found = {(name, option.name) for name, option in options if "=" in (option.metavar or "")}
+    assert found == {("init", "answers"), ("examination", "random")}
+
+
 def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

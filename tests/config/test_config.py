@@ -177,6 +177,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) ->
         ["rankmon.yaml:4", "sources.shop.url"],
         ["rankmon.yaml:4", "sources.shop.statement_timeout"],
         ["rankmon.yaml:5", "sources.shop2.password_file"],
+        ["rankmon.yaml:9", "monitors[0].source"],
         ["rankmon.yaml:10", "monitors[0].colour"],
         ["rankmon.yaml:11", "monitors[0].rankings.time"],
         ["rankmon.yaml:14", "monitors[1].name"],
@@ -186,6 +187,68 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) ->
         ["rankmon.yaml:19", "monitors[1].measures[1]"],
         ["rankmon.yaml:20", "monitors[1].unknown"],
     ]
+
+
+def bare_of_rules(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(configuration, alert rules) of a file with one monitor."""
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config, config["monitors"][0].pop("alerts", [])
+
+
+RULED = ROOT / "tests" / "invalid_config" / "alert_window_unknown.yaml"
+WRONG_RULES = [
+    path
+    for path in INVALID
+    if path.stem.startswith("alert_") and "alerts[0]" in path.read_text(encoding="utf-8")
+    if bare_of_rules(path)[0] == bare_of_rules(RULED)[0]
+]
+WRONG_VALUES = {
+    "name": "two words", "source": 5, "rankings": {"table": "t", "request": ""}, "relevance": {"column": {"grad": "g"}},
+    "measures": [], "windows": ["24"], "bucket": "1", "slices": [{"column": 1}], "labels": {"team": 1},
+    "drift": {"mix_by": 5}, "lookback": "x", "refresh": "0s", "notify": "log", "engine": "fast", "paging": "mail",
+    "retrain": {"notify": 1}, "retention": {"retain": 1}, "min_completeness": 2,
+    "measures[]": ["ndcg@10", "ndgc@10", "dcg@5"],
+}  # fmt: skip
+
+
+def with_rules(write: Write, *rules: Path, **changes: Any) -> set[str]:
+    """The mistakes in a monitor with the rules of these files and some values, each without its line."""
+    config = bare_of_rules(RULED)[0]
+    monitor = config["monitors"][0] | {name.removesuffix("[]"): value for name, value in changes.items()}
+    numbered = enumerate(bare_of_rules(path)[1][0] for path in rules)
+    monitor["alerts"] = [{**rule, "name": f"rule-{number}"} for number, rule in numbered]
+    found = problems(write(text=yaml.safe_dump({**config, "monitors": [monitor]})))
+    return {re.sub(r"^rankmon.yaml:\d+: ", "", text) for text in found}
+
+
+def test_mistakes_in_rules_are_told_all_at_once(write: Write) -> None:
+    assert len(WRONG_RULES) > 20
+    each = [with_rules(write, path) for path in WRONG_RULES]
+    wanted = {
+        text.replace("alerts[0]", f"alerts[{number}]").replace("rule-0", f"rule-{number}")
+        for number, texts in enumerate(each)
+        for text in texts
+    }
+    assert with_rules(write, *WRONG_RULES) == wanted
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_a_value_that_cannot_be_read_hides_no_mistake_in_the_rules_and_makes_none_up(write: Write, name: str) -> None:
+    by_itself, of_rules = with_rules(write, **{name: WRONG_VALUES[name]}), with_rules(write, *WRONG_RULES)
+    together = with_rules(write, *WRONG_RULES, **{name: WRONG_VALUES[name]})
+    assert together - of_rules == by_itself
+    hidden = of_rules - together
+    needed = {"measures[]", "measures", "windows", "bucket", "slices", "rankings", "relevance"}
+    assert name in needed or not hidden
+    assert len(hidden) <= 5
+
+
+def test_a_monitor_and_a_channel_with_a_mistake_exist_all_the_same(write: Write) -> None:
+    path = write(also("bucket: 1"))
+    report, channel = "{channels: [mail], monitors: [search], at: '08:00', zone: UTC}", "{mail: {email: {host: 5}}}"
+    path.write_text(f"{path.read_text()}reports: [{report}]\nchannels: {channel}\n", encoding="utf-8")
+    found = [text.split(": ")[1] for text in problems(path)]
+    assert {text.partition(".")[0] for text in found} == {"channels", "monitors[0]"}
 
 
 def test_an_unknown_key_does_not_hide_that_a_name_is_taken(write: Write) -> None:
@@ -696,7 +759,7 @@ def test_what_is_no_relative_file_is_left_as_it_is(read: Callable[..., Config], 
     assert (read(("sqlite:///shop.db", f"'{url}'")).source("shop").url.database or None) == database
 
 
-@pytest.mark.parametrize("secret", ["hunter 2", "h 2"])
+@pytest.mark.parametrize("secret", ["hunter 2", "h 2", "h!2a"])
 @pytest.mark.parametrize("change", [("name: search", "name: ${SECRET}"), ("[ndcg@10]", "['${SECRET}']")])
 def test_a_value_from_the_environment_is_not_shown_when_it_stands_in_the_wrong_place(
     write: Write, change: tuple[str, str], secret: str

@@ -1,16 +1,20 @@
 """Posting to receivers that are there, slow, broken, or not who they say they are; real sockets and real TLS."""
 
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pytest
 
 from monitor.errors import Undelivered
 from monitor.notify.http import Poster, place
+from monitor.notify.webhook import WebhookConfig
+from tests.support.notices import notice
 from tests.support.postgres import free_port
 from tests.support.receiver import HANGS, Mute, Receiver, Reply
 from tests.support.web import Authority
@@ -262,6 +266,34 @@ def test_no_error_holds_what_is_secret(receiver: Receiver, tmp_path: Path) -> No
     assert "answered 403: cannot POST /***/***/***?token=*** *** with Bearer ***" in refusal(
         receiver.url + PATH, Authorization="Bearer tok-en-tok-en"
     )
+
+
+@pytest.mark.parametrize("secret", ["x", "pw", "abc12", "hunter2", "p@ss w", "sesame", "open-sesame-1"])
+def test_a_password_of_any_length_is_hidden_and_other_words_are_not(receiver: Receiver, secret: str) -> None:
+    receiver.behave = lambda _: Reply(401, f"unexpected axis: {secret} or '{secret}' of example".encode())
+    for url in (receiver.url.replace("//", f"//me:{quote(secret)}@"), receiver.url):
+        more = {} if url != receiver.url else {"Authorization": f"Bearer {secret}"}
+        assert refusal(url, **more).endswith("401: unexpected axis: *** or '***' of example")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/hooks/hunter2", "/hooks/a-b-c", "/v1/T0K?x=1", "/api/x?token=sesame", "/api?key=s%20s%21", "/h/LONGTOKEN"],
+)
+def test_a_short_secret_in_an_address_is_hidden_and_its_words_are_not(receiver: Receiver, path: str) -> None:
+    (secret,) = re.findall(r"hunter2|a-b-c|T0K|sesame|s%20s%21|LONGTOKEN", path)
+    receiver.behave = lambda _: Reply(403, f"no such api, hooks or key: {path} {unquote(secret)}".encode())
+    said = refusal(receiver.url + path)
+    assert secret not in said
+    assert unquote(secret) not in said
+    assert "no such api, hooks or key: /" in said
+
+
+def test_a_signing_key_that_comes_back_is_hidden(receiver: Receiver) -> None:
+    receiver.behave = lambda _: Reply(403, b"no signature by k3y")
+    webhook = WebhookConfig("hook", url=receiver.url, secret="k3y").receivers()[0]
+    with pytest.raises(Undelivered, match=r"no signature by \*\*\*"):
+        webhook.send(notice(), 0.0)
 
 
 def test_no_part_of_a_secret_is_left_where_an_answer_is_cut_off(receiver: Receiver) -> None:

@@ -6,6 +6,7 @@ import email
 import email.policy
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -360,6 +361,11 @@ def test_a_mail_that_the_server_refuses_for_now_is_not_delivered(trusted: Author
         assert "answered 451 greylisted" in refused(to_mail(double))
 
 
+def test_a_password_that_a_mail_server_repeats_is_not_shown(trusted: Authority) -> None:
+    with MailDouble(trusted.issue(host="localhost"), refuses="451 open-sesame is busy") as double:
+        assert "answered 451 *** is busy" in refused(to_mail(double))
+
+
 def test_each_address_has_a_queue_of_its_own() -> None:
     made = EmailConfig("mail", "smtp.example.com", "r@example.com", ("a@example.com", "b@example.com")).receivers()
     assert [one.target for one in made] == ["mail a@example.com", "mail b@example.com"]
@@ -388,6 +394,47 @@ def test_apprise_sends_what_it_knows_and_says_why_not() -> None:
     assert (got.document["title"], got.document["type"]) == (RESOLVED.title, "success")
     assert "none that Apprise knows" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
     assert "did not take it" in refused(Apprise(AppriseConfig("other", url)))
+
+
+APPRISED = """\
+store: {url: sqlite:///store.db}
+sources: {shop: {url: sqlite:///none.db}}
+channels:
+  phone: {apprise: {url: "URL"}}
+  other: {apprise: {url: "json://localhost"}}
+monitors:
+  - name: search
+    source: shop
+    rankings: {table: log, request: r, item: i, position: p, time: t}
+    relevance: {column: {grade: g}}
+    measures: [ndcg@10]
+"""
+
+
+@pytest.mark.parametrize("url", ["nothing-such://open-sesame", "open-sesame", "slack://open-sesame/open-sesame"])
+def test_a_url_that_apprise_does_not_know_is_named_by_check_config_and_shown_nowhere(
+    tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(APPRISED.replace("URL", url), encoding="utf-8")
+    assert run(["check-config", str(path)]) == 2
+    assert run(["test-alert", "-c", str(path), "--channel", "phone"]) != 0
+    out, err = capfd.readouterr()
+    assert f"{path}:4: channels.phone.apprise: url: is none that Apprise knows" in err
+    assert "channels.other" not in err
+    assert "open-sesame" not in out + err
+
+
+def test_without_apprise_check_config_says_that_it_cannot_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    path = tmp_path / "rankmon.yaml"
+    path.write_text(APPRISED.replace("URL", "nothing-such://x"), encoding="utf-8")
+    assert run(["check-config", str(path)]) == 0
+    assert "channels.phone.apprise: is not checked, and sends nothing here: Apprise is not installed; run" in (
+        capfd.readouterr().err
+    )
 
 
 def test_no_secret_is_in_a_configuration_that_is_shown(caplog: pytest.LogCaptureFixture) -> None:

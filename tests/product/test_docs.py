@@ -141,6 +141,8 @@ SECRETS = dict.fromkeys(
 def written(folder: Path, config: object) -> Path:
     path = folder / "rankmon.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "templates").mkdir()
+    (folder / "templates" / "title.txt").write_text("{{ n.kind }}", encoding="utf-8")
     return path
 
 
@@ -164,7 +166,16 @@ def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_pa
     for key, value in piece.items():
         if key == "monitors":
             merge(monitor, value[0])
-        elif key in whole or key in {"channels", "routes", "reports", "defaults", "web", "log", "scheduler"}:
+        elif key in whole or key in {
+            "channels",
+            "routes",
+            "reports",
+            "templates",
+            "defaults",
+            "web",
+            "log",
+            "scheduler",
+        }:
             merge(whole, {key: value})
         elif key in places["rankings"]:
             merge(monitor["rankings"], {key: value})

@@ -133,6 +133,18 @@ def test_its_configuration_is_one_that_rankmon_takes(helm: Helm, tmp_path: Path)
         assert config.web.listen == ("0.0.0.0", 9184)
 
 
+def test_templates_of_messages_are_files_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
+    text = '{{ labels.team | default("nobody") }}: "quoted"\n{% include "rankmon/title.txt" %}\n'
+    found = manifests(helm, {**VALUES, "templates": {"title.txt": text}})
+    (volume,) = (v for v in pod(found)["volumes"] if v["name"] == "config")
+    for item in volume["configMap"]["items"]:
+        path = tmp_path / item["path"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(one(found, "ConfigMap")["data"][item["key"]], encoding="utf-8")
+    (template,) = load(tmp_path / "rankmon.yaml", {"SHOP_PASSWORD": "secret"}).templates
+    assert (template.name, template.text) == ("title", text)
+
+
 def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
     def checksum(values: dict[str, Any]) -> str:
         (workload,) = (m for m in manifests(helm, values) if m["kind"] == "StatefulSet")
@@ -142,6 +154,7 @@ def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
     other = copy.deepcopy(VALUES)
     other["config"]["monitors"][0]["measures"] = ["ndcg@5"]
     assert checksum(VALUES) == checksum(VALUES) != checksum(other)
+    assert checksum({**VALUES, "templates": {"title.txt": "a"}}) != checksum(VALUES)
 
 
 def test_a_secret_is_no_part_of_a_manifest_and_comes_from_one_that_exists(helm: Helm) -> None:

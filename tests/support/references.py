@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from inspect import cleandoc, isfunction, signature
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import click
 
 from monitor.cli import cli
 from monitor.cli.common import HELP
+from monitor.conditions.assessment import Assessment
+from monitor.conditions.evidence import kinds
+from monitor.conditions.incident import Incident
 from monitor.config.schema import reference
 from monitor.measures.measure import SPECS, parse
 from monitor.measures.relevance import REASONS
+from monitor.messages import explanation as x
+from monitor.messages.notification import VARIABLES, Message
+from monitor.messages.own import REPLACEABLE
+from monitor.messages.templates import FILTERS
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import COUNTERS, Telemetry
 from monitor.web.gauges import GAUGES, of_measure
@@ -34,6 +45,18 @@ REFUSED = """\
 
 Rows that cannot be used are refused, counted by reason in `rankmon_refused_rows`, and never repaired. Rows and events
 without a time are never read.
+"""
+TEMPLATES = """\
+# Templates of messages
+
+With `templates: FOLDER` in the configuration, files of these names replace the built-in
+[Jinja](https://jinja.palletsprojects.com/templates/) templates, see
+[messages in your own words](../how-to/channels.md#messages-in-your-own-words). An unknown variable or attribute is a
+mistake, not an empty text. Empty lines are dropped.
+
+`it` and each of `findings` have the fields of the [webhook's findings](webhook.md#a-finding); which of them depends on
+`it.kind`. The tables below name what the built-in templates use; it may change with a release, and `rankmon
+check-config` then says so.
 """
 
 
@@ -106,6 +129,62 @@ def _measures() -> Iterator[tuple[str, str, str]]:
         yield f"`{text}`", what, ", ".join(f"`{option}`" for option in spec.option_names.split())
 
 
+def templates() -> str:
+    """What a user's templates can replace, and what they are given."""
+    parts = [TEMPLATES.rstrip("\n")]
+    parts += table(("file", "what it gives"), ((f"`{name}.txt`", text) for name, text in REPLACEABLE.items()))
+    parts += ["\n## Variables", *table(("variable", "what"), ((f"`{n}`", text) for n, text in VARIABLES.items()))]
+    of_kinds = {name: text for kind in kinds().values() for name, text in _attributes(kind).items()}
+    for variable, found in (
+        ("n", _attributes(Message)),
+        ("incident", _attributes(Incident)),
+        ("it", of_kinds),
+        ("a", _attributes(Assessment)),
+        ("x", {f"{name}({', '.join(_arguments(function))})": _first(function) for name, function in _functions(x)}),
+    ):
+        rows = ((f"`{variable}.{name}`", text) for name, text in found.items() if text or variable != "it")
+        parts += [f"\n## {variable}", *table((f"of `{variable}`", "what"), rows)]
+    filters = ((f"`{name}`", _first(function)) for name, function in FILTERS.items())
+    parts += ["\n## Filters", *table(("filter", "what"), filters)]
+    return "\n".join(parts) + "\n"
+
+
+def _first(what: Any) -> str:
+    return (what.__doc__ or "").strip().partition("\n\n")[0]
+
+
+def _functions(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        if isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+            yield name, value
+
+
+def _arguments(function: Any) -> list[str]:
+    return [p.name for p in signature(function).parameters.values() if p.default is p.empty]
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """Public fields and properties of a class with what its docstrings say of them, those of its bases first."""
+    found = dict[str, str]()
+    for one in reversed(kind.__mro__[:-1]):
+        said = _said(one.__doc__ or "")
+        for name, value in {**dict.fromkeys(getattr(one, "__annotations__", {})), **vars(one)}.items():
+            is_shown = name in getattr(one, "__annotations__", {}) or isinstance(value, property | cached_property)
+            if is_shown and not name.startswith("_"):
+                function = getattr(value, "fget", getattr(value, "func", None))
+                found[name] = said.get(name) or _first(function) or found.get(name, "")
+    return found
+
+
+def _said(doc: str) -> dict[str, str]:
+    """Name -> what a docstring's section of attributes says of it."""
+    section = cleandoc(doc).partition("Attributes:\n")[2]
+    found = dict[str, str]()
+    for names, text in re.findall(r"^    ([\w, ]+): ((?:.|\n     +)+)", section, re.MULTILINE):
+        found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return found
+
+
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "configuration": reference,
@@ -113,6 +192,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "metrics": metrics,
         "refused-rows": refused_rows,
         "measures": measures,
+        "templates": templates,
     }
 )
 

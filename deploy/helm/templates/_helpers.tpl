@@ -30,5 +30,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $web := get $given "web" | default dict }}
 {{- if not (hasKey $web "listen") }}{{ $_ := set $web "listen" (printf "0.0.0.0:%d" (int .Values.service.port)) }}{{ end }}
 {{- $_ := set $given "web" $web }}
+{{- if .Values.templates }}{{ $_ := set $given "templates" "templates" }}{{ end }}
 {{- toYaml $given }}
 {{- end }}

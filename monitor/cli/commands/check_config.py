@@ -1,8 +1,8 @@
 """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
 
-While a monitor lacks a key or has a value that cannot be read, it is not checked how its parts fit together. With
---connect, it warns of what the data show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables,
-columns or their types do not fit the mapping, and 3 where a source does not answer.
+What hangs on a value that cannot be read is checked once that is mended. With --connect, it warns of what the data
+show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables, columns or their types do not fit
+the mapping, and 3 where a source does not answer.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
         raise click.UsageError("the configuration is named twice: give --config or FILE")
     config = load_config(file or config_path)
+    of_channels = _check_channels(config)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
@@ -58,7 +59,7 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
             told = _told(Routing(monitor, config.routes), rule)
             what = f"{rule.judged} over {format_duration(rule.window)}"
             click.echo(f"  alert {rule.name}: {what}, looks back {format_duration(rule.reach)}, {told}")
-    for remark in remarks(config, time.time()):
+    for remark in (*of_channels, *remarks(config, time.time())):
         click.echo(f"rankmon: warning: {remark}", err=True)
     if not connect:
         click.echo("configuration is valid")
@@ -76,6 +77,21 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     but = ", but see the warnings" if warnings else ""
     click.echo(f"configuration is valid and everything answers{but}")
     return 0
+
+
+def _check_channels(config: Config) -> list[str]:
+    """What cannot be checked of channels. Raises ConfigError."""
+    mistakes, found = list[str](), list[str]()
+    for channel in config.channels:
+        place = config.place("channels", channel.name, channel.kind)
+        try:
+            if remark := channel.check():
+                found.append(f"{place}: {remark}")
+        except ValueError as error:
+            mistakes.append(f"{place}: {error}")
+    if mistakes:
+        raise ConfigError(mistakes)
+    return found
 
 
 def _told(routing: Routing, rule: Rule) -> str:

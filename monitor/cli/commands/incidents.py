@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from monitor.conditions.rules import COVERAGE
 from monitor.errors import InputError
 from monitor.messages.explanation import sentence
 from monitor.messages.notification import About, notification
-from monitor.messages.templates import topic
+from monitor.messages.templates import OwnTemplates, topic
 from monitor.messages.words import CALLED, lasting, named, utc
 from monitor.types import format_duration
 
@@ -238,7 +239,9 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
     page = config.web.page_url() if monitor is not None else ""
-    about = About(incident.monitor, (), monitor.runbook_url if monitor is not None else "", page, called)
+    runbook = monitor.runbook_url if monitor is not None else ""
+    labels = monitor.labels if monitor is not None else ()
+    about = About(incident.monitor, labels, runbook, page, called, OwnTemplates(config.templates))
     why = why or "its subject no longer exists"
     return notification(incident.state, about, incident, stored_.findings, 0, reason=why).full_text
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +27,12 @@ import yaml
 
 from monitor.cli.commands.check_config import check_config
 from monitor.cli.common import command, writing
+from monitor.config.report import nearest
 from monitor.config.urls import database_url
 from monitor.errors import InputError
 from monitor.source.discovery import tables
 from monitor.source.engine import Database
-from monitor.source.proposal import PAST, Proposal, Question, propose
+from monitor.source.proposal import PAST, QUESTIONS, Proposal, Question, propose
 from monitor.types import format_duration
 
 PASSWORD = "RANKMON_SOURCE_PASSWORD"
@@ -62,9 +63,12 @@ def init(
         parsed = database_url(url, os.environ.get(PASSWORD), Path())
     except ValueError as error:
         raise InputError(f"the URL {error}") from error
+    given, asked = _answers(answers), set[str]()
     with closing(Database(name, parsed, 60)) as database:
         found = tables(database, files, only)
-        proposal = propose(database, found, _answering(dict(map(_answer, answers)), yes))
+        proposal = propose(database, found, _answering(given, asked, yes))
+    for key in given.keys() - asked:
+        click.echo(f"rankmon: warning: --answer {key}: the data left no choice, so it was not used", err=True)
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
     with writing(output):
         output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
@@ -84,17 +88,26 @@ def init(
     return code
 
 
-def _answer(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"--answer {text!r}: write KEY=VALUE")
-    return key, value
+def _answers(texts: Sequence[str]) -> dict[str, str]:
+    """Key -> answer."""
+    found = dict[str, str]()
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--answer {text!r}: write KEY=VALUE")
+        if key not in QUESTIONS:
+            raise click.UsageError(f"--answer {text!r}: there is no question {key!r}; {nearest(key, QUESTIONS)}")
+        if key in found:
+            raise click.UsageError(f"--answer {key}: is there twice; keep one")
+        found[key] = value
+    return found
 
 
-def _answering(answers: Mapping[str, str], yes: bool) -> Callable[[Question], str]:
-    """Answers questions: by --answer, by --yes, or by whom it asks."""
+def _answering(answers: Mapping[str, str], asked: set[str], yes: bool) -> Callable[[Question], str]:
+    """Answers questions: by --answer, by --yes, or by whom it asks. Their keys are added to `asked`."""
 
     def answer(question: Question) -> str:
+        asked.add(question.key)
         options = f" [{', '.join(question.options)}]" if question.options else ""
         given = answers.get(question.key)
         if given is not None:

@@ -19,6 +19,8 @@ from monitor.conditions.rules import SEVERITIES, Severity, worst
 from monitor.config import Config
 from monitor.errors import InputError, Undelivered
 from monitor.messages.notification import About, Notification, notification
+from monitor.messages.own import TemplateFault
+from monitor.messages.templates import OwnTemplates
 from monitor.routing import Routing, reached
 from monitor.service.app import receivers
 from monitor.types import Monitor
@@ -74,9 +76,19 @@ def test_alert(
 def _test(config: Config, name: str | None, severity: Severity | None) -> Notification:
     monitor = config.monitors[0] if name is None else config.monitor(name)
     now = int(time.time())
-    about = About(monitor.name, monitor.labels, monitor.runbook_url, config.web.page_url())
+    about = About(
+        monitor.name,
+        monitor.labels,
+        monitor.runbook_url,
+        config.web.page_url(),
+        templates=OwnTemplates(config.templates, _template_failed),
+    )
     grave = severity or _gravest(monitor)
     return notification("test", about, Incident(monitor.name, now, now, severity=grave), (), 0)
+
+
+def _template_failed(fault: TemplateFault) -> None:
+    click.echo(f"rankmon: template failed: {fault}; the built-in one is used", err=True)
 
 
 def _gravest(monitor: Monitor) -> Severity:
