@@ -41,7 +41,6 @@ class Decomposition:
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class Degraded(QualityEvidence):
     """A fall of the mean below its baseline that is too large for chance.
 
