@@ -21,6 +21,9 @@ from monitor.messages.templates import render
 from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
+ENDS: tuple[Kind, ...] = ("resolved", "withdrawn")
+"""Kinds that say that the incident is over: retried for as long as somebody has the receiver."""
+
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
 
@@ -59,6 +62,11 @@ class Notification:
     evidence: Mapping[str, Any] | None = field(default=None, hash=False)
     details: str = ""
     html: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it says that the incident is over."""
+        return self.kind in ENDS
 
     @property
     def full_text(self) -> str:
@@ -132,7 +140,7 @@ class _Told:
 
     @property
     def is_over(self) -> bool:
-        return self.kind in ("resolved", "withdrawn")
+        return self.kind in ENDS
 
     @property
     def sentences(self) -> list[list[str]]:
