@@ -77,15 +77,16 @@ def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> C
     data = read(path, environ, report)
     parts = _Parts(report, data)
     sources = list(_sources(parts)) if with_sources else []
-    config: dict[str, Any] = {name: parts.one(name) for name in ("store", "web", "log", "scheduler")}
+    config: dict[str, Any] = {name: parts.one(name) for name in ("store", "web", "log", "scheduler") if name in data}
     channels = tuple(_channels(parts))
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
     config["routes"] = tuple(_routes(parts))
     config["reports"] = tuple(_reports(parts, channels))
-    config["templates"] = _templates(parts, monitors)
-    if config["web"] is not None:
+    if "templates" in data:
+        config["templates"] = _templates(parts, monitors)
+    if config.get("web") is not None:
         config["web"] = _with_access(config["web"], environ, report)
-    if config["store"] is not None:
+    if config.get("store") is not None:
         checks.check_store_retention(config["store"].retain, monitors, report)
     report.raise_if_any()
     return Config(path=path, sources=tuple(sources), monitors=monitors, channels=channels, lines=report.lines, **config)
@@ -132,15 +133,8 @@ class _Parts:
             self._refuse({"type": "missing", "loc": (name,)})
 
     def one(self, name: str) -> Any:
-        """A part that stands alone, or its default; None if it is wrong."""
-        key = keys_of(File)[name]
-        if name not in self._data and key.is_required:
-            return None
-        return self.check(key.kind, self._data.get(name, {}), (name,))
-
-    def has(self, name: str) -> bool:
-        """Whether the file says anything of a part."""
-        return name in self._data
+        """A part that stands alone; None if it is wrong."""
+        return self.check(keys_of(File)[name].kind, self._data[name], (name,))
 
     def held(self, name: str) -> Any:
         """What a part holds as it stands in the file; nothing, if it is no list or mapping as it should be."""
@@ -305,8 +299,7 @@ def _reports(parts: _Parts, channels: Sequence[ChannelConfig]) -> Iterator[Maile
 def _templates(parts: _Parts, monitors: Sequence[Monitor]) -> tuple[OwnTemplate, ...]:
     """A user's templates; mistakes in them are reported by file and line."""
     where, report = ("templates",), parts.report
-    name = parts.one("templates") if parts.has("templates") else None
-    if name is None:
+    if (name := parts.one("templates")) is None:
         return ()
     try:
         found, mistakes = read_templates(report.file.parent / name)

@@ -367,8 +367,8 @@ def test_a_time_of_another_kind_than_declared_is_an_error_with_the_remedy(
 def test_local_times_that_stand_twice_or_never_are_flagged() -> None:
     column = TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin")
     texts = ["2026-10-25 01:30:00", "2026-10-25 02:30:00", "2026-10-25 03:30:00", "2026-03-29 02:30:00"]
-    _, bad, ambiguous = to_micros(column, texts)
-    assert ambiguous.tolist() == [False, True, False, True]
+    _, bad, doubt = to_micros(column, texts)
+    assert doubt.tolist() == [0, 3_600_000_000, 0, 3_600_000_000], "microseconds"
     assert not bad.any()
 
 
