@@ -416,12 +416,7 @@ class Reader:
     def tables(self, without: Collection[str]) -> list[tuple[str, ...]]:
         """Names of all tables and views, those of the default schema first and without it; `without` some schemas."""
         with self._watch.step():
-            look = sa.inspect(self._connection)
-            own = look.default_schema_name
-            others = [s for s in look.get_schema_names() if s != own and not s.startswith("pg_") and s not in without]
-            found = [(name,) for name in (*look.get_table_names(), *look.get_view_names())]
-            more = [(s, n) for s in others for n in (*look.get_table_names(s), *look.get_view_names(s))]
-            return [*found, *more]
+            return self.sql.tables_of(self._connection, without)
 
     def names(self, relation: sa.FromClause | sa.TextClause) -> list[str]:
         """All column names of a relation; reads no row."""

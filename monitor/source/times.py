@@ -25,6 +25,8 @@ Moments = NDArray[np.datetime64]
 PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000}
 """Format of a number -> its units per second."""
 
+_NANOSECONDS = "ns"
+
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  of any zone
 _MICRO, _DAY = timedelta(microseconds=1), 86_400_000_000
 _NOT_A_TIME = np.iinfo(np.int64).min  # NumPy's NaT
@@ -114,11 +116,10 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
     instants, sample = to_micros(column, values), values[0]
     where = f"time column {column.column!r}"
     if column.format in PER_SECOND:
-        other = _other_unit(column, values)
-        if other:
-            raise SourceError(
-                f"{where} holds {str(sample)!r}, which is no date in {column.format}; declare {other}", "data", True
-            )
+        units = _units(values)
+        if units and column.format not in units:
+            told = f"which is no date in {column.format}; {_declare_unit(units)}"
+            raise SourceError(f"{where} holds {str(sample)!r}, {told}", "data", True)
     elif instants.unreadable.all() and column.format != "native":
         raise SourceError(f"{where} holds {str(sample)!r}; {_text_remedy(column, str(sample))}", "data", True)
 
@@ -133,7 +134,7 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
     elif column.format in PER_SECOND and not is_number:
         wrong = _undeclare(column, sample) if is_time else _declare_text(str(sample))
     elif column.format not in PER_SECOND and not isinstance(sample, str):
-        wrong = _undeclare(column, sample) if is_time else "declare format: epoch_s, _ms or _us"
+        wrong = _undeclare(column, sample) if is_time else _declare_unit(_units([sample]))
     if wrong:
         raise SourceError(f"time column {column.column!r} holds {str(sample)!r}; {wrong}", "data", True)
 
@@ -146,7 +147,7 @@ def _undeclare(column: TimeColumn, sample: object) -> str:
 
 def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if is_number:
-        return "declare format: epoch_s, _ms or _us"
+        return _declare_unit(_units([sample]))
     if not isinstance(sample, date):
         return _declare_text(str(sample))
     if not isinstance(sample, datetime):
@@ -162,7 +163,7 @@ def _declare_text(sample: str) -> str:
     """How to declare a text time, judged by its format."""
     found = _WRITTEN.fullmatch(sample.strip())
     if found is None:
-        return "declare e.g. format: '%Y-%m-%d %H:%M:%S', as it is written"
+        return _convert_text(sample) or "declare e.g. format: '%Y-%m-%d %H:%M:%S', as it is written"
     parts, between, fraction, zone = found[1], found[2], found[3], found[4]
     form = f"%Y{parts}%m{parts}%d{between}%H:%M:%S{'.%f' if fraction else ''}"
     if not zone:
@@ -170,6 +171,15 @@ def _declare_text(sample: str) -> str:
     if re.fullmatch(_ZONE, zone, re.ASCII):
         return f"declare e.g. format: '{form}{zone}'"
     return "text with other offsets than UTC's does not sort as time does; convert it to UTC in a `select:`"
+
+
+def _convert_text(sample: str) -> str:
+    """What to do with text that no format can read; empty if one may."""
+    if re.fullmatch(r"\d{4}([-/.]?)\d\d\1\d\d", sample.strip(), re.ASCII):
+        return "name a column that has the time of day too"
+    if re.fullmatch(r"-?\d+(?:\.\d+)?", sample.strip(), re.ASCII):
+        return f"it is a number written as text; convert it in a `select:` and {_declare_unit(_units([sample]))}"
+    return ""
 
 
 def _from_native(column: TimeColumn, values: Sequence[Any]) -> Moments:
@@ -193,11 +203,18 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
     return Instants(np.floor(np.where(bad, 0, number) * scale).astype(np.int64), bad, np.zeros(len(bad), np.int64))
 
 
-def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
-    """The epoch format in which some values are credible, if none is in the declared one."""
-    numbers = floats(values)
-    credible = {f: ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any() for f, n in PER_SECOND.items()}
-    return None if credible[column.format] else next((f for f, some in credible.items() if some), None)
+def _units(values: Sequence[object]) -> list[str]:
+    """The epoch formats, and `_NANOSECONDS`, in which some values are credible."""
+    numbers, units = floats(values), PER_SECOND | {_NANOSECONDS: 1_000_000_000}
+    return [f for f, n in units.items() if ((numbers >= CREDIBLE[0] * n) & (numbers < CREDIBLE[1] * n)).any()]
+
+
+def _declare_unit(units: Sequence[str]) -> str:
+    if not units:
+        return "declare format: epoch_s, _ms or _us"
+    if units[0] == _NANOSECONDS:
+        return "divide the nanoseconds by 1000 in a `select:` and declare format: epoch_us"
+    return f"declare format: {units[0]}"
 
 
 def _to_seconds(form: str) -> str:
@@ -270,6 +287,8 @@ def _text_remedy(column: TimeColumn, sample: str) -> str:
         return "it names no zone, so declare e.g. timezone: UTC"
     if column.timezone is not None and not _from_text(replace(column, timezone=None), [sample]).unreadable[0]:
         return f"it names its zone, so take timezone: {column.timezone} away"
+    if convert := _convert_text(sample):
+        return convert
     return f"it is not written as {column.format!r}; declare its format, and convert other zones in a `select:`"
 
 

@@ -76,6 +76,9 @@ def test_every_verdict_has_its_row() -> None:
 def test_every_measure_and_option_has_its_row() -> None:
     assert [m for m in SPECS if f"`{m}" not in MEASURES] == []
     assert {o for spec in SPECS.values() for o in spec.options if f"`{o}`" not in MEASURES} == set()
+    pooled = re.search(r"Default: `pooled` for ([\w, ]+), `mean`", MEASURES)
+    assert pooled is not None
+    assert set(re.split(", | and ", pooled[1])) == {m for m, spec in SPECS.items() if spec.aggregate == "pooled"}
 
 
 def test_every_measure_that_is_written_parses() -> None:

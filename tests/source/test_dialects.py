@@ -258,7 +258,7 @@ def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> N
 
     assert spellings("trino", "12", "bigint") == spellings("bigquery", "12", "INTEGER") == [12]
     assert spellings("trino", "12", "varchar") == spellings("snowflake", "12", 0) == ["12"]
-    assert spellings("sqlite", "12", None) == ["12", 12]
+    assert spellings("sqlite", "12", None) == ["12", b"12", 12]
     assert spellings("trino", "r12", "bigint") == []
 
 

@@ -93,6 +93,20 @@ def test_an_object_gives_a_column_per_value(database: Database) -> None:
         assert found.reading(("request",)) == found.origin
 
 
+def test_each_table_is_found_once_and_one_of_another_schema_by_its_name(database: Database) -> None:
+    names = ["acts", "searches"]
+    if database.dialect in ("postgresql", "duckdb"):
+        made = sa.create_engine(database.url)
+        with made.begin() as connection:
+            connection.exec_driver_sql("CREATE SCHEMA shop")
+            connection.exec_driver_sql("CREATE TABLE shop.acts AS SELECT * FROM searches")
+        made.dispose()
+        names.append("shop.acts")
+    found = tables(database)
+    assert sorted(one.title for one in found if one.title != "native") == sorted(names)
+    assert all(set(one.names) >= {"request", "items"} for one in found if one.title == "shop.acts")
+
+
 def test_a_table_that_is_not_there(database: Database) -> None:
     with pytest.raises(InputError, match=r"there is no table of_nobody; known are .*searches"):
         tables(database, only=("of_nobody",))

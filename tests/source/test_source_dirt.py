@@ -1000,8 +1000,8 @@ def test_in_a_zone_whose_clocks_change_the_newest_is_not_an_hour_ahead(source: S
 
 ISO, PLAIN = "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S"
 WRONG = {
-    "seconds that are milliseconds": ("epoch ms", TimeColumn("at", "epoch_s"), "declare epoch_ms"),
-    "milliseconds that are seconds": ("epoch s", TimeColumn("at", "epoch_ms"), "declare epoch_s"),
+    "seconds that are milliseconds": ("epoch ms", TimeColumn("at", "epoch_s"), "declare format: epoch_ms"),
+    "milliseconds that are seconds": ("epoch s", TimeColumn("at", "epoch_ms"), "declare format: epoch_s"),
     "T that is a blank": ("text UTC", TimeColumn("at", ISO), "timezone|format"),
     "blank that is a T": ("text Z", TimeColumn("at", PLAIN, "UTC"), "declare its format"),
     "a zone that is not there": ("text UTC", TimeColumn("at", f"{PLAIN}Z"), "declare e.g. timezone: UTC"),

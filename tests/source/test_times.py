@@ -251,10 +251,22 @@ def test_a_bound_divides_what_was_before_from_what_was_not(column: TimeColumn, i
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
-    "seconds that are milliseconds": (EPOCHS["epoch_s"], [1_767_268_800_000], "declare epoch_ms"),
-    "milliseconds that are seconds": (EPOCHS["epoch_ms"], [1_767_268_800.5], "declare epoch_s"),
-    "microseconds that are milliseconds": (EPOCHS["epoch_us"], [1_767_268_800_000], "declare epoch_ms"),
-    "epochs that are text": (EPOCHS["epoch_s"], ["2026-01-01"], "declare e.g. format: '%Y-"),
+    "seconds that are milliseconds": (EPOCHS["epoch_s"], [1_767_268_800_000], "declare format: epoch_ms"),
+    "milliseconds that are seconds": (EPOCHS["epoch_ms"], [1_767_268_800.5], "declare format: epoch_s"),
+    "microseconds that are milliseconds": (EPOCHS["epoch_us"], [1_767_268_800_000], "declare format: epoch_ms"),
+    "microseconds that are nanoseconds": (
+        EPOCHS["epoch_us"],
+        [1_767_268_800 * 10**9],
+        "divide the nanoseconds by 1000",
+    ),
+    "native that is milliseconds": (NATIVE, [1_767_268_800_000], "declare format: epoch_ms"),
+    "native that is nanoseconds": (NATIVE, [1_767_268_800 * 10**9], "in a `select:` and declare format: epoch_us"),
+    "epochs that are numbers in text": (EPOCHS["epoch_ms"], ["1767268800000"], "convert it in a `select:` and declare"),
+    "native that is a number in text": (NATIVE, ["1767268800.25"], "number written as text; convert it"),
+    "text that is a number in text": (PLAIN, ["1767268800"], "and declare format: epoch_s"),
+    "text that is a day": (PLAIN, ["2026-01-01"], "name a column that has the time of day too"),
+    "native that is a day in text": (NATIVE, ["20260101"], "name a column that has the time of day too"),
+    "epochs that are text": (EPOCHS["epoch_s"], ["1 January 2026"], "declare e.g. format: '%Y-"),
     "epochs that are timestamps": (EPOCHS["epoch_ms"], [NOON], "take its format away"),
     "native that is text": (NATIVE, [None, "2026-01-01 12:00:00"], "declare e.g. format: '%Y-%m-%d %H:%M:%S'"),
     "native that is ISO text": (NATIVE, ["2026-01-01T12:00:00.123456Z"], "format: '%Y-%m-%dT%H:%M:%S.%fZ'"),

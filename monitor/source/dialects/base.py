@@ -224,6 +224,15 @@ class Dialect:
         """Seconds a step may take on our side if a statement may take `limit`."""
         return limit + GRACE
 
+    def tables_of(self, connection: sa.Connection, without: Collection[str]) -> list[tuple[str, ...]]:
+        """Names of all tables and views, those of the default schema first and without it; `without` some schemas."""
+        look = sa.inspect(connection)
+        own = look.default_schema_name
+        others = [s for s in look.get_schema_names() if s != own and not s.startswith("pg_") and s not in without]
+        found = [(name,) for name in (*look.get_table_names(), *look.get_view_names())]
+        more = [(s, n) for s in others for n in (*look.get_table_names(s), *look.get_view_names(s))]
+        return [*found, *more]
+
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
         """(type codes of all columns, whether some rows may be invisible), by a false condition: no scan, no charge.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ class DuckDB(Dialect):
     tables_query = (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema()) "
         "AND table_catalog = current_database()"
+    )
+    every_table_query = (
+        "SELECT nullif(table_schema, current_schema()), table_name FROM information_schema.tables "
+        "WHERE table_catalog = current_database() ORDER BY ALL NULLS FIRST"
     )
     quoting = Quoting(arrays=True, hashes=True, slashes=True, dashes=True)
     integers = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -103,6 +107,11 @@ class DuckDB(Dialect):
             lasting=True,
         ),
     )
+
+    def tables_of(self, connection: sa.Connection, without: Collection[str]) -> list[tuple[str, ...]]:
+        """As of the base; its SQLAlchemy package lists the tables of all schemas as if they were of the default one."""
+        found = connection.exec_driver_sql(self.every_table_query)
+        return [(schema, name) if schema else (name,) for schema, name in found if schema not in without]
 
     def pooling(self, url: URL, most: int) -> Options:
         """No pool: an open connection to a file blocks all writers."""
