@@ -1,7 +1,8 @@
-"""The server's TLS: from the names of its files to an SSL context."""
+"""The server's TLS: from the names of its files to an SSL context, made again when they change."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from pydantic import model_validator
 from monitor.errors import InputError
 from monitor.fields import Maybe, Text
 from monitor.section import Section, key
+
+log = logging.getLogger(__name__)
 
 ClientAuth = Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"]
 Version = Literal["TLS12", "TLS13"]
@@ -113,3 +116,43 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
 def _no_password() -> NoReturn:
     # Without it OpenSSL would ask at the terminal.
     raise TlsFault("key_file", "the key is encrypted; give it without a passphrase, readable by this user only")
+
+
+# ---- as it changes ---------------------------------------------------------------------------------------------------
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""Mtime, inode and size of each file; None if missing."""
+
+
+class Certificates:
+    """Reloads the TLS context when a file changes, so a renewed certificate needs no restart."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        """Raises TlsFault if the files are wrong."""
+        self.config = config
+        self._stamp = _stamp(config)
+        self._context = server_context(config)
+
+    def context(self) -> ssl.SSLContext:
+        """Context for a new connection. Wrong files are warned of once, and the former ones stay."""
+        stamp = _stamp(self.config)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = server_context(self.config)
+                log.info("certificate in %s has changed; using the new one", self.config.cert_file)
+            except TlsFault as fault:
+                log.warning("changed TLS files are not usable: %s: %s; keeping the former ones", fault.key, fault)
+        return self._context
+
+
+def _stamp(config: TlsConfig) -> Stamp:
+    return tuple(_file_stamp(path) for path in config.files)
+
+
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

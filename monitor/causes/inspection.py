@@ -20,8 +20,8 @@ from monitor.series.partials import named
 from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
 
-Times = tuple[Ints, Bools, Bools]
-"""`Instants` of monitor.source.times, shape (n,) each: microseconds, whether unreadable, whether doubtful."""
+Times = tuple[Ints, Bools, Ints]
+"""`Instants` of monitor.source.times, shape (n,) each: microseconds, whether unreadable, how much later it may be."""
 
 EVENT_REASONS = {
     "early": "long before the request was served",
@@ -243,10 +243,10 @@ def weigh(
 
 def _attributed(recipe: Events, span: int, served: int, times: Times, worth: Floats) -> list[str]:
     """Why each event does not count by its time or worth."""
-    at, unreadable, doubtful = times
+    at, unreadable, later = times
     each, why = np.arange(len(at)), RowReasons(len(at))
     rows = GradedRows(np.zeros_like(each), each, np.zeros(len(at)), worth, each)
-    counted = attribute(rows, at, np.array([served]), recipe, span, why, unreadable, doubtful)
+    counted = attribute(rows, at, np.array([served]), recipe, span, why, unreadable, later)
     late = at >= served + recipe.attribution * MICROS
     reasons = np.where(at < served, "early", np.where(late, "late", "no_rule")).astype(object)
     reasons = np.where(why.reasons == "", reasons, why.reasons)

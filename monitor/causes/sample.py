@@ -15,7 +15,7 @@ import numpy as np
 from monitor.arrays import Bools, Floats, Ints
 from monitor.measures.kernels import Scores, score
 from monitor.measures.measure import Measure
-from monitor.series.partials import admit
+from monitor.series.partials import admit, text_of
 from monitor.series.readings import MICROS, Reading
 from monitor.types import MIXED, NONE, Slice
 
@@ -234,7 +234,7 @@ def _column(reading: Reading, name: str | None) -> Sequence[object]:
 
 def text(value: object) -> str:
     """An id, version or query as text that every store and terminal accepts, cut if very long."""
-    found = str(value).encode("utf-8", "backslashreplace").decode()
+    found = text_of(value).encode("utf-8", "backslashreplace").decode()
     return found[:LONGEST_ID].replace("\x00", "")
 
 

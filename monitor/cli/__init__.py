@@ -70,6 +70,8 @@ class _Commands(Listing):
         module = name.replace("-", "_")
         gc.disable()  # what is imported stays; looking for garbage in it takes a quarter of a short command's time
         found: click.Command = getattr(importlib.import_module(f"{commands.__name__}.{module}"), module)
+        gc.freeze()
+        gc.unfreeze()  # both: it counts as looked through, and may still be taken apart when the process ends
         gc.enable()
         return found
 

@@ -52,7 +52,11 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, bytes):
+    if isinstance(value, bytes):
+        from monitor.series.partials import text_of
+
+        return text_of(value)
+    if isinstance(value, Iterable):
         return [plain(one) for one in value]
     if is_dataclass(value) and not hasattr(value, "kernel"):  # a measure is its text
         return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.metadata.get("json", True)}

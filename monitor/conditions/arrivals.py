@@ -93,7 +93,3 @@ def arrival_kinds() -> list[type[ArrivalEvidence]]:
 def shown_as_verdict() -> list[str]:
     """Names of the conditions shown in place of a verdict, by precedence."""
     return [kind.kind for kind in sorted(arrival_kinds(), key=lambda kind: kind.precedence) if kind.precedence]
-
-
-def arrival_names() -> frozenset[str]:
-    return frozenset(kind.kind for kind in arrival_kinds())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
 from monitor.codec import decoded
 from monitor.conditions.rules import COVERAGE, Severity, is_beyond
@@ -211,13 +211,15 @@ def accounts_for(now: float, before: float, left: float) -> bool:
 
 REGISTRY: dict[str, type[Evidence]] = {}
 
-Kind = TypeVar("Kind", bound=type[Evidence])
+Kind = TypeVar("Kind", bound=Evidence)
 
 
-def register(kind: Kind) -> Kind:
-    """Decorator: register a kind of condition under its name."""
-    REGISTRY[kind.kind] = kind
-    return kind
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def register(kind: type[Kind]) -> type[Kind]:
+    """Decorator: makes a frozen dataclass of a kind of condition, and registers it under its name."""
+    made = dataclass(frozen=True, kw_only=True)(kind)
+    REGISTRY[made.kind] = made
+    return made
 
 
 def kinds() -> Mapping[str, type[Evidence]]:

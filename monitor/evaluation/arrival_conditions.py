@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown, arrival_kinds, arrival_names
+from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown, arrival_kinds
 from monitor.conditions.evidence import Evidence, Matter, severity_of
 from monitor.conditions.incident import Incident
 from monitor.conditions.thresholds import Change, Condition, ConditionName
@@ -37,7 +37,7 @@ class ArrivalConditions(ConditionSet):
     identity = "arrivals"
 
     def has(self, name: ConditionName) -> bool:
-        return name[0] in arrival_names()
+        return any(kind.kind == name[0] for kind in arrival_kinds())
 
     def newest(self, checkpoint: Checkpoint) -> Beginning:
         """Always the newest checkpoint: observations of the source cannot be repeated."""

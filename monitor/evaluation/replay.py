@@ -371,7 +371,8 @@ class RuleTrial:
         since, until: windows that end in (since, until], seconds since 1970.
         method: its incidents as if it were the only rule.
         fired: series -> number of times it fired.
-        margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit.
+        margins: series -> (drop at which the rule fires, half of the newest window's 95 % interval), in its unit. The
+            drop is negative if the newest window is beyond a fixed limit.
         unknown: why the newest window of the first series cannot be judged; empty if it can.
     """
 
@@ -390,8 +391,8 @@ class RuleTrial:
 
     @property
     def unsure(self) -> list[SliceKey]:
-        """The series whose interval is wider than the rule's drop, so it also fires by chance."""
-        return [key for key, (drop, half) in self.margins.items() if half > drop]
+        """The series whose interval holds the rule's threshold, so that chance decides whether it fires."""
+        return [key for key, (drop, half) in self.margins.items() if half > abs(drop)]
 
 
 def try_rules(monitor: Monitor, store: Store) -> list[RuleTrial]:

@@ -143,12 +143,13 @@ def evidence(
         end: of the last evaluated window, seconds.
         unsaved: the current evaluation; in a first run the incident is only there.
     """
-    from monitor.service.diagnosing import first_fired, stored_part, subject
+    from monitor.service.diagnosing import StoredFall, first_fired
 
     first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
-    fell = subject(monitor, first, store, unsaved)
+    stored = StoredFall(monitor, first, store, unsaved)
+    fell = stored.subject
     taken = {one.condition: one.document for one in store.verdicts.diagnoses(current.incident.id)}
-    known = taken.get(first.name) or stored_part(monitor, current, first, store, unsaved)
+    known = taken.get(first.name) or stored.document(current.incident)
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
     definition = monitor.definition(fell.measure)
     window = _window(monitor, fell)

@@ -134,7 +134,7 @@ def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, s
 def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Evidence], Severity | None]:
     """Evidence and severity as last notified, or as stored if that is unknown."""
     if last is not None:
-        return () if last.kind in ("resolved", "withdrawn") else last.findings, last.severity
+        return () if last.is_over else last.findings, last.severity
     return ((), None) if was is None else (was.findings, was.incident.severity)
 
 

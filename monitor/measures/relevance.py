@@ -35,9 +35,6 @@ REASONS = {
 }
 """Reason -> meaning. A refused row is counted, never repaired."""
 
-CLOCK_CHANGE = 3600
-"""Seconds by which clocks change for daylight saving."""
-
 
 @dataclass
 class Refusals:
@@ -160,7 +157,7 @@ def attribute(
     span: int,
     refusals: Refusals,
     unreadable: Bools | None = None,
-    doubtful: Bools | None = None,
+    later: Ints | None = None,
 ) -> GradedRows:
     """The rows of events that count: with a usable grade, within the attribution time.
 
@@ -171,15 +168,15 @@ def attribute(
         span: seconds before the serving and after the attribution within which an event is reported as refused. Whether
             farther ones are seen depends on how much is read at once, so they are not counted.
         unreadable: (n,) whether `at` is only the event's place in the source's order.
-        doubtful: (n,) whether it may also have happened `CLOCK_CHANGE` later.
+        later: (n,) microseconds by which it may also have happened later; 0 where there is no doubt.
     """
     never = np.zeros(len(at), bool)
     since, near, end = at - served[rows.request], span * 1_000_000, recipe.attribution * 1_000_000
-    inside, later = (since >= 0) & (since < end), since + CLOCK_CHANGE * 1_000_000
+    inside, other = (since >= 0) & (since < end), since if later is None else since + later
     left = ~np.isnan(rows.grade) & (since >= -near) & (since < end + near)
     for reason, wrong in (
         ("bad_time", never if unreadable is None else unreadable),
-        ("ambiguous_time", never if doubtful is None else doubtful & (inside != ((later >= 0) & (later < end)))),
+        ("ambiguous_time", inside != ((other >= 0) & (other < end))),
         ("early_event", since < 0),
         ("late_event", since >= end),
         ("bad_grade", ~np.isfinite(rows.grade)),

@@ -118,7 +118,8 @@ def parts_of(document: Document | None, said: set[tuple[Part, ...]], full: bool 
 def _split(document: Document) -> Iterator[str]:
     found = document["split"]
     if found is None:
-        why = "there is no dimension to split by" if document["compared"] else "nothing from before the fall is stored"
+        is_known = bool(document["coverage"]["requests_before"])
+        why = "there is no dimension to split by" if is_known else "no request from before the fall is stored"
         yield f"\nNot split by slices: {why}."
         return
     split = "All traffic, split" if document["dimension"] else "Split"

@@ -21,6 +21,9 @@ from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
 from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
+ENDS: tuple[Kind, ...] = ("resolved", "withdrawn")
+"""Kinds that say that the incident is over: retried for as long as somebody has the receiver."""
+
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
 
@@ -62,14 +65,19 @@ class Notification:
     title: str
     text: str
     url: str
-    runbook_url: str
-    labels: tuple[tuple[str, str], ...]
+    runbook_url: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
     findings: tuple[Evidence, ...] = ()
     former_severity: Severity | None = None
     matter: Matter = "quality"
     evidence: Mapping[str, Any] | None = field(default=None, hash=False)
     details: str = ""
     html: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it says that the incident is over."""
+        return self.kind in ENDS
 
     @property
     def full_text(self) -> str:
@@ -161,7 +169,7 @@ class Message:
     @property
     def is_over(self) -> bool:
         """Whether the incident is closed."""
-        return self.kind in ("resolved", "withdrawn")
+        return self.kind in ENDS
 
     @property
     def sentences(self) -> list[list[str]]:

@@ -140,8 +140,7 @@ def alerts(
     Severity is a label, for routes go by it. Where it has changed, the alerts of the former ones end.
     """
     ended, lasts = now - SKEW, LASTS.get(notification.kind, hold)
-    is_over = notification.kind in ("resolved", "withdrawn")
-    found = [_alert(notification, notification.severity, ended if is_over else now + lasts)]
+    found = [_alert(notification, notification.severity, ended if notification.is_over else now + lasts)]
     known = {*former, notification.former_severity} - {notification.severity}
     return found + [_alert(notification, severity, ended) for severity in SEVERITIES if severity in known]
 

@@ -65,7 +65,6 @@ class Apprise(OnlyReceiver):
         service = apprise.Apprise()
         if not service.add(self._url):
             raise Undelivered(f"{self.channel}: its URL {_UNKNOWN}")
-        is_over = notification.kind in ("resolved", "withdrawn")
-        kind = "success" if is_over else TYPES[notification.severity]
+        kind = "success" if notification.is_over else TYPES[notification.severity]
         if not service.notify(body=notification.text or notification.title, title=notification.title, notify_type=kind):
             raise Undelivered(f"{self.channel}: the service did not take it; Apprise gives no reason")

@@ -207,8 +207,7 @@ def message(notification: Notification) -> dict[str, Any]:
 
 def blocks(notification: Notification) -> list[dict[str, Any]]:
     """Title, five lines, and where there is more."""
-    is_over = notification.kind in ("resolved", "withdrawn")
-    sign = OVER if is_over else SIGNS[notification.severity]
+    sign = OVER if notification.is_over else SIGNS[notification.severity]
     title = f"{sign} {notification.title}"[:LONGEST_TITLE]
     found: list[dict[str, Any]] = [{"type": "header", "text": {"type": "plain_text", "text": title, "emoji": True}}]
     if lines := notification.lines:

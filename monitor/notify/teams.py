@@ -49,7 +49,7 @@ class Teams(OnlyReceiver):
 
 def card(notification: Notification) -> dict[str, Any]:
     """The adaptive card: title, five lines, and buttons that lead on."""
-    colour = "good" if notification.kind in ("resolved", "withdrawn") else COLOURS[notification.severity]
+    colour = "good" if notification.is_over else COLOURS[notification.severity]
     title = {
         "type": "TextBlock",
         "text": _plainly(notification.title),

@@ -394,12 +394,17 @@ def _fold(
     return result
 
 
+def text_of(value: object) -> str:
+    """A value from the source as text: bytes as what they spell, without the padding of a fixed length."""
+    return value.rstrip(b"\0").decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
 def named(value: object) -> str:
     """A slice value as stored and shown: what UTF-8 cannot hold is escaped, long values share one name."""
     if value is None:
         return NONE
     # As databases write it: Python has 0E-10 for a zero with ten decimals.
-    text = format(value, "f") if isinstance(value, Decimal) else str(value) or EMPTY_VALUE
+    text = format(value, "f") if isinstance(value, Decimal) else text_of(value) or EMPTY_VALUE
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER

@@ -26,12 +26,10 @@ from monitor.notify.log import Log
 from monitor.page import IncidentSource
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.audit import Readers
-from monitor.service.changes import due_changes
 from monitor.service.charts import Charts
-from monitor.service.due_notices import DueNotices
+from monitor.service.due_notices import DueNotices, due_changes, due_reports
 from monitor.service.escalation import escalations
 from monitor.service.incident_desk import IncidentDesk
-from monitor.service.mailed_reports import due_reports
 from monitor.service.orphaned import OrphanedIncidents, OrphanedMonitors
 from monitor.service.periodic import PeriodicTask
 from monitor.service.reading import RequestSource

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from monitor.causes import diagnosis as d
@@ -24,6 +25,7 @@ from monitor.causes.sample import (
     sampled,
 )
 from monitor.conditions.evidence import Evidence
+from monitor.conditions.incident import Incident
 from monitor.conditions.rules import COVERAGE, SEVERITIES
 from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_hours import step_of
@@ -192,16 +194,6 @@ def as_it_fell(incident: StoredIncident, store: Store) -> Sequence[Evidence]:
     return [one.finding for one in fired(incident, store) if one.finding is not None] or incident.findings
 
 
-def subject(monitor: Monitor, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> d.Subject:
-    """What a condition is about, as it began. Raises StoreError."""
-    first = store.oldest_bucket(monitor.traffic)
-    found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
-    if not found.before:
-        return found
-    step = step_of(monitor.bucket)
-    return found.without(unsound(monitor, found.before[-1][0], found.before[0][1] + step, store, unsaved), step)
-
-
 def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: UnsavedEvaluation = NOTHING) -> list[int]:
     """Ends in (since, until] of steps with bad data or an open alarm. Raises StoreError."""
     if monitor.drift is None:
@@ -211,45 +203,56 @@ def unsound(monitor: Monitor, since: int, until: int, store: Store, unsaved: Uns
     return [end for end, kind in kinds.items() if kind not in SOUND]
 
 
-def stored_part(
-    monitor: Monitor, incident: StoredIncident, one: FiredCondition, store: Store, unsaved: UnsavedEvaluation = NOTHING
-) -> dict[str, Any]:
-    """What the store knows of a condition's fall, as JSON data. Raises StoreError."""
-    fell = subject(monitor, one, store, unsaved)
-    verdict = _verdict_of(monitor, fell, store, unsaved)
-    stored, about = _stored(monitor, fell, store, verdict, unsaved), incident.incident
-    found = {"incident": about.id, "monitor": monitor.name, "began_at": about.began_at, "opened_at": about.opened_at}
-    split = None if verdict is None else d.VerdictSplit.of(verdict, step_of(monitor.bucket))
-    return found | {"fired_at": one.at} | d.from_stored(monitor, stored, split)
+@dataclass(frozen=True)
+class StoredFall:
+    """What the store knows of a condition's fall, as it began. Raises StoreError."""
 
+    monitor: Monitor
+    one: FiredCondition
+    store: Store
+    unsaved: UnsavedEvaluation = NOTHING
 
-def _stored(
-    monitor: Monitor, fell: d.Subject, store: Store, verdict: Verdict | None, unsaved: UnsavedEvaluation = NOTHING
-) -> d.StoredPartials:
-    begin = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH
-    definition, end = monitor.definition(fell.measure), fell.window[1]
-    traffic, spoilt = (
-        store.history(monitor.traffic, begin, end),
-        unsound(monitor, begin, fell.window[0], store, unsaved),
-    )
-    history = store.history(definition, begin, end).without(spoilt, step_of(monitor.bucket))
-    return d.StoredPartials(fell, history, traffic, monitor.bucket, _unlabelled(monitor, fell, verdict))
+    @cached_property
+    def subject(self) -> d.Subject:
+        """What the condition is about."""
+        monitor, one = self.monitor, self.one
+        first = self.store.oldest_bucket(monitor.traffic)
+        found = d.subject(monitor, [] if one.finding is None else [one.finding], one.at, first or 0)
+        if not found.before:
+            return found
+        step = step_of(monitor.bucket)
+        return found.without(self._unsound(found.before[-1][0], found.before[0][1] + step), step)
 
+    @cached_property
+    def partials(self) -> d.StoredPartials:
+        monitor, fell = self.monitor, self.subject
+        begin, end = min([fell.window[0], *(since for since, _ in fell.before)]) - REACH, fell.window[1]
+        spoilt, step = self._unsound(begin, fell.window[0]), step_of(monitor.bucket)
+        history = self.store.history(monitor.definition(fell.measure), begin, end).without(spoilt, step)
+        traffic, verdict, drift = self.store.history(monitor.traffic, begin, end), self._verdict, monitor.drift
+        unlabelled: tuple[SliceKey, ...] = ()
+        if verdict is not None and fell.key == OVERALL and drift is not None and drift.mix_by is not None:
+            unlabelled = tuple((drift.mix_by, lost.slice) for lost in verdict.lost)
+        return d.StoredPartials(fell, history, traffic, monitor.bucket, unlabelled)
 
-def _unlabelled(monitor: Monitor, fell: d.Subject, verdict: Verdict | None) -> tuple[SliceKey, ...]:
-    if verdict is None or fell.key != OVERALL or monitor.drift is None or monitor.drift.mix_by is None:
-        return ()
-    return tuple((monitor.drift.mix_by, lost.slice) for lost in verdict.lost)
+    def _unsound(self, since: int, until: int) -> list[int]:
+        return unsound(self.monitor, since, until, self.store, self.unsaved)
 
+    @cached_property
+    def _verdict(self) -> Verdict | None:
+        finding = self.subject.finding
+        if finding is None or not finding.verdict:
+            return None
+        new = [verdict for verdict in self.unsaved.verdicts if verdict.end == finding.end]
+        stored = self.store.verdicts.between(self.monitor.name, finding.end - 1, finding.end) if not new else ()
+        return next(iter(new or stored), None)
 
-def _verdict_of(
-    monitor: Monitor, fell: d.Subject, store: Store, unsaved: UnsavedEvaluation = NOTHING
-) -> Verdict | None:
-    if fell.finding is None or not fell.finding.verdict:
-        return None
-    end = fell.finding.end
-    new = [verdict for verdict in unsaved.verdicts if verdict.end == end]
-    return next(iter(new or store.verdicts.between(monitor.name, end - 1, end)), None)
+    def document(self, about: Incident) -> dict[str, Any]:
+        """All of it as JSON data."""
+        verdict, name = self._verdict, self.monitor.name
+        found = {"incident": about.id, "monitor": name, "began_at": about.began_at, "opened_at": about.opened_at}
+        split = None if verdict is None else d.VerdictSplit.of(verdict, step_of(self.monitor.bucket))
+        return found | {"fired_at": self.one.at} | d.from_stored(self.monitor, self.partials, split)
 
 
 def capture(
@@ -262,10 +265,10 @@ def capture(
     Raises:
         SourceError, StoreError, Stopped: try again later.
     """
-    document = stored_part(monitor, incident, one, store)
-    fell = subject(monitor, one, store)
-    wanted, stored_ = wanted_of(monitor, fell, store), _stored(monitor, fell, store, _verdict_of(monitor, fell, store))
-    traffic, without = stored_.traffic, frozenset(value for _, value in stored_.unlabelled)
+    known = StoredFall(monitor, one, store)
+    document, fell = known.document(incident.incident), known.subject
+    wanted, traffic = wanted_of(monitor, fell, store), known.partials.traffic
+    without = frozenset(value for _, value in known.partials.unlabelled)
     taken: list[CapturedPeriod] = []
     for span in (fell.window, *fell.before):
         stored = stock(traffic.between(*span), OVERALL if wanted.only is None else fell.key)

@@ -16,7 +16,7 @@ from monitor.messages.diagnosis import FAILED, Told
 from monitor.messages.words import utc
 from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
 from monitor.series.windows import SliceKey
-from monitor.service.diagnosing import MOST, FiredCondition, fired, first_fired, is_over_by_now, stored_part
+from monitor.service.diagnosing import MOST, FiredCondition, StoredFall, fired, first_fired, is_over_by_now
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.verdicts import Diagnosis
@@ -82,7 +82,7 @@ class Explainer:
             return None, f"monitor {name!r} is not in {self.path}; with it there, what the store knows can be told"
         if self.capture is not None:
             return _shown(self.capture(monitor, one), monitor), ""
-        return stored_part(monitor, self.found, one, self.store), self._why(taken)
+        return StoredFall(monitor, one, self.store).document(self.found.incident), self._why(taken)
 
     def _why(self, taken: Diagnosis | None) -> str:
         is_open = self.found.incident.is_open

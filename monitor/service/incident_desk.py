@@ -76,8 +76,7 @@ class IncidentDesk:
                 fall = fall_of(monitor, self.store, stored)
             except InputError:
                 fall = None
-        kind = "firing" if it.state == "firing" else it.state
-        told = notification(kind, about, it, stored.findings, 0, most=len(stored.findings))
+        told = notification(it.state, about, it, stored.findings, 0, most=len(stored.findings))
         silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
         explainer = Explainer(monitor, self.config().path, stored, self.store)
         explanation = explained(next(explainer.each()), explainer.hours(), it.is_open)

@@ -101,14 +101,15 @@ class SnapshotPublisher:
 
     def _taken(self, now: float) -> MonitorSnapshot:
         shown, result = self.shown, self.status.result
-        future_rows, left = (None, None) if result is None else (result.future_rows, result.left)
         if shown is not None and Outdated.WINDOWS not in self._outdated:
-            taken = renew(shown, self._store, now, future_rows, left)
+            taken = renew(shown, self._store, now)
         else:
             self._outdated |= Outdated.HISTORIES
-            taken = take_snapshot(self._monitor, self._store, now, future_rows, left)
+            taken = take_snapshot(self._monitor, self._store, now)
             if shown is not None:
                 taken = replace(taken, histories=shown.histories, verdict_history=shown.verdict_history)
+        if result is not None:
+            taken = replace(taken, future_rows=result.future_rows, due_buckets=result.left)
         return replace(taken, holding=self.status.holding, progress=self._with_failure(taken.progress))
 
     def _with_failure(self, progress: Progress) -> Progress:

@@ -17,13 +17,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from monitor.errors import LeaseLost, StoreError, Undelivered
-from monitor.messages.notification import Notification
+from monitor.messages.notification import ENDS, Notification
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import ChartAfter, ChartInside, Receiver
 from monitor.service.periodic import PeriodicTask
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
-from monitor.store.outbox import ENDS, TELLING, Waiting
+from monitor.store.outbox import TELLING, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +43,6 @@ ORPHANED = 600.0
 
 STUCK = 600.0
 """Seconds of waiting after which a receiver counts as stuck; Prometheus' rule fires later."""
-
-NEVER_GIVEN_UP = ENDS
-"""Kinds retried for as long as somebody has the receiver; without one they wait for `KEEP`."""
 
 ENDS_AGAIN = 3600.0
 """Seconds for which reminders repeat an end: a process that was paused may still send an alert that is over."""
@@ -249,7 +246,7 @@ class _Worker:
                 # The process that held the lease before may have sent what was due.
                 delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
                 # A successor's alert looks the same; the former's end does not end it.
-                if self.receiver.repeat is not None and {*delivered} & {*NEVER_GIVEN_UP}:
+                if self.receiver.repeat is not None and {*delivered} & {*ENDS}:
                     self._remind()
                 elif self._must_remind():
                     self._remind(self._clock() - (self.receiver.repeat or 0.0) if self._reminded is None else None)
@@ -344,7 +341,7 @@ class _Worker:
             log.warning("%s: no chart: %s", said, str(error) or type(error).__name__)
 
     def _told(self, notification: Notification) -> PriorDelivery:
-        if notification.kind == "updated" or notification.kind in NEVER_GIVEN_UP:
+        if notification.kind == "updated" or notification.is_over:
             return self._store.outbox.told(self.receiver.target, notification.incident)
         return NO_PRIOR
 
@@ -354,7 +351,7 @@ class _Worker:
             return  # the next process, perhaps with another address, tries at once
         now, attempts = self._clock(), waiting.attempts + 1
         is_old = attempts >= LEAST_ATTEMPTS and now - waiting.created_at >= self.receiver.give_up_after
-        if is_old and waiting.kind not in NEVER_GIVEN_UP and self._give_up(waiting, now, said):
+        if is_old and waiting.kind not in ENDS and self._give_up(waiting, now, said):
             return
         wait = pause(waiting.attempts, random.random())
         self._store.outbox.failed(waiting.id, now + wait, said)

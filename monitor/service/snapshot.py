@@ -75,7 +75,8 @@ class MonitorSnapshot:
     Attributes:
         refused: reason -> rows refused in the longest window.
         unmatched: events that match no impression within the attribution; None where they are not counted.
-        future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the first.
+        future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the daemon's
+            first.
         opened: the open incidents, in the order of `MATTERS`.
         incidents: newest first; always includes the open ones.
         judged_until: end of the last judged window.
@@ -169,25 +170,17 @@ class MonitorSnapshot:
         return absent or ("" if self.verdict is None else self.verdict.kind)
 
 
-def take_snapshot(
-    monitor: Monitor,
-    store: Store,
-    now: float,
-    future_rows: int | None = None,
-    due: int | None = None,
-    every_slice: bool = True,
-) -> MonitorSnapshot:
+def take_snapshot(monitor: Monitor, store: Store, now: float, every_slice: bool = True) -> MonitorSnapshot:
     """The newest windows of a monitor, as stored up to `now`, seconds. Raises StoreError.
 
     Args:
-        future_rows, due: as of the last cycle.
         every_slice: False: slices only of the first measure and of what verdicts and rules judge by slice, which read
             in a fifth of the time.
     """
     newest = store.newest_bucket(monitor.traffic)
     empty = MonitorSnapshot(monitor, now, tuple(Series(m, monitor.definition(m), w) for m, w in monitor.shown))
     if newest is None:
-        return renew(empty, store, now, future_rows, due)
+        return renew(empty, store, now)
     end = min(newest + monitor.bucket, bucket_of(int(now), monitor.bucket))
     begin, since = end - max(monitor.windows), end - max(monitor.windows) - REACH
     # Measures that differ in their reading only share partials.
@@ -217,7 +210,7 @@ def take_snapshot(
         came=tuple(sorted(_came(traffic))),
         newcomers=tuple(_newcomers(monitor, histories)),
     )
-    return renew(read, store, now, future_rows, due)
+    return renew(read, store, now)
 
 
 def _came(traffic: History) -> Iterator[tuple[int, str]]:
@@ -269,9 +262,7 @@ def _readings(
     return tuple(found)
 
 
-def renew(
-    snapshot: MonitorSnapshot, store: Store, now: float, future_rows: int | None = None, due: int | None = None
-) -> MonitorSnapshot:
+def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapshot:
     """The same windows with current progress, acknowledgements and silences. Raises StoreError."""
     name = snapshot.monitor.name
     state, real_now = store.alerts.state(name), time.time()
@@ -281,8 +272,6 @@ def renew(
         snapshot,
         taken_at=now,
         progress=store.progress(name),
-        future_rows=future_rows,
-        due_buckets=due,
         opened=MappingProxyType({matter: state.open[matter] for matter in MATTERS if matter in state.open}),
         incidents=incidents,
         refused_then=MappingProxyType(dict(_refused_then(snapshot.monitor, store, incidents))),

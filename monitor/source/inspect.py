@@ -239,7 +239,8 @@ class _Source:
 
     def __init__(self, monitor: Monitor, columns: list[list[Any]], more: dict[str, list[Any]]) -> None:
         """`columns`: request, item, position, time; `more`: the others by name."""
-        at, unreadable, doubtful = to_micros(monitor.rankings.time, columns[3])
+        instants = to_micros(monitor.rankings.time, columns[3])
+        at = instants.micros
         self.more = more
         self.request = columns[0][0]
         first = int(np.argmin(at))
@@ -257,7 +258,7 @@ class _Source:
         self.slices = {s.dimension: _one(more[s.column]) for s in monitor.slices}
         by_query = isinstance(monitor.recipe, Judgments) and self.query == MIXED
         self.mixed = ("mixed_query",) * by_query + ("mixed_slice",) * list(self.slices.values()).count(MIXED)
-        self.is_unreadable, self.is_ambiguous = bool(unreadable[first]), bool(doubtful[first])
+        self.is_unreadable, self.is_ambiguous = bool(instants.unreadable[first]), bool(instants.doubtful[first])
         self.is_long = not self.is_ambiguous and int(at.max()) - self.served > monitor.max_request_span * MICROS
 
     @property

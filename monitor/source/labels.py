@@ -181,12 +181,12 @@ class Labelling:
     def _attributed(self, recipe: Events, found: _EventRows, kept: Ints, rows: GradedRows) -> GradedRows:
         """The events that count, among entries `kept` matching `rows`."""
         happened = found.times
-        at, unreadable, doubtful = happened.micros[kept], happened.unreadable[kept], happened.doubtful[kept]
+        at, unreadable, later = happened.micros[kept], happened.unreadable[kept], happened.later[kept]
         kind = self._kinds(recipe, found.columns[5], kept) if recipe.type is not None else None
         value = floats(found.columns[-1], np.inf)[kept] if recipe.value is not None else None
         worth = replace(rows, grade=event_grades(recipe, kind, value, len(kept)))
         served, span = self.requests.served, self.monitor.max_request_span
-        return attribute(worth, at, served, recipe, span, self.refusals, unreadable, doubtful)
+        return attribute(worth, at, served, recipe, span, self.refusals, unreadable, later)
 
     def _kinds(self, recipe: Events, numbers: Sequence[int | None], kept: Ints) -> NDArray[np.object_]:
         """Types of the events `kept` as the rules write them; None if no rule names the type."""

@@ -62,7 +62,8 @@ class Requests:
         """
         monitor, cutoffs, lengths = queries.monitor, queries.cutoffs, queries.lengths
         ids, first, final, kinds, *rest = reader.columns(queries.requests(since, until), most)
-        micros, unreadable, doubtful = to_micros(monitor.rankings.time, first)
+        instants = to_micros(monitor.rankings.time, first)
+        micros = instants.micros
         latest = _latest(monitor, first, final, micros)
         counts, keys = _counts(queries, kinds, rest), rest[len(queries.request_counts()) :]
         named = np.fromiter((i is not None for i in ids), bool, len(ids))
@@ -73,8 +74,8 @@ class Requests:
         found = cls(
             groups.names,
             micros[groups.earliest],
-            unreadable[groups.earliest],
-            doubtful[groups.earliest],
+            instants.unreadable[groups.earliest],
+            instants.doubtful[groups.earliest],
             totals,
             {k: totals[f"shown_{i}"] for i, k in enumerate(cutoffs)},
             [values for values, _ in agreed],

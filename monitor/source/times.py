@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from monitor.arrays import Bools, Ints, floats
 from monitor.errors import SourceError
-from monitor.measures.relevance import CLOCK_CHANGE
 from monitor.series.readings import MICROS
 from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor, TimeColumn
@@ -33,6 +32,10 @@ _ZONE = r"(?:Z| ?UTC|[+-]00(?::?00)?)"
 _WRITTEN = re.compile(r"\d{4}([-/]?)\d\d\1\d\d([T ])\d\d:\d\d:\d\d([.,]\d+)?(.*)", re.ASCII)
 _LAST_SECOND = 2**33  # limit of the search for where an unreadable text sorts
 
+_STEP = 1800
+_LONGEST_CHANGE = 86_400
+"""Seconds by which clocks change at most: Samoa left out a whole day when it crossed the date line."""
+
 CREDIBLE = (946_684_800, 4_102_444_800)
 """2000 to 2100 in seconds; a sample entirely outside was written in another unit."""
 
@@ -44,13 +47,18 @@ class Instants(NamedTuple):
         micros: microseconds since 1970 UTC.
         unreadable: not a time as declared. For text, `micros` is then the end of the last second that sorts before it,
             so its place does not depend on the range read; otherwise 0.
-        doubtful: a local time that occurs twice or never at a clock change. `micros` is the earlier reading; the other
-            is `CLOCK_CHANGE` later.
+        later: microseconds from `micros`, the earlier reading, to the other one of a local time that occurs twice or
+            never at a clock change; else 0.
     """
 
     micros: Ints
     unreadable: Bools
-    doubtful: Bools
+    later: Ints
+
+    @property
+    def doubtful(self) -> Bools:
+        """Which have two readings."""
+        return self.later > 0
 
 
 def bound(column: TimeColumn, instant: float) -> object:
@@ -65,12 +73,18 @@ def bound(column: TimeColumn, instant: float) -> object:
 
 
 def slack(column: TimeColumn, instant: float) -> int:
-    """Seconds by which to widen a bound at `instant`, because clocks change within an hour of it."""
+    """Seconds by which to widen a bound at `instant`: what clocks change by, if they do within so long of it."""
     if column.timezone in (None, "UTC"):
         return 0
     zone = ZoneInfo(str(column.timezone))
-    before, after = (datetime.fromtimestamp(instant + s, zone).utcoffset() for s in (-CLOCK_CHANGE, CLOCK_CHANGE))
-    return 0 if before == after else CLOCK_CHANGE
+    change = _change(zone, instant, _LONGEST_CHANGE)
+    return change if _change(zone, instant, change) else 0
+
+
+def _change(zone: ZoneInfo, instant: float, around: int) -> int:
+    """Seconds between the offsets from UTC `around` seconds before and after `instant`."""
+    before, after = (datetime.fromtimestamp(instant + s, zone).utcoffset() for s in (-around, around))
+    return int(abs((after or timedelta()) - (before or timedelta())).total_seconds())
 
 
 def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
@@ -80,7 +94,7 @@ def to_micros(column: TimeColumn, values: Sequence[object]) -> Instants:
         SourceError: the values are not of the configured kind; the message has the fix.
     """
     if not len(values):
-        return Instants(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool))
+        return Instants(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64))
     _check_kind(column, next((v for v in values if v is not None), None))
     if column.format in PER_SECOND:
         return _from_epoch(values, PER_SECOND[column.format])
@@ -176,7 +190,7 @@ def _from_epoch(values: Sequence[object], per_second: int) -> Instants:
     number = floats(values)
     scale = 1_000_000 // per_second
     bad = ~(np.abs(number) < 2**62 / scale)
-    return Instants(np.floor(np.where(bad, 0, number) * scale).astype(np.int64), bad, np.zeros(len(bad), bool))
+    return Instants(np.floor(np.where(bad, 0, number) * scale).astype(np.int64), bad, np.zeros(len(bad), np.int64))
 
 
 def _other_unit(column: TimeColumn, values: Sequence[object]) -> str | None:
@@ -196,10 +210,10 @@ def _from_text(column: TimeColumn, values: Sequence[object]) -> Instants:
     fraction = _fractions(texts, len(template), column.timezone is None)
     moments = _to_the_second(texts, template)
     moments[fraction < 0] = np.datetime64("NaT")
-    micros, unreadable, doubtful = _to_utc(column, moments)
+    micros, unreadable, later = _to_utc(column, moments)
     for i in np.flatnonzero(unreadable).tolist():
         micros[i] = _place(column, values[i])
-    return Instants(micros + np.where(unreadable, 0, fraction), unreadable, doubtful)
+    return Instants(micros + np.where(unreadable, 0, fraction), unreadable, later)
 
 
 def _to_the_second(texts: Sequence[str], template: str) -> Moments:
@@ -262,13 +276,12 @@ def _text_remedy(column: TimeColumn, sample: str) -> str:
 def _to_utc(column: TimeColumn, moments: Moments) -> Instants:
     unreadable = np.isnat(moments)
     micros = np.where(unreadable, 0, moments.astype(np.int64))
-    doubtful = np.zeros(len(micros), bool)
+    later = np.zeros(len(micros), np.int64)
     if column.timezone is not None and column.timezone != "UTC":
         before, after = _offsets(ZoneInfo(column.timezone), micros)
-        doubtful = (before != after) & ~unreadable
-        never = np.where(before < after, CLOCK_CHANGE * 1_000_000, 0)
-        micros = np.where(unreadable, 0, micros - before - never)
-    return Instants(micros, unreadable, doubtful)
+        later = np.where(unreadable, 0, abs(after - before))
+        micros = np.where(unreadable, 0, micros - np.maximum(before, after))
+    return Instants(micros, unreadable, later)
 
 
 def _offsets(zone: ZoneInfo, local: Ints) -> tuple[Ints, Ints]:
@@ -299,7 +312,7 @@ def changes_clocks(column: TimeColumn, since: int, until: int) -> bool:
     """Whether clocks change in the column's zone in [since, until) seconds, or close to it."""
     if column.timezone in (None, "UTC"):
         return False
-    return any(slack(column, at) for at in range(since, until + CLOCK_CHANGE, CLOCK_CHANGE))
+    return any(slack(column, at) for at in (*range(since, until, _STEP), until))
 
 
 @dataclass(frozen=True)

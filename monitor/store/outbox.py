@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from monitor.conditions.rules import Severity
-from monitor.messages.notification import Notification
+from monitor.messages.notification import ENDS, Notification
 from monitor.messages.prior import PriorDelivery
 from monitor.messages.words import storable
 from monitor.store.engine import Connected, upserted
@@ -81,7 +81,6 @@ _OPEN = sa.select(incidents.c.id).where(incidents.c.state == "firing")
 TELLING = ("firing", "updated")
 _STANDING = (outbox.c.kind.in_(TELLING), outbox.c.incident.in_(_OPEN))
 """The state of an open incident: each such notification repeats all that those before it said."""
-ENDS = ("resolved", "withdrawn")
 NOBODYS = "no channel has this receiver any more"
 
 

@@ -145,10 +145,8 @@ class Verdicts(Connected):
 
     def announce(self, monitor: str, found: Announcement, now: float) -> None:
         """Store an announcement, in the place of one that begins at the same moment. Raises StoreError."""
-        news = {**asdict(found), "set_at": now}
-        del news["since"]
-        row = {"monitor": monitor, "since": found.since, **news}
-        self.change(upserted(self.dialect, announcements, row, news))
+        row = {"monitor": monitor, **asdict(found), "set_at": now}
+        self.change(upserted(self.dialect, announcements, row, row.keys() - {"monitor", "since"}))
 
     def take_back_announcement(self, monitor: str, since: int) -> bool:
         """Delete the announcement that begins at `since`, seconds; False if there is none. Raises StoreError."""

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from monitor.config.values import AccessConfig, WebConfig
-from monitor.web.certificates import Certificates
+from monitor.tls import Certificates
 from monitor.web.passwords import Passwords, TooManyChecks
 
 log = logging.getLogger(__name__)

@@ -69,8 +69,7 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
 
     def reload(request: Request) -> Response:
         if not _may_change(request, access):
-            text = "reload is allowed from this machine only, or with a password (web.config_file)\n"
-            return PlainTextResponse(text, 403)
+            return _forbidden("reload is")
         problems = served.reload()
         return PlainTextResponse("\n".join(problems or ["ok"]) + "\n", 400 if problems else 200)
 
@@ -94,32 +93,35 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
             Route("/-/reload", reload, methods=["POST"]),
         ],
         middleware=[Middleware(Gate, access=access), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
+        exception_handlers={StoreError: _store_failed},
     )
+
+
+def _store_failed(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 503)
+
+
+def _forbidden(what: str) -> Response:
+    text = f"{what} allowed from this machine only, or with a password (web.config_file)\n"
+    return PlainTextResponse(text, 403)
 
 
 def _of_incidents(served: SiteSource, access: Access) -> list[Route]:
     def incident(request: Request) -> Response:
-        try:
-            view = served.desk.view(request.path_params["id"])
-        except StoreError as error:
-            return PlainTextResponse(f"{error}\n", 503)
+        view = served.desk.view(request.path_params["id"])
         if view is None:
             return PlainTextResponse("no such incident\n", 404)
         return HTMLResponse(plain(render_incident(view, _may_change(request, access))), headers=_WITH_FORMS)
 
     def chart(request: Request) -> Response:
-        try:
-            found = served.desk.chart(request.path_params["id"])
-        except StoreError as error:
-            return PlainTextResponse(f"{error}\n", 503)
+        found = served.desk.chart(request.path_params["id"])
         return (
             Response(found, media_type="image/png", headers=_HEADERS) if found else PlainTextResponse("no chart\n", 404)
         )
 
     async def change(request: Request) -> Response:
         if not _may_change(request, access):
-            text = "changes are allowed from this machine only, or with a password (web.config_file)\n"
-            return PlainTextResponse(text, 403)
+            return _forbidden("changes are")
         body = b""
         async for chunk in request.stream():
             body += chunk
@@ -141,18 +143,15 @@ def _may_change(request: Request, access: Access) -> bool:
 
 def _change(desk: IncidentSource, request: Request, form: Mapping[str, str]) -> Response:
     id_, by, note = request.path_params["id"], _user(request), on_one_line(storable(form.get("note", "")))
-    try:
-        match request.path_params["what"]:
-            case "acknowledge":
-                is_done = desk.acknowledge(id_, by, note)
-            case "silence":
-                is_done = desk.silence(id_, form.get("for", ""), by, note)
-            case "label":
-                is_done = desk.label(id_, form.get("label", ""), by, note)
-            case _:
-                is_done = False
-    except StoreError as error:
-        return PlainTextResponse(f"{error}\n", 503)
+    match request.path_params["what"]:
+        case "acknowledge":
+            is_done = desk.acknowledge(id_, by, note)
+        case "silence":
+            is_done = desk.silence(id_, form.get("for", ""), by, note)
+        case "label":
+            is_done = desk.label(id_, form.get("label", ""), by, note)
+        case _:
+            is_done = False
     if not is_done:
         return PlainTextResponse("no such incident, or nothing that can be said of it\n", 404)
     return RedirectResponse(f"../{id_}", 303)

@@ -31,11 +31,11 @@ from monitor.service.diagnosing import (
     CapturedPeriod,
     Diagnoser,
     FiredCondition,
+    StoredFall,
     capture,
     detailed,
     fired,
     first_fired,
-    stored_part,
 )
 from monitor.service.reading import RowReader
 from monitor.service.runner import Runner
@@ -498,7 +498,7 @@ def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
 
 
 def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
-    found = stored_part(bench.monitor, bench.incident, bench.first, bench.store)
+    found = StoredFall(bench.monitor, bench.first, bench.store).document(bench.incident.incident)
     assert found["slices"][0]["slice"] == "mobile"
     assert "captured" not in found
     assert bench.source.asked == []

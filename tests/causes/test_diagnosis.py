@@ -14,7 +14,7 @@ from monitor.cli.incident_report import in_text
 from monitor.conditions.evidence import Evidence, evidence_of
 from monitor.drift.verdicts import Alarm, Verdict, split
 from monitor.measures.measure import Measure, parse
-from monitor.messages.diagnosis import _slices
+from monitor.messages.diagnosis import _slices, _split
 from monitor.messages.words import utc
 from monitor.series import partials as b
 from monitor.series.windows import History
@@ -239,6 +239,18 @@ def test_without_a_past_or_such_a_dimension_there_is_no_split() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     assert d.split_by(replace(made, subject=replace(made.subject, before=())), "device") is None
     assert d.split_by(made, "country") is None
+
+
+def test_hours_before_that_were_read_and_are_empty_are_no_lack_of_dimensions() -> None:
+    none, nobody = replace(monitor(), slices=()), dict.fromkeys(SLICES, 0.0)
+    for made, rates, why in (
+        (monitor(), nobody, "no request from before the fall is stored"),
+        (none, nobody, "no request from before the fall is stored"),
+        (none, EVEN, "there is no dimension to split by"),
+    ):
+        found = d.from_stored(made, stored((rates, EVEN), (LEVEL, LEVEL)), None)
+        assert found["compared"]
+        assert "".join(_split(found)) == f"\nNot split by slices: {why}."
 
 
 # ---- the document --------------------------------------------------------------------------------------------------

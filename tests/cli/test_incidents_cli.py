@@ -223,6 +223,7 @@ def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
     eager = "\n      - {name: eager, measure: ndcg@10, drop: 0.1%, baseline: {trailing: 4d}, slices: [device]}\n"
     eager += eager.replace("eager", "calm").replace("0.1%", "90%")
     eager += "\n      - {name: thin, measure: ndcg@10, floor: 0.9, min_requests: 1000000}\n"
+    eager += "\n      - {name: always, measure: ndcg@10, floor: 0.999}\n"
     (tmp_path / "rankmon.yaml").write_text(text.rstrip() + eager, encoding="utf-8")
     fell = r"shop: rule drop would have paged once in the 8 d until 2026-02-10 .*, and fired for .* device=mobile once"
     assert run(filled, "backfill", "--from", "2026-02-09", "--to", "2026-02-10") == 0
@@ -235,6 +236,8 @@ def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
     assert re.search(noise, said.err)
     assert "shop: rule calm would never have paged in the 8 d" in said.out
     assert "rule calm can fire by chance" not in said.err
+    assert "shop: rule always would have paged once in the 8 d" in said.out
+    assert "rule always can fire by chance" not in said.err
     never = "too few requests: no window has min_requests: 1000000"
     assert re.search(rf"alerts\[3\]: shop: rule thin could not be judged in the 8 d .*: {never}", said.err)
 

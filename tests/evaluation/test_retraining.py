@@ -23,7 +23,7 @@ from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.diagnosing import NOTHING, UnsavedEvaluation, first_fired, stored_part
+from monitor.service.diagnosing import NOTHING, StoredFall, UnsavedEvaluation, first_fired
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
@@ -279,7 +279,7 @@ def diagnosed_as_stored(monitor: Monitor, store: Store) -> dict[str, Any]:
     assert asked.findings[0].rule == first.name[0]
     assert asked.evidence is not None
     told: dict[str, Any] = asked.evidence["diagnosis"]
-    known = json.loads(json.dumps(stored_part(monitor, current, first, store)))
+    known = json.loads(json.dumps(StoredFall(monitor, first, store).document(current.incident)))
     assert told == {name: known.get(name) for name in told}
     return told
 

@@ -13,7 +13,7 @@ from monitor.drift.series import DAY, HOUR
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.messages.words import utc
-from monitor.service.diagnosing import first_fired, stored_part
+from monitor.service.diagnosing import StoredFall, first_fired
 from monitor.types import OVERALL
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -28,7 +28,7 @@ def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Evidence]:
     bench.judge(day(FELL + 1))
     found = next(s for s in bench.incidents if s.incident.matter == "quality")
     told = next(f for f in found.findings if not f.dimension)
-    return stored_part(bench.monitor, found, first_fired(found, bench.store), bench.store), told
+    return StoredFall(bench.monitor, first_fired(found, bench.store), bench.store).document(found.incident), told
 
 
 def test_a_week_of_lost_labels_is_not_compared_with(bench: Bench) -> None:

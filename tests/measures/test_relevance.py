@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from monitor.measures.measure import parse
 from monitor.measures.relevance import (
-    CLOCK_CHANGE,
     GradedRows,
     GradeLimits,
     Refusals,
@@ -133,19 +132,19 @@ EVENTS = st.lists(
         st.builds(Row, st.integers(0, REQUESTS - 1), st.integers(0, 4), st.just(0.0), GRADES),
         st.integers(-30, 30).map(lambda n: n * 10),
         st.booleans(),
-        st.booleans(),
+        st.sampled_from([0, 0, 1800, 3600, 7200]),
     ),
     max_size=20,
 )
 
 
-def against(row: Row, since: float, unreadable: bool, doubtful: bool, attribution: int, span: int) -> str:
+def against(row: Row, since: float, unreadable: bool, later: int, attribution: int, span: int) -> str:
     """Why an event does not count; `far` if it is not even counted as refused, empty if it does."""
     if math.isnan(row.grade) or not -span <= since < attribution + span:
         return "far"
     if unreadable:
         return "bad_time"
-    if doubtful and (0 <= since < attribution) != (0 <= since + CLOCK_CHANGE < attribution):
+    if (0 <= since < attribution) != (0 <= since + later < attribution):
         return "ambiguous_time"
     if not 0 <= since < attribution:
         return "early_event" if since < 0 else "late_event"
@@ -154,14 +153,15 @@ def against(row: Row, since: float, unreadable: bool, doubtful: bool, attributio
 
 @given(EVENTS, st.sampled_from([100, 3650, 4000]), st.sampled_from([0, 60]))
 def test_an_event_counts_or_is_refused_for_the_first_reason_that_fits(
-    cases: list[tuple[Row, int, bool, bool]], attribution: int, span: int
+    cases: list[tuple[Row, int, bool, int]], attribution: int, span: int
 ) -> None:
     served = np.array([0, 50, 100]) * 1_000_000
     at = np.array([after * 1_000_000 for _, after, _, _ in cases], np.int64)
     refusals = Refusals(REQUESTS)
-    flags = [np.array([case[i] for case in cases], bool) for i in (2, 3)]
+    unreadable = np.array([unreadable for *_, unreadable, _ in cases], bool)
+    later = np.array([later * 1_000_000 for *_, later in cases], np.int64)
     rows = rows_of([row for row, *_ in cases])
-    kept = attribute(rows, at, served, recipe(attribution=attribution), span, refusals, *flags)
+    kept = attribute(rows, at, served, recipe(attribution=attribution), span, refusals, unreadable, later)
     reasons = [against(r, at_ - 50 * r.request, u, d, attribution, span) for r, at_, u, d in cases]
     assert listed(kept) == [case[0] for case, reason in zip(cases, reasons, strict=True) if not reason]
     expected = Counter(

@@ -29,7 +29,7 @@ TOY = '''"""The newest request is dated later than now."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from monitor.conditions.arrivals import ArrivalEvidence
@@ -37,7 +37,6 @@ from monitor.conditions.evidence import register
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class ClockAhead(ArrivalEvidence):
     """`ahead`: seconds; `zones`: of the clocks."""
 

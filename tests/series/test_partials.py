@@ -72,6 +72,11 @@ def test_decimals_are_named_as_databases_write_them() -> None:
     assert [named(Decimal(text)) for text in texts] == texts
 
 
+def test_bytes_are_named_as_what_they_spell() -> None:
+    spelled = [named(value) for value in (b"DE", b"F\0\0", "é".encode(), b"\xff", b"", b"\0", b"a\0b")]
+    assert spelled == ["DE", "F", "é", "\\xff", "(empty)", "(empty)", "other"]
+
+
 def test_every_bucket_has_a_row_for_overall_and_slices_only_where_something_was() -> None:
     found = of(reading([5, 7, 250], ["tv", "pc", "tv"]))
     assert {cell: p.tolist() for cell, p in found.traffic.items()} == {

@@ -11,8 +11,7 @@ import pytest
 from monitor.conditions.checkpoint import Announcement, BaselineReset
 from monitor.evaluation.telling import Telling
 from monitor.notify.pagerduty import PagerDutyConfig
-from monitor.service.changes import due_changes
-from monitor.service.due_notices import DueNotices
+from monitor.service.due_notices import DueNotices, due_changes
 from monitor.service.fall import marks_of
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry

@@ -18,8 +18,7 @@ from monitor.config.values import Config
 from monitor.evaluation.telling import Telling
 from monitor.notify.email import EmailConfig
 from monitor.routing import MailedReport
-from monitor.service.due_notices import DueNotices
-from monitor.service.mailed_reports import due_reports
+from monitor.service.due_notices import DueNotices, due_reports
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
 from monitor.store import Store

@@ -509,8 +509,13 @@ def a_monitor(url: str, recipe: str) -> Monitor:
 
 @pytest.mark.parametrize(
     ("kind", "request_id"),
-    [(sa.BigInteger, 42), (sa.Uuid, uuid.UUID("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11")), (sa.Text, "o'hara; %s :x")],
-    ids=["integer", "uuid", "text"],
+    [
+        (sa.BigInteger, 42),
+        (sa.Uuid, uuid.UUID("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11")),
+        (sa.Text, "o'hara; %s :x"),
+        (sa.LargeBinary, b"r1"),
+    ],
+    ids=["integer", "uuid", "text", "bytes"],
 )
 def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
     database_url: str, tmp_path: Path, kind: Any, request_id: Any, seen: Callable[..., dict[str, Any]]
@@ -521,10 +526,11 @@ def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
     shop.show(str(request_id) if is_text else request_id, ["a", "b"])
     shop.act(str(request_id) if is_text else request_id, ("b", "click", 70))
     shop.by_events()
-    document = seen(shop, request_id)
+    text = "r1" if kind is sa.LargeBinary else str(request_id)
+    document = seen(shop, text)
     shop.close()
     assert document["measures"][0]["value"] == pytest.approx(0.6309297535714575)
-    assert document["request"] == (42 if kind is sa.BigInteger else str(request_id))
+    assert document["request"] == (42 if kind is sa.BigInteger else text)
 
 
 @pytest.mark.parametrize(

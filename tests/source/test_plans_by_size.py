@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,12 +69,12 @@ def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(
     assert_right(engine, rows)
 
 
-def assert_right(engine: sized.Engine, rows: int) -> None:
+def assert_right(engine: sized.Engine, rows: int, shares: Sequence[tuple[int, int]] = sized.SHARES) -> None:
     """By pull and by push-down, the whole table and parts of it."""
     database = Database("s", parse_url(engine.url, None), 600)
     for kind in sized.RECIPES:
         made = sized.monitored(kind, engine.style)
-        for since, until in sized.SHARES:
+        for since, until in shares:
             right = sized.within(sized.expected(rows, kind), since, until)
             for source in (
                 Pull(made, database, 10 * HUGE),

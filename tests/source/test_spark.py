@@ -30,9 +30,11 @@ from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.types import Position, Relation, Slice
 from tests.source import test_discovery as discovery
+from tests.source.test_plans_by_size import LARGE, SMALL, assert_right
 from tests.source.test_pushdown import both
 from tests.source.test_pushdown_engines import case
 from tests.source.test_source import assert_same, measures, read, recipe_of
+from tests.support import sized
 from tests.support.dense import Dense
 from tests.support.ending import raised_at_the_end
 from tests.support.examples import times
@@ -117,6 +119,13 @@ def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(logs: OnSpark, ki
         made = monitor(recipe_of(kind, style, chance), style, measures(kind, chance), first)
         found = read(Pull(made, opened(logs.url)), START, END)
         assert_same(found, Dense(log, made, style, START, END), f"{kind} {seed}: {name}")
+
+
+@pytest.mark.parametrize(("ids", "rows"), [("whole", SMALL), ("text", LARGE)])
+def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(spark: SparkServer, ids: str, rows: int) -> None:
+    engine = sized.spark(spark.create_database())
+    engine.write(rows, ids, spark.directory / "local")
+    assert_right(engine, rows, [sized.WHOLE, sized.SHARES[-1]])
 
 
 def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> None:

@@ -207,3 +207,20 @@ def clickhouse(folder: Path) -> Engine:
     style = Style("DateTime64(6, 'UTC')", "native", None, moment)
     url = f"clickhousedb://default@localhost/default?interface=chdb&path={folder}"
     return Engine(url, types, style, load, "ENGINE = MergeTree ORDER BY {}", has_indexes=False)
+
+
+def spark(url: str) -> Engine:
+    """Spark, without indexes; statistics of all columns say which tables are sent whole to each executor."""
+
+    def load(connection: sa.Connection, name: str, path: Path) -> None:
+        columns = ", ".join(
+            f"`{column}` {kind}" for column, kind, *_ in connection.exec_driver_sql(f"DESCRIBE {name}") if column
+        )
+        options = f"path '{path}', sep '\\t', nullValue '\\\\N', header 'false'"
+        connection.exec_driver_sql(f"CREATE OR REPLACE TEMPORARY VIEW loaded ({columns}) USING csv OPTIONS ({options})")
+        connection.exec_driver_sql(f"INSERT INTO {name} SELECT * FROM loaded")
+
+    types = {"text": "STRING", "whole": "BIGINT", "label": "STRING", "float": "DOUBLE"}
+    style = Style("TIMESTAMP", "native", "UTC", local("UTC"))
+    after = [f"ANALYZE TABLE {name} COMPUTE STATISTICS FOR ALL COLUMNS" for name in ("rankings", "events", "judgments")]
+    return Engine(url, types, style, load, "USING parquet", after, has_indexes=False)

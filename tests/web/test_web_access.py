@@ -35,9 +35,8 @@ from monitor.cli import run
 from monitor.config import WebConfig, load
 from monitor.errors import ConfigError, InputError
 from monitor.service.app import App
-from monitor.tls import TlsConfig
+from monitor.tls import Certificates, TlsConfig
 from monitor.web import Access, WebServer
-from monitor.web.certificates import Certificates
 from monitor.web.passwords import MOST_REMEMBERED, MOST_WAITING, Passwords, TooManyChecks
 from tests.support.postgres import free_port
 from tests.support.prometheus import eventually

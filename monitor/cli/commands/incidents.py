@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,14 +237,12 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     """
     incident = stored_.incident
     monitor = next((m for m in config.monitors if m.name == incident.monitor), None)
-    about = About(incident.monitor, called=called, templates=OwnTemplates(config.templates))
-    if monitor is not None:
-        page = config.web.page_url()
-        about = replace(about, labels=monitor.labels, runbook_url=monitor.runbook_url, page=page)
-    kind = incident.state
-    return notification(
-        kind, about, incident, stored_.findings, 0, reason=why or "its subject no longer exists"
-    ).full_text
+    page = config.web.page_url() if monitor is not None else ""
+    runbook = monitor.runbook_url if monitor is not None else ""
+    labels = monitor.labels if monitor is not None else ()
+    about = About(incident.monitor, labels, runbook, page, called, OwnTemplates(config.templates))
+    why = why or "its subject no longer exists"
+    return notification(incident.state, about, incident, stored_.findings, 0, reason=why).full_text
 
 
 _OF_INCIDENT = ("id", "monitor", "state", "severity", "retrain", "began_at", "opened_at", "closed_at")

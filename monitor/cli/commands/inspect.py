@@ -27,6 +27,7 @@ from monitor.measures.relevance import REASONS
 from monitor.messages.tables import DASH, Columns
 from monitor.messages.words import counted, plain
 from monitor.series.finality import BucketState
+from monitor.series.partials import text_of
 from monitor.series.readings import MICROS
 from monitor.source.inspect import inspect as look
 from monitor.types import NONE, EventRule, Events, Judgments, Monitor, format_duration
@@ -360,4 +361,4 @@ def _delay(micros: int) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
-    return DASH if value is None else plain(str(value), one_line=True)
+    return DASH if value is None else plain(text_of(value), one_line=True)

@@ -19,6 +19,7 @@ from monitor.cli import exit_code
 from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
+from monitor.conditions.rules import Floor
 from monitor.config import Config
 from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
@@ -237,13 +238,17 @@ def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
     """A note that chance alone moves some series enough to fire; empty if it does not."""
     if not (unsure := tried.unsure):
         return ""
-    worst = max(unsure, key=lambda key: tried.margins[key][1] / tried.margins[key][0])
+    worst = min(unsure, key=lambda key: abs(tried.margins[key][0]) / tried.margins[key][1])
     drop, half = tried.margins[worst]
-    side, change = ("above", "rise") if tried.rule.rises else ("below", "drop")
+    side = "above" if tried.rule.rises == (drop >= 0) else "below"
+    if isinstance(tried.rule.limit, Floor):
+        change = "higher ceiling" if tried.rule.rises else "lower floor"
+    else:
+        change = "larger rise" if tried.rule.rises else "larger drop"
     return (
         f"rule {tried.rule.name} can fire by chance on {len(unsure)} of its {len(tried.margins)} series: of "
-        f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {drop:.3g} {side}"
-        f"{_by_verdicts(monitor, store)}; take a larger {change}, a longer window, more min_requests or fewer slices"
+        f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {abs(drop):.3g} {side}"
+        f"{_by_verdicts(monitor, store)}; take a {change}, a longer window, more min_requests or fewer slices"
     )
 
 

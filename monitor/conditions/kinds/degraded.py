@@ -41,7 +41,6 @@ class Decomposition:
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class Degraded(QualityEvidence):
     """A fall of the mean below its baseline that is too large for chance.
 
@@ -112,27 +111,11 @@ def evidence_at(
 def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: Alarm) -> Degraded:
     key = name[1:]
     end = verdict.end if alarm.back_since is None else alarm.back_since
-    window = max(end - alarm.fell_at, seen.width)
-    lower, upper, method = seen.bounds(key, window, end, alarm.value, alarm.requests)
-    now, usual = seen.coverage(verdict, alarm.fell_at, end, key)
-    found = Degraded(
-        rule=DEGRADED,
-        severity=severity_of(seen.drift, DEGRADED),
-        judged=str(judged(seen.drift.measure)),
-        dimension=key[0],
-        slice=key[1],
-        end=end,
-        window=window,
+    found = replace(
+        _measured(seen, key, verdict, (alarm.fell_at, end), alarm.value, alarm.requests),
         since=alarm.fell_at + step_of(seen.width),
-        requests=alarm.requests,
-        value=alarm.value,
-        lower=lower,
-        upper=upper,
-        interval=method,
         before=alarm.before,
         threshold=None if alarm.before is None else alarm.before * (1 - alarm.tolerated),
-        coverage=now,
-        coverage_before=usual,
         is_paused=verdict.is_data,
         well_for=_well_for(seen, key, alarm, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
@@ -144,6 +127,33 @@ def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: 
     if verdict.split is None or alarm.opened_at != verdict.end:
         return found
     return _with_split(found, verdict.split, seen.drift)
+
+
+def _measured(
+    seen: Observations, key: SliceKey, verdict: Verdict, span: tuple[int, int], value: float | None, requests: int
+) -> Degraded:
+    """What was measured of a slice in [since, until) seconds, the fall's `span`."""
+    since, end = span
+    window = max(end - since, seen.width)
+    lower, upper, method = seen.bounds(key, window, end, value, requests)
+    now, usual = seen.coverage(verdict, since, end, key)
+    return Degraded(
+        rule=DEGRADED,
+        severity=severity_of(seen.drift, DEGRADED),
+        judged=str(judged(seen.drift.measure)),
+        dimension=key[0],
+        slice=key[1],
+        end=end,
+        window=window,
+        since=since,
+        requests=requests,
+        value=value,
+        lower=lower,
+        upper=upper,
+        interval=method,
+        coverage=now,
+        coverage_before=usual,
+    )
 
 
 def _within(alarm: Alarm, step: int) -> tuple[int, int] | None:
@@ -202,31 +212,15 @@ def _of_end(seen: Observations, name: ConditionName, verdict: Verdict, since: in
     closed = next((c for c in verdict.changes if name_of(seen.drift, c.unit) == name), None)
     overall = next((c for c in verdict.changes if not c.unit), None)
     begin = next((c.since for c in (closed, overall) if c is not None and c.since is not None), verdict.end - DAY)
-    window = max(verdict.end - begin, seen.width)
-    value, requests = seen.mean(key, verdict.end - window, verdict.end)
+    value, requests = seen.mean(key, min(begin, verdict.end - seen.width), verdict.end)
     before = verdict.expected if key == ("", "") else None
     if closed is not None and closed.requests:
         value, before, requests = closed.value, closed.before, closed.requests
-    lower, upper, method = seen.bounds(key, window, verdict.end, value, requests)
     least = None if before is None or closed is None else before * (1 - closed.tolerated)
-    now, usual = seen.coverage(verdict, begin, verdict.end, key)
-    return Degraded(
-        rule=DEGRADED,
-        severity=severity_of(seen.drift, DEGRADED),
-        judged=str(judged(seen.drift.measure)),
-        dimension=key[0],
-        slice=key[1],
-        end=verdict.end,
-        window=window,
+    return replace(
+        _measured(seen, key, verdict, (begin, verdict.end), value, requests),
         since=since,
-        requests=requests,
-        value=value,
-        lower=lower,
-        upper=upper,
-        interval=method,
         before=before,
         threshold=least if least is not None and value is not None and value < least else None,
-        coverage=now,
-        coverage_before=usual,
         below_reference=None if closed is None else closed.below,
     )

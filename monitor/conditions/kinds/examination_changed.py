@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Unknown
@@ -12,7 +12,6 @@ from monitor.types import Drift, Monitor
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class ExaminationChanged(ArrivalEvidence):
     """`value`, `before`: looks at `rank` relative to rank 1, and their 95 % interval now.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown
@@ -16,7 +16,6 @@ LEAST_EVENTS = 20.0
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class LabelsLate(ArrivalEvidence):
     """`since`: time of the newest event; `before`: events expected from the requests since."""
 

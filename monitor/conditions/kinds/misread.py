@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Unknown
@@ -11,7 +11,6 @@ from monitor.types import Drift
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class SourceMisread(ArrivalEvidence):
     """`since`: start of the bucket; `compared_with`: the figure by each way of reading."""
 

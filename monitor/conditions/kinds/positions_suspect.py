@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import register
@@ -13,7 +13,6 @@ from monitor.drift.verdicts import Verdict
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class PositionsSuspect(DataEvidence):
     """Items per request; `rank_one` and `rank_one_before`, those at rank 1, where these have changed."""
 

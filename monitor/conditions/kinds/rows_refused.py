@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import register
@@ -15,7 +15,6 @@ MOST_REASONS = 3
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class RowsRefused(DataEvidence):
     """Refused rows and the usual number; `reasons` are (reason, rows) in the hours around, most first."""
 

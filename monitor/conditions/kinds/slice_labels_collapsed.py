@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.conditions.evidence import register
@@ -10,7 +9,6 @@ from monitor.conditions.kinds.slice_labels_suspect import SliceLabelsSuspect
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class SliceLabelsCollapsed(SliceLabelsSuspect):
     """Labels of slices that were suspect for a day."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
@@ -13,7 +13,6 @@ from monitor.drift.verdicts import Verdict
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class SliceLabelsSuspect(DataEvidence):
     """The slices that lost labels, with their label coverage."""
 

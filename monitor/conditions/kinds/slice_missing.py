@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
@@ -17,7 +17,6 @@ RENAMED = 0.5
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class SliceMissing(DataEvidence):
     """The missing slices; `instead` are (name, requests) of new ones that may be the same renamed."""
 

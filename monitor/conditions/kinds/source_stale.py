@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown
@@ -11,7 +10,6 @@ from monitor.types import Drift, Monitor
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class SourceStale(ArrivalEvidence):
     """`since`: time of the newest request."""
 

@@ -48,7 +48,6 @@ class Unjudged:
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class Threshold(QualityEvidence):
     """Why an alert rule fires.
 

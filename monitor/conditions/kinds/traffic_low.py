@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import MOST_SLICES, register
@@ -20,7 +20,6 @@ where it counts as low, it would resolve and open again by chance for days."""
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class TrafficLow(DataEvidence):
     """Actual and usual requests; `slices` that have none.
 

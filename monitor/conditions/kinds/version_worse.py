@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +21,6 @@ BUDGET_SHARE = 0.1
 
 
 @register
-@dataclass(frozen=True, kw_only=True)
 class VersionWorse(QualityEvidence):
     """A version's mean since it began, against the others' (`before`) in the same hours.
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.sql.elements import ColumnElement
 
+from monitor.errors import SourceError
 from monitor.source.dialects.faults import Fault, find_fault
 from monitor.source.dialects.subquery import Quoting
 from monitor.source.prepared import Instant, Mark
@@ -42,6 +43,7 @@ KEPT_FOR = 3600
 SLOW_SORT = "this database sums by sorting, which takes longer than reading the rows"
 
 _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
+_DOUBLE_BITS = 53
 _HIGHEST = 1.7976931348623157e308
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
 _BOOLEANS = ("16", "bool", "boolean", "db_type_boolean")  # 16 is boolean in PostgreSQL and, by chance, BIT in MySQL
@@ -313,7 +315,14 @@ class Dialect:
         return False
 
     def check_time(self, column: str, code: Any) -> None:
-        """Raises SourceError if a driver alters the column's times."""
+        """Raises SourceError if the type cannot hold times, or a driver alters them."""
+        name, bits = self.float_numbers.get(code, ("", _DOUBLE_BITS))
+        if bits < _DOUBLE_BITS:
+            raise SourceError(
+                f"time column {column!r} is {name}, which rounds the seconds of today to 128; log it as whole numbers",
+                "data",
+                lasting=True,
+            )
 
     def check_slice(self, reader: Any, column: Expression, name: str, code: Any, is_bound: bool) -> None:
         """Raises SourceError if a slice column has no least value, or equal values that are written differently.

@@ -197,7 +197,8 @@ class Oracle(Dialect):
         return connection
 
     def check_time(self, column: str, code: Any) -> None:
-        """Raises SourceError for zoned times: the driver drops the zone and returns local time."""
+        """Also for zoned times: the driver drops the zone and returns local time."""
+        super().check_time(column, code)
         if code == "DB_TYPE_TIMESTAMP_TZ":
             raise SourceError(
                 f"time column {column!r} is TIMESTAMP WITH TIME ZONE, whose zone Oracle's driver leaves out; take "

@@ -85,8 +85,8 @@ class SQLite(Dialect):
         return math.inf
 
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
-        """The id as text and as a number: untyped columns may hold either."""
-        yield text
+        """The id as text, as bytes and as a number: untyped columns may hold any of them."""
+        yield from (text, text.encode())
         yield from as_number(text)
 
     def is_number(self, code: Any) -> bool:
