@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy.engine import URL, make_url
@@ -51,21 +49,3 @@ def parse_url(text: str, password: str | None) -> URL:
     if url.drivername in _DRIVERS:
         url = url.set(drivername=_DRIVERS[url.drivername])
     return url if password is None else url.set(password=password)
-
-
-SHORT = 8
-"""Characters below which a secret is hidden only as a word of its own: it may be part of any word."""
-
-
-def without(text: str, secrets: Iterable[str], shown: str = "***") -> str:
-    """`text` with stars, or what else is `shown`, in place of secrets, such as the password that a URL holds.
-
-    >>> without("column exists; cannot log in with x at db://me:x@host", ["x"])
-    'column exists; cannot log in with *** at db://me:***@host'
-    >>> without("at db://me:open-sesame@host, not open-sesame1", ["open-sesame"])
-    'at db://me:***@host, not ***1'
-    """
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        found = re.escape(secret)
-        text = re.sub(rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found, lambda _: shown, text)
-    return text

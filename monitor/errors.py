@@ -1,4 +1,7 @@
-"""The errors of rankmon, shaped by what the caller can do about them."""
+"""The errors of rankmon, shaped by what the caller can do about them, and what they may show."""
+
+import re
+from collections.abc import Iterable
 
 NO_MEMORY = "not enough memory; give this process more, or read a shorter time at once"
 
@@ -80,3 +83,21 @@ class Stopped(RankmonError):
 
 class TooMany(RankmonError):
     """An answer is larger than memory allows at once; read a shorter time range."""
+
+
+SHORT = 8
+"""Characters below which a secret is hidden only as a word of its own: it may be part of any word."""
+
+
+def without(text: str, secrets: Iterable[str], shown: str = "***") -> str:
+    """`text` with stars, or what else is `shown`, in place of secrets, such as the password that a URL holds.
+
+    >>> without("column exists; cannot log in with x at db://me:x@host", ["x"])
+    'column exists; cannot log in with *** at db://me:***@host'
+    >>> without("at db://me:open-sesame@host, not open-sesame1", ["open-sesame"])
+    'at db://me:***@host, not ***1'
+    """
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        found = re.escape(secret)
+        text = re.sub(rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found, lambda _: shown, text)
+    return text

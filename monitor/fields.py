@@ -84,6 +84,20 @@ def parse_instant(text: str) -> int:
     return seconds
 
 
+def placed(text: str, zone: str) -> str:
+    """A moment with the offset of a zone, unless it names one; what is no moment is left as it is.
+
+    >>> placed("2026-07-04", "Europe/Berlin"), placed("2026-07-04T00:00Z", "Europe/Berlin")
+    ('2026-07-04T00:00:00+02:00', '2026-07-04T00:00Z')
+    """
+    try:
+        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+    except ValueError:
+        return text
+    is_placed = moment.tzinfo is not None or text.endswith(" UTC")
+    return text if is_placed else moment.replace(tzinfo=ZoneInfo(zone)).isoformat()
+
+
 def _given(value: Any) -> Any:
     if value is None:
         raise PydanticCustomError("empty", "is empty")

@@ -33,8 +33,10 @@ from monitor.fields import (
     Table,
     Text,
     WebAddress,
+    Zone,
     check_time,
     no_truth_value,
+    placed,
 )
 from monitor.fields import format_duration as format_duration
 from monitor.fields import parse_duration as parse_duration
@@ -284,6 +286,23 @@ class KnownDays(Section):
             raise ValueError("ends before it begins")
 
 
+ZONE = "(zone)"
+"""Key of the time zone of a calendar's file in each of its days; no key of the configuration."""
+
+
+def _placed_days(days: Any, info: ValidationInfo) -> Any:
+    """Days as moments: those without a zone are of `calendar_zone`, or else of the file's zone."""
+    if not isinstance(days, list):
+        return days
+    given = info.data.get("calendar_zone")
+    return [_placed_span(one, given or one.get(ZONE, "UTC")) if isinstance(one, dict) else one for one in days]
+
+
+def _placed_span(days: dict[str, Any], zone: str) -> dict[str, Any]:
+    ends = {n: placed(text, zone) for n in ("from", "until") if isinstance(text := days.get(n), str)}
+    return {n: value for n, value in days.items() if n != ZONE} | ends
+
+
 @dataclass(frozen=True, slots=True)
 class Drift(Section):
     """Verdicts on one measure that need no threshold: degraded, data broken, mix shifted, or healthy; see `drift`."""
@@ -308,10 +327,15 @@ class Drift(Section):
         Maybe[Instant],
         key("Since when the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
     ] = None
+    calendar_zone: Annotated[
+        Maybe[Zone],
+        key("Time zone of days and times in the calendar that name none. Default: that of the file, else UTC."),
+    ] = None
     calendar: Annotated[
         tuple[KnownDays, ...],
+        BeforeValidator(_placed_days, json_schema_input_type=list[KnownDays]),
         FromFile,
-        key("Days on which something unusual is known to happen, in UTC; a file of them is an iCalendar (.ics)."),
+        key("Days on which something unusual is known to happen; a file of them is an iCalendar (.ics)."),
     ] = ()
     severity: Annotated[Severity, key("Severity of a degradation.")] = "critical"
     data_severity: Annotated[Severity, key("Severity of broken labels or traffic.")] = "warning"

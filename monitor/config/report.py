@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.database_url import without
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, without
 
 Where = tuple[str | int, ...]
 """Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""

@@ -28,6 +28,10 @@ def _ignored(fault: TemplateFault) -> None:
     pass
 
 
+LONGEST = 10_000
+"""Characters of a text by a user's template: the least of what receivers take as a whole is Teams' 28 KB."""
+
+
 @dataclass(frozen=True)
 class OwnTemplates:
     """A user's templates. `failed` gets each fault; the built-in one is used then."""
@@ -77,6 +81,8 @@ def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[
         raise TemplateFault(own, _line(own, error.__traceback__), text) from error
     if not found and own.name != "details":
         raise TemplateFault(own, 0, "gives an empty text; write at least one line")
+    if (length := sum(map(len, found))) > LONGEST:
+        raise TemplateFault(own, 0, f"gives {length:,} characters; receivers take {LONGEST:,} at most")
     return found
 
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from monitor.database_url import without
-from monitor.errors import Undelivered
+from monitor.errors import Undelivered, without
 from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.messages.words import plain

@@ -18,8 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, ValidationInfo
 
-from monitor.database_url import without
-from monitor.errors import Undelivered
+from monitor.errors import Undelivered, without
 from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.notify import ChannelConfig
 from monitor.section import key, no_file, unreadable

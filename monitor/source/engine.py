@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
-from monitor.database_url import without
-from monitor.errors import RankmonError, SourceError, Stopped, TooMany
+from monitor.errors import RankmonError, SourceError, Stopped, TooMany, without
 from monitor.messages.words import on_one_line
 from monitor.source.dialects import base, dialect_of, driver_help
 from monitor.source.dialects.faults import OF_SCHEMAS, SILENT, by_own_limits, is_of_the_way, lateness, looked_for

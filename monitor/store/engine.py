@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 import monitor.store.files as files
-from monitor.database_url import how_to_install, postgresql_arguments, without
-from monitor.errors import StoreError, StoreLocked
+from monitor.database_url import how_to_install, postgresql_arguments
+from monitor.errors import StoreError, StoreLocked, without
 from monitor.messages.words import on_one_line
 from monitor.store.waiting import limit_waits
 

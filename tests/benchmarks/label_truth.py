@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
 
 Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
-monitor, `rankmon examination --by device`, the measure that it prints, `backfill`, the stored series. Where people
+monitor, `rankmon examination fit --by device`, the measure that it prints, `backfill`, the stored series. Where people
 look elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. Days are
 covered by the intervals that `rankmon series` shows, with the days before as their history. What is told is by a
 daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
@@ -124,7 +124,7 @@ def told(path: str) -> list[tuple[float, str]]:
 
 
 def _fitted(folder: Path, path: str, until: int, days: int, measure: str = "") -> ExaminationBySlice:
-    """What `rankmon examination --by device` says at the start of day `until`; with a measure, `--since` day 21."""
+    """What `rankmon examination fit --by device` says at the start of day `until`; with a measure, `--since` day 21."""
     config = load(_written(folder, path, monitor(measure or f"dcg@{DEPTH}")), {})
     database = Database("log", config.source("log").url, 60)
     since = START + CHANGED * DAY if measure else None

@@ -79,7 +79,7 @@ def _assert_looks_are_true_and_as_documented(config: str, capfd: pytest.CaptureF
     """Lists go by country and device, the slices; compared across these, looks further down come out too low."""
     page = " ".join((ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8").split())
     capfd.readouterr()
-    assert cli.run(["examination", "shop-search", "--format", "json", "-c", config]) == 0
+    assert cli.run(["examination", "fit", "shop-search", "--format", "json", "-c", config]) == 0
     ranks = json.loads(capfd.readouterr().out)["ranks"]
     held = [one["lower"] <= look <= one["upper"] for one, look in zip(ranks, EXAMINATION[:10], strict=True)]
     assert sum(held) >= 9

@@ -1,4 +1,4 @@
-"""`rankmon examination` on a log whose examination is known, and the measure that it prints, as a series."""
+"""`rankmon examination fit` on a log whose examination is known, and the measure that it prints, as a series."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import random
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,12 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
-from monitor.cli.commands.examination import corrected
+from monitor.cli.commands.examination import DAY, corrected
+from monitor.conditions.examined import ExaminationCheck
+from monitor.config import load
 from monitor.measures.examination import Examination
 from monitor.measures.measure import parse
+from monitor.store import Store
 
 START = 1_767_225_600  # 2026-01-01
 CONFIG = """
@@ -93,18 +97,60 @@ def configured(folder: Path, url: str, relevance: str = EVENTS, measure: str = "
 TO = ["--days", "2", "--to", "2026-01-03", "--depth", "3"]
 
 
+def estimated(*looks: float, **parts: Examination) -> Examination:
+    held = {("device", name): one for name, one in parts.items()}
+    size = len(looks)
+    return Examination(np.array(looks), np.eye(size - 1) * 0.01, np.ones(size, dtype=int), np.ones(size), 100.0, held)
+
+
+def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measure = "'dcg(examination={1:1,2:0.62},examination[device=phone]={1:1,2:0.4})@2', ndcg@3"
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/none.db", measure=measure)
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n    drift: {}\n", encoding="utf-8")
+    assert cli.run(["migrate", *given]) == 0
+    assert cli.run(["examination", "show", "search", *given]) == 0
+    assert "Not checked: the first check follows " in capsys.readouterr().out
+    now = estimated(1.0, 0.5, desk=estimated(1.0, 0.7))
+    found = ExaminationCheck(30 * DAY, 27 * DAY, DAY, 20 * DAY, estimated(1.0, 0.61), now, changed_since=27 * DAY)
+    with closing(Store(load(path, {}).store.url, 5.0)) as store:
+        store.verdicts.put_check("search", found)
+    assert cli.run(["examination", "show", "search", *given]) == 0
+    out = capsys.readouterr().out
+    assert [line.split() for line in out.splitlines() if line.strip().startswith("2 ")] == [
+        ["2", "0.6200", "0.6100", "0.5000", "0.4110", "0.6083"],
+        ["2", "0.4000", "0.6100", "0.5000", "0.4110", "0.6083"],
+        ["2", "–", "0.6100", "0.7000", "0.5754", "0.8516"],
+    ]
+    assert "before: 1970-01-02 00:00 UTC to 1970-01-21 00:00 UTC; now: 1970-01-28 00:00 UTC to 1970-01-31" in out
+    assert "People look elsewhere since 1970-01-28 00:00 UTC; if it stays so, `rankmon examination fit search" in out
+    assert cli.run(["examination", "show", "search", "--format", "json", *given]) == 0
+    looks = json.loads(capsys.readouterr().out)["looks"]
+    assert list(looks) == ["", "device=phone", "device=desk"]
+    assert looks["device=desk"][1]["used"] is None
+
+
+def test_a_monitor_without_a_corrected_measure_is_told_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/none.db")
+    assert cli.run(["migrate", *given]) == 0
+    assert cli.run(["examination", "show", "search", *given]) == 0
+    assert "no measure is corrected for where people look; `rankmon examination fit search`" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
 def test_it_is_estimated_and_its_measure_can_be_configured(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url)
     given = configured(tmp_path, database_url, relevance)
-    assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [rank["value"] for rank in found["ranks"]] == [pytest.approx(look, rel=0.1) for look in LOOKS]
     assert all(rank["lower"] <= look <= rank["upper"] for rank, look in zip(found["ranks"], LOOKS, strict=True))
     assert found["measure"].startswith("dcg(examination={1:1,2:0.")
-    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
     told = capsys.readouterr().out
     (line,) = (line for line in told.splitlines() if "measures:" in line)
     ratio, lower, upper = found["clicks_below_a_click"]
@@ -131,7 +177,7 @@ def test_people_who_stop_at_a_click_are_warned_of(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url, stops=True)
-    assert cli.run(["examination", "search", *TO, *configured(tmp_path, database_url)]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, *configured(tmp_path, database_url)]) == 0
     assert "Warning: they stop at a click; the direction of a change is right" in capsys.readouterr().out
 
 
@@ -143,7 +189,7 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     given = configured(tmp_path, url)
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8") + "    slices: [query]\n", encoding="utf-8")
-    assert cli.run(["examination", "search", *TO, "--by", "query", "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "query", "--format", "json", *given]) == 0
     by_slice = json.loads(capsys.readouterr().out)
     found = by_slice["slices"]
     assert by_slice["differ"] == []
@@ -153,12 +199,12 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert 0 < len(known) < 20  # ten requests each
     assert all(rank["upper"] > 3 * rank["lower"] for rank in known)
     assert all("not enough swaps at rank" in one["why"] for one in found if "ranks" not in one)
-    assert cli.run(["examination", "search", *TO, "--by", "query", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "query", *given]) == 0
     said = capsys.readouterr().out
     assert "search, query=q1: " in said
     assert "No sure difference from all requests: query=q0, query=q1, " in said
     assert "They count by the looks of all." in said
-    assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 2
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 2
     assert "search has no slice 'device'" in capsys.readouterr().err
 
 
@@ -184,7 +230,7 @@ def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_
     given = configured(tmp_path, url)
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
-    assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differ"] == ["device=(empty)", "device=(none)"]
     values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
@@ -203,11 +249,11 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
             "not enough swaps at rank 4: 0 items",
         ),
     ):
-        assert cli.run(["examination", "search", *arguments, *given]) == 2
+        assert cli.run(["examination", "fit", "search", *arguments, *given]) == 2
         assert said in capsys.readouterr().err
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8").replace(" query: query,", ""), encoding="utf-8")
-    assert cli.run(["examination", "search", *TO, *given]) == 2
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 2
     assert "name the column with the query as rankings.query" in capsys.readouterr().err
 
 
@@ -236,7 +282,7 @@ def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(
 ) -> None:
     fill(f"sqlite:///{tmp_path}/shop.db", swaps=False)
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
-    assert cli.run(["examination", "search", *TO, *given]) == 2
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 2
     told = capsys.readouterr().err
     assert "not enough swaps at rank 2: 0 items" in told
     number = int(told.partition("to within 10 %, ")[2].partition(" of these 4,000 requests")[0].replace(",", ""))
@@ -316,14 +362,14 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     given = configured(tmp_path, url)
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
-    assert cli.run(["examination", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differ"] == ["device=desk", "device=phone"]
     for one, looks in zip(found["slices"], (LOOKS, ON_PHONES), strict=False):
         assert [rank["value"] for rank in one["ranks"]] == [pytest.approx(look, rel=0.15) for look in looks]
     assert "examination[device=phone]={1:1,2:0." in found["measure"]
     assert "tv" not in found["measure"]
-    assert cli.run(["examination", "search", *TO, "--by", "device", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 0
     assert "No sure difference from all requests: device=tv. They count by the looks of all." in capsys.readouterr().out
     values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
     chance = random.Random(5)
@@ -347,7 +393,7 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
             "(SELECT 1 FROM shown AS s WHERE s.request = clicks.request AND s.item = clicks.item AND s.place > 0)"
         )
     engine.dispose()
-    asked = ["examination", "search", *TO, "--since", str(since)]
+    asked = ["examination", "fit", "search", *TO, "--since", str(since)]
     assert cli.run([*asked, *configured(tmp_path, url)]) == 2
     assert "--since goes by a measure that is corrected down to rank 3" in capsys.readouterr().err
     given = configured(tmp_path, url, measure='"dcg(examination={1:1,2:0.6,3:0.3})@3"')
@@ -375,13 +421,13 @@ def test_a_figure_that_rests_on_little_says_so(
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url)
     given = configured(tmp_path, url)
-    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
     assert "Warning" not in capsys.readouterr().out
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql(f"DELETE FROM shown WHERE NOT ({of_the_log})")
     engine.dispose()
-    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
     assert said in capsys.readouterr().out
 
 
@@ -396,17 +442,17 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
         )
     engine.dispose()
     given = configured(tmp_path, url)
-    assert cli.run(["examination", "search", *TO, *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
     told = capsys.readouterr().out
     assert "Warning: a click at rank 3 counts as much as " in told
     assert "at the first, so a few clicks move the measure. Take more days, or fewer ranks: --depth 2." in told
     (line,) = (line for line in told.splitlines() if "measures:" in line)
-    assert cli.run(["examination", "search", *TO, "--clip", "5", "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--clip", "5", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["measure"].endswith(",3:0.2})@3")
     assert found["ranks"][2]["value"] < 0.01
     assert 0 < found["clipped"] < 0.01
-    assert cli.run(["examination", "search", *TO, "--clip", "5", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--clip", "5", *given]) == 0
     told = capsys.readouterr().out
     assert re.search(r"Clipped: 0\.\d % of the clicks would count more than 5 at the first\.", told)
     assert "counts as much as" not in told
@@ -434,10 +480,10 @@ def test_model_versions_are_slices_that_bring_swaps(tmp_path: Path, capsys: pyte
     path = Path(given[1])
     text = path.read_text(encoding="utf-8").replace(" query: query,", " query: query, model_version: device,")
     path.write_text(text, encoding="utf-8")
-    assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--format", "json", *given]) == 0
     ranks = json.loads(capsys.readouterr().out)["ranks"]
     assert all(one["lower"] <= look <= one["upper"] for one, look in zip(ranks, LOOKS, strict=True))
-    assert cli.run(["examination", "search", *TO, "--by", "model_version", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--by", "model_version", *given]) == 0
     assert "search, model_version=a: not enough swaps at rank 2" in capsys.readouterr().out
 
 
@@ -464,7 +510,7 @@ def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
     path = Path(given[1])
     for slices in ("", "    slices: [device]\n"):
         path.write_text(path.read_text(encoding="utf-8") + slices, encoding="utf-8")
-        assert cli.run(["examination", "search", *TO, "--format", "json", *given]) == 0
+        assert cli.run(["examination", "fit", "search", *TO, "--format", "json", *given]) == 0
         looks[bool(slices)] = json.loads(capsys.readouterr().out)["ranks"]
     assert all(one["lower"] <= look <= one["upper"] for one, look in zip(looks[True], LOOKS, strict=True))
     assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]
@@ -489,7 +535,7 @@ def test_the_requests_in_random_order_tell_looks_by_themselves(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url, swaps=False, drawn=0.25)
-    to = ["examination", "search", *TO]
+    to = ["examination", "fit", "search", *TO]
     given = with_slices(configured(tmp_path, database_url, relevance), "device")
     assert cli.run([*to, "--random", "device=drawn", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -512,7 +558,7 @@ def test_each_value_of_a_slice_has_its_own_by_requests_in_random_order(
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, drawn=0.5, swaps=False)
     given = with_slices(configured(tmp_path, url), "device, query")
-    asked = ["examination", "search", *TO, "--by", "query", "--random", "device=drawn", "--format", "json"]
+    asked = ["examination", "fit", "search", *TO, "--by", "query", "--random", "device=drawn", "--format", "json"]
     assert cli.run([*asked, *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["slices"]) == 20
@@ -526,7 +572,7 @@ def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 500, swaps=False, drawn=0.5)
     given = configured(tmp_path, url)
-    asked = ["examination", "search", *TO]
+    asked = ["examination", "fit", "search", *TO]
     assert cli.run([*asked, "--random", "device=drawn", *given]) == 2
     assert "search has no slice 'device'; it has no `slices:`" in capsys.readouterr().err
     with_slices(given, "device")
@@ -540,7 +586,7 @@ def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
         assert said in capsys.readouterr().err
     assert cli.run([*asked, "--random", "device=drawn", "--since", str(START + 9), *given]) == 2
     assert "give --random or --since" in capsys.readouterr().err
-    assert cli.run(["examination", "search", "--to", "2025-01-01", "--random", "device=drawn", *given]) == 2
+    assert cli.run(["examination", "fit", "search", "--to", "2025-01-01", "--random", "device=drawn", *given]) == 2
     assert "no request with a query in these 28 days" in capsys.readouterr().err
     with sqlite3.connect(tmp_path / "shop.db") as db:
         db.execute(
@@ -561,7 +607,7 @@ def test_lists_that_are_marked_as_random_and_sorted_are_warned_of(
         db.execute("UPDATE shown SET device = 'drawn'")
         db.execute("DELETE FROM clicks WHERE item = 'i2' AND substr(request, -1) <> '0'")
     given = with_slices(configured(tmp_path, url), "device")
-    assert cli.run(["examination", "search", *TO, "--random", "device=drawn", *given]) == 0
+    assert cli.run(["examination", "fit", "search", *TO, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
     assert "Warning: looks at rank 3 differ from those by the same items at several ranks; see whether device=" in told
 
@@ -579,7 +625,9 @@ def test_a_boolean_marks_requests_by_the_name_that_its_values_have_in_a_series(
     is_own = (value == "True") is (engine.dialect.name == "postgresql")
     engine.dispose()
     given = with_slices(configured(tmp_path, database_url), "is_random")
-    assert cli.run(["examination", "search", *TO, "--random", f"is_random={value}", *given]) == (0 if is_own else 2)
+    assert cli.run(["examination", "fit", "search", *TO, "--random", f"is_random={value}", *given]) == (
+        0 if is_own else 2
+    )
     told = capsys.readouterr()
     assert ("with is_random=" in told.out) is is_own
     assert ("it holds " in told.err) is not is_own

@@ -6,7 +6,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -449,11 +449,16 @@ def test_an_answer_that_was_not_needed_is_named(log: Log) -> None:
 
 def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:
     """Who adds such an option adds its refusal here; `test_examination` has that of --random."""
-    context = click.Context(cli.cli)
-    commands = {name: cli.cli.get_command(context, name) for name in cli.cli.list_commands(context)}
-    options = ((name, option) for name, command in commands.items() if command for option in command.params)
-    found = {(name, option.name) for name, option in options if "=" in (option.metavar or "")}
-    assert found == {("init", "answers"), ("examination", "random")}
+
+    def keyed(command: click.Command, name: str) -> Iterator[tuple[str, str | None]]:
+        yield from ((name, option.name) for option in command.params if "=" in (option.metavar or ""))
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for inner in command.list_commands(context):
+                if (found := command.get_command(context, inner)) is not None:
+                    yield from keyed(found, f"{name} {inner}")
+
+    assert {*keyed(cli.cli, "rankmon")} == {("rankmon init", "answers"), ("rankmon examination fit", "random")}
 
 
 def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(

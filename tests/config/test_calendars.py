@@ -75,20 +75,59 @@ def test_an_icalendar_file_gives_its_events(tmp_path: Path) -> None:
     assert drift.calendar == (KnownDays(parse_instant("2026-12-25"), parse_instant("2026-12-27"), "Christmas"),)
 
 
+def spans(folder: Path, drift: str, text: str = "") -> list[tuple[int, int]]:
+    found = loaded(folder, drift, "days.ics" if text else "", text).drift
+    assert found is not None
+    return [(one.since, one.until) for one in found.calendar]
+
+
+IN_TOKYO = "DTSTART;TZID=Asia/Tokyo:20260704T090000"
+ALL_DAY = ["DTSTART;VALUE=DATE:20260704"]
+
+
 @pytest.mark.parametrize(
-    ("lines", "zone", "span"),
+    ("lines", "zone", "given", "span"),
     [
-        (["DTSTART;VALUE=DATE:20260704"], "", ("2026-07-04T00:00", "2026-07-05T00:00")),
-        (["DTSTART;VALUE=DATE:20260704"], "America/New_York", ("2026-07-04T04:00", "2026-07-05T04:00")),
-        (["DTSTART:20260704T100000", "DURATION:PT2H"], "Europe/Berlin", ("2026-07-04T08:00", "2026-07-04T10:00")),
-        (["DTSTART:20260704T100000Z", "DURATION:PT1H"], "Asia/Tokyo", ("2026-07-04T10:00", "2026-07-04T11:00")),
-        (["DTSTART;TZID=Asia/Tokyo:20260704T090000", "DURATION:PT1H"], "", ("2026-07-04T00:00", "2026-07-04T01:00")),
+        (ALL_DAY, "", "", ("2026-07-04T00:00", "2026-07-05T00:00")),
+        (ALL_DAY, "America/New_York", "", ("2026-07-04T04:00", "2026-07-05T04:00")),
+        (ALL_DAY, "UTC", "Europe/Berlin", ("2026-07-03T22:00", "2026-07-04T22:00")),
+        (["DTSTART;VALUE=DATE:20260329"], "", "Europe/Berlin", ("2026-03-28T23:00", "2026-03-29T22:00")),
+        (["DTSTART:20260704T100000", "DURATION:PT2H"], "Europe/Berlin", "", ("2026-07-04T08:00", "2026-07-04T10:00")),
+        (["DTSTART:20260704T100000", "DURATION:PT2H"], "", "Asia/Tokyo", ("2026-07-04T01:00", "2026-07-04T03:00")),
+        (["DTSTART:20260704T100000Z", "DURATION:PT1H"], "Asia/Tokyo", "UTC", ("2026-07-04T10:00", "2026-07-04T11:00")),
+        ([IN_TOKYO, "DURATION:PT1H"], "", "UTC", ("2026-07-04T00:00", "2026-07-04T01:00")),
     ],
 )  # fmt: skip
-def test_an_event_lies_in_its_own_zone_or_in_the_calendars(lines: list[str], zone: str, span: tuple[str, str]) -> None:
-    (found,) = known_days(file(event(*lines), zone=zone))
-    assert (found["from"], found["until"]) == tuple(f"{at}:00Z" for at in span)
-    assert "note" not in found
+def test_an_event_lies_in_its_own_zone_or_in_the_calendars(
+    tmp_path: Path, lines: list[str], zone: str, given: str, span: tuple[str, str]
+) -> None:
+    drift = "calendar_file: days.ics" + (f", calendar_zone: {given}" if given else "")
+    begin, end = (parse_instant(f"{at}Z") for at in span)
+    assert spans(tmp_path, drift, file(event(*lines), zone=zone)) == [(begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("names", "begin"),
+    [
+        (["Europe/Berlin"], "2026-07-03T22:00Z"),
+        (["W. Europe Standard Time"], "2026-07-03T22:00Z"),
+        (["Europe/Berlin", "Asia/Tokyo"], "2026-07-04T00:00Z"),
+        (["Our own time"], "2026-07-04T00:00Z"),
+    ],
+)
+def test_without_a_zone_of_the_calendar_its_only_vtimezone_is_it(tmp_path: Path, names: list[str], begin: str) -> None:
+    standard = "BEGIN:STANDARD\nDTSTART:19701025T030000\nTZOFFSETFROM:+0200\nTZOFFSETTO:+0100\nEND:STANDARD\n"
+    zones = [f"BEGIN:VTIMEZONE\nTZID:{name}\n{standard}END:VTIMEZONE\n" for name in names]
+    ((since, _),) = spans(tmp_path, "calendar_file: days.ics", file(*zones, event(*ALL_DAY)))
+    assert since == parse_instant(begin)
+
+
+def test_days_in_the_configuration_are_of_its_zone_unless_they_name_one(tmp_path: Path) -> None:
+    days = "calendar: [{from: 2026-07-04, until: 2026-07-05T00:00Z}, {from: 2026-07-06 UTC, until: 2026-07-07}]"
+    assert spans(tmp_path, f"{days}, calendar_zone: America/New_York") == [
+        (parse_instant("2026-07-04T04:00Z"), parse_instant("2026-07-05T00:00Z")),
+        (parse_instant("2026-07-06T00:00Z"), parse_instant("2026-07-07T04:00Z")),
+    ]
 
 
 def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_was_cancelled() -> None:
@@ -110,6 +149,8 @@ def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_wa
         ("calendar_file: days.ics", "no calendar", "days.ics is no iCalendar: "),
         ("calendar_file: days.ics", file(event("DTSTART;VALUE=DATE:20260101"), zone="Nowhere/At"), "is no iCalendar: "),
         ("{calendar_file: days.ics, calendar: []}"[1:-1], file(), "keep just one of them"),
+        ("calendar_zone: Berlin, calendar: []", "", "monitors[0].drift.calendar_zone"),
+        ("calendar: [{from: 2026-11-27, until: 2026-11-28, zone: UTC}]", "", "calendar[0].zone: there is no such key"),
     ],
 )  # fmt: skip
 def test_bad_days_are_named_with_their_place(tmp_path: Path, drift: str, text: str, said: str) -> None:

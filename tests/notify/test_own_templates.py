@@ -3,21 +3,27 @@
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from monitor.cli import run
+from monitor.conditions.rules import Floor, Rule
 from monitor.config import load
 from monitor.errors import ConfigError
+from monitor.evaluation.telling import Telling
 from monitor.messages.notification import About, notification
 from monitor.messages.own import OwnTemplate, TemplateFault
 from monitor.messages.samples import INCIDENT, samples
 from monitor.messages.templates import OwnTemplates
 from monitor.service.app import App
 from tests.config.test_config import MINIMAL
+from tests.evaluation.test_judging import Bench
 from tests.support.metrics import registry
-from tests.support.notices import ABOUT, DROP
+from tests.support.monitors import new_store
+from tests.support.notices import ABOUT, DROP, HOUR
+from tests.support.tallies import watched
 
 LABELLED = "templates: own\n" + MINIMAL.replace("  - name: search\n", "  - name: search\n    labels: {team: ranking}\n")
 Write = Callable[..., Path]
@@ -107,6 +113,11 @@ MISTAKES = [
         "own/page.txt: gives an empty text; write at least one line (in a message of test)",
     ),
     (
+        "too much",
+        {"details": "{{ 'x' * 10001 }}"},
+        "own/details.txt: gives 10,001 characters; receivers take 10,000 at most (in a message of test)",
+    ),
+    (
         "itself",
         {"page": '{% include "page.txt" %}'},
         "own/page.txt: includes itself; the built-in template is rankmon/page.txt (in a message of test)",
@@ -194,6 +205,31 @@ def test_a_template_that_fails_costs_no_message_and_is_logged_and_counted(
     assert counted("rankmon_template_failures_total", {"template": name}) == 1
     assert counted("rankmon_template_failures_total", {"template": "title"}) == (name == "title")
     app.close()
+
+
+class Worded(Bench):
+    """A monitor whose daemon has these templates."""
+
+    templates: OwnTemplates
+
+    def telling(self, current: bool = True) -> Telling:
+        return replace(super().telling(current), templates=self.templates)
+
+
+def test_an_incident_is_told_in_the_users_words_and_in_the_built_in_ones_where_a_template_fails(tmp_path: Path) -> None:
+    store = new_store(f"sqlite:///{tmp_path}/store.db")
+    watching = watched()
+    rule = Rule("floor", watching.measures[0], HOUR, Floor(0.5, 0.5))
+    monitor = replace(watching, labels=(("team", "ranking"),), windows=(HOUR,), alerts=(rule,), notify=("team",))
+    found = list[TemplateFault]()
+    bench, own = Worded(store, monitor), OwnTemplate("title", "title.txt", "{{ labels.team }}, {{ n.kind }}")
+    bench.templates = OwnTemplates((own, OwnTemplate("page", "page.txt", "{{ it.nothing }}")), found.append)
+    bench.live(0.8, 0.1, 0.8)
+    told = [message for _, message in bench.messages]
+    assert [one.title for one in told] == ["search: ranking, firing", "search: ranking, resolved"]
+    assert all("What to do: " in one.text for one in told)
+    assert [str(fault).partition(":")[0] for fault in found] == ["page.txt"] * 2
+    store.close()
 
 
 def test_a_test_alert_is_in_the_users_words(write: Write, capfd: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,8 @@ def test_rules_and_dashboard_know_every_measure() -> None:
 
 
 def test_the_image_is_pinned_runs_as_a_numbered_user_and_needs_no_curl() -> None:
-    assert re.search(r"^ARG PYTHON=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    assert (pinned := re.search(r"^ARG (PYTHON=python:3\.\d+\.\d+-slim-\w+)$", DOCKERFILE, re.MULTILINE))
+    assert f"--build-arg {pinned[1]}@sha256:..." in README
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON}", "${PYTHON}"]
     final = DOCKERFILE.rpartition("\nFROM ")[2]
     assert re.search(r"^USER \d+:\d+$", final, re.MULTILINE)

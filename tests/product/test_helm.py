@@ -133,6 +133,17 @@ def test_its_configuration_is_one_that_rankmon_takes(helm: Helm, tmp_path: Path)
         assert config.web.listen == ("0.0.0.0", 9184)
 
 
+def test_an_image_is_pinned_by_its_digest(helm: Helm) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    (container,) = pod(manifests(helm, {**VALUES, "image": {"repository": "r.test/rankmon", "digest": digest}}))[
+        "containers"
+    ]
+    assert container["image"] == f"r.test/rankmon:0.1.0@{digest}"
+    code, said = helm("template", {**VALUES, "image": {"repository": "rankmon", "digest": "0123"}})
+    assert code != 0
+    assert "digest" in said
+
+
 def test_templates_of_messages_are_files_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
     text = '{{ labels.team | default("nobody") }}: "quoted"\n{% include "rankmon/title.txt" %}\n'
     found = manifests(helm, {**VALUES, "templates": {"title.txt": text}})

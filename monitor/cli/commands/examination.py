@@ -1,11 +1,4 @@
-"""Estimate from clicks how often people look at each rank, and print the measure that corrects for it.
-
-Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query at
-several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the rank
-alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust no rank
-more than another. Items are compared among requests of the same slices: name under `slices:` all that lists are
-personalised by, or whoever sees an item further up is taken to look there more.
-"""
+"""Where people look: what a monitor's measure counts by, or an estimate from the log now."""
 
 from __future__ import annotations
 
@@ -20,12 +13,15 @@ import click
 import numpy as np
 
 from monitor.arrays import Floats
-from monitor.cli.common import command, load_config, rendered, source_of
+from monitor.cli.common import group, load_config, monitor_in_store, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, record, rows
+from monitor.conditions.examined import RECENT, ExaminationCheck
 from monitor.config.report import nearest
+from monitor.drift.constants import LEAST_REFERENCE_DAYS
 from monitor.errors import InputError
 from monitor.measures.examination import (
+    ALL,
     SURE,
     UNSURE,
     Examination,
@@ -200,7 +196,92 @@ class ExaminationBySlice:
         yield from _configured(self.measure)
 
 
-@command
+@record
+class LooksAtRank:
+    """The chance of a look at a rank, relative to rank 1: by the measure, before, and lately with its 95 % interval."""
+
+    rank: int = column("rank")
+    used: float | None = column("in the measure", number)
+    before: float | None = column("before", number)
+    value: float | None = column("now", number)
+    lower: float | None = column("from", number)
+    upper: float | None = column("to", number)
+
+
+@record
+class UsedExamination:
+    """What a monitor's measure counts by, and what the newest daily check found; instants in seconds.
+
+    Attributes:
+        measure: the measure that is corrected; None without one.
+        looks: slice -> ranks; empty text for all requests.
+        at: when the check was; None without one.
+        known_since, known_until, since: spans of the requests `before`, and of those up to `at`.
+        changed_since: since when people look elsewhere; None if they do not.
+    """
+
+    monitor: str
+    measure: str | None
+    looks: Mapping[str, Sequence[LooksAtRank]]
+    at: int | None = None
+    known_since: int | None = None
+    known_until: int | None = None
+    since: int | None = None
+    changed_since: int | None = None
+    why_unchecked: str = ""
+
+    def lines(self) -> Iterator[str]:
+        fits = f"rankmon examination fit {self.monitor}"
+        if self.measure is None:
+            yield f"{self.monitor}: no measure is corrected for where people look; `{fits}` prints one"
+            return
+        yield f"{self.monitor}: {self.measure}"
+        for where, ranks in self.looks.items():
+            yield f"Looks relative to rank 1, {where or 'all requests'}:"
+            yield from rows(ranks, "  ")
+        if self.at is None:
+            yield f"Not checked: {self.why_unchecked}."
+            return
+        yield f"before: {utc(self.known_since)} to {utc(self.known_until)}; now: {utc(self.since)} to {utc(self.at)}"
+        if self.changed_since is not None:
+            yield f"People look elsewhere since {utc(self.changed_since)}; if it stays so, `{fits} --since` that time."
+
+
+examination = group(__name__)
+
+
+@examination.command()
+@config_option
+@click.argument("monitor")
+@rendered("table", "json")
+def show(config_path: Path, monitor: str) -> UsedExamination:
+    """Show the looks that the measure counts by, and those that the daily check found last."""
+    with monitor_in_store(config_path, monitor) as (wanted, store):
+        used = wanted.corrected or next((m for m in wanted.measures if m.is_corrected), None)
+        checked = None if wanted.corrected is None else store.verdicts.newest_check(wanted.name)
+    if used is None:
+        return UsedExamination(monitor, None, {})
+    tables = {ALL: used.examination, **dict(used.by_slice)}
+    parts = [*tables, *(() if checked is None else checked.now.parts)]
+    looks = {"=".join(filter(None, part)): _looks(tables.get(part), checked, part) for part in dict.fromkeys(parts)}
+    if checked is None:
+        needs = "it needs `drift:`, `rankings.query` and labels by clicks"
+        days = f"the first check follows {LEAST_REFERENCE_DAYS + RECENT // DAY} whole days with clicks"
+        return UsedExamination(monitor, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
+    spans = (checked.at, checked.known_since, checked.known_until, checked.since, checked.changed_since)
+    return UsedExamination(monitor, str(used), looks, *spans)
+
+
+def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[LooksAtRank]:
+    columns = [[look for _, look in used or ()]]
+    if checked is not None:
+        now, known = checked.now.parts.get(part, checked.now), checked.known.parts.get(part, checked.known)
+        columns += [one.tolist() for one in (known.value, now.value, now.lower, now.upper)]
+    ranks = itertools.zip_longest(*columns, *([[]] * (5 - len(columns))))
+    return [LooksAtRank(rank, *row) for rank, row in enumerate(ranks, 1)]
+
+
+@examination.command()
 @config_option
 @click.argument("monitor")
 @past_options
@@ -222,7 +303,7 @@ class ExaminationBySlice:
     help="The most that a click counts, relative to one at rank 1: steadier, but items far down count too little.",
 )
 @rendered("table", "json")
-def examination(
+def fit(
     config_path: Path,
     monitor: str,
     depth: int,
@@ -233,6 +314,14 @@ def examination(
     since: int | None,
     clip: float | None,
 ) -> FittedExamination | ExaminationBySlice:
+    """Estimate from clicks how often people look at each rank, and print the measure that corrects for it.
+
+    Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query
+    at several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the
+    rank alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust
+    no rank more than another. Items are compared among requests of the same slices: name under `slices:` all that lists
+    are personalised by, or whoever sees an item further up is taken to look there more.
+    """
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until

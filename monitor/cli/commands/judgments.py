@@ -2,7 +2,7 @@
 
 Where few looked at an item its grade is drawn to the mean of all; how much, the counts themselves say (empirical
 Bayes). The highest grade is that of the item most wanted; an item that was never shown has no judgment. The examination
-is that of the monitor's measures, or else estimated as by `rankmon examination`.
+is that of the monitor's measures, or else estimated as by `rankmon examination fit`.
 
 \b
   rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table

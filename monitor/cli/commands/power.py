@@ -4,8 +4,8 @@ That is the drop that the verdict `degraded` finds in time in at least half of t
 sooner, smaller ones later or never. Below it are the drops of the pages that people labelled right or wrong: those are
 the drops that matter, or do not.
 
-With --swapped N it is how well `rankmon examination` would know each rank after 28 days in which N requests a day swap
-two neighbours, by the queries and clicks of the newest 28 days of the log, and how many suffice for 10 %.
+With --swapped N it is how well `rankmon examination fit` would know each rank after 28 days in which N requests a day
+swap two neighbours, by the queries and clicks of the newest 28 days of the log, and how many suffice for 10 %.
 """
 
 from __future__ import annotations
