@@ -15,6 +15,13 @@
 words of SQL | held |
 | PostHog/posthog/pull/64245 | a time that one command printed, given to another | seconds were refused: mended |
 | prometheus/alertmanager/issues/1191 | an alert that begins after its end | held: test_notify_alertmanager.py |
+| ClickHouse/ClickHouse/issues/15101, 4218 | a LEFT JOIN over LowCardinality, Enum, FixedString, UUID and 128 bits | \
+values held; a slice of FixedString was named `b'DE'`: mended, test_partials.py |
+| NannyML/nannyml/issues/104 | times that may be read in two ways | refused; nanoseconds and numbers in text had the \
+wrong remedy: mended, test_times.py |
+| startreedata/thirdeye/pull/1353, elastic/ml-cpp/issues/2690 | clocks that change by half an hour or two hours | \
+events counted by an hour: mended, test_times.py |
+| lenskit/lkpy/issues/309, karlhigley/ranking-metrics-torch/issues/1 | lists longer and shorter than k | held |
 
 What is about files is in test_score.py.
 """

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
-from monitor.series.partials import TRAFFIC_FIELDS
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
 from monitor.source.choice import choose, explained
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
-from monitor.types import Monitor, Relation
+from monitor.types import EventRule, Monitor, Relation
 from tests.source.test_pushdown import Mild, assert_however_it_is_read, both, measures, recipe_of, recurring
 from tests.source.test_source import assert_same
 from tests.support.ending import raised_at_the_end
@@ -117,6 +117,45 @@ def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged
     with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
         PushDown(monitor(events(style), style, ("ndcg@3",)), database, is_bound=True).read(START, END)
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("collation", "default"), [("NOCASE", ""), ("NFC", ""), ("de", ""), ("", "?default_collation=NOCASE")]
+)
+def test_texts_that_a_collation_of_duckdb_holds_to_be_equal_are_told_apart(
+    tmp_path: Path, collation: str, default: str
+) -> None:
+    url, log, spellings = f"duckdb:///{tmp_path}/collated.duckdb", Log(), ("tv", "TV", "\u00e9", "e\u0301")
+    for n in range(60):
+        log.show(f"r{n}", ["a", "A", "b"], START + 40 * n, device=spellings[n % 4], country="x")
+        log.happen(f"r{n}", "b", START + 40 * n + 5)
+    log.show("r60", ["a", "b"], START + 30, device=list(spellings[:2]), country="x")
+    writer, kind = sa.create_engine(url), f"VARCHAR{f' COLLATE {collation}' * bool(collation)}"
+    with writer.begin() as writing:
+        writing.exec_driver_sql(
+            f'CREATE TABLE rankings (request VARCHAR, item {kind}, position BIGINT, "at" BIGINT, query VARCHAR, '
+            f"device {kind}, country VARCHAR)"
+        )
+        writing.exec_driver_sql('CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR)')
+        for table, columns, written in (
+            ("rankings", ("request", "item", "position", "at", "query", "device", "country"), log.rankings),
+            ("events", ("request", "item", "at", "type"), log.events),
+        ):
+            writing.execute(
+                sa.table(table, *(sa.column(sa.quoted_name(c, True)) for c in columns)).insert(),
+                [{c: r[c] for c in columns} for r in written],
+            )
+    writer.dispose()
+    style = Style("BIGINT", "epoch_us", None, lambda micros: micros)
+    made = monitor(events(style, value=None, rules=(EventRule(1, "click"),)), style, ("ndcg@3", "ctr@3"))
+    database = Database("s", parse_url(f"{url}{default}", None), 60)
+    one, other, buckets = both(made, database, START, END)
+    database.close()
+    assert_same(one, other, collation)
+    assert buckets > 0
+    assert {value for _, dimension, value in one.traffic if dimension == "device"} == {*spellings, "(mixed)"}
+    shown = sum(cell[FIELDS.index("denominator")] for key, cell in one.measures["ctr@3"].items() if key[1] == "")
+    assert shown == 60 * 3 + 2
 
 
 def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_path: Path) -> None:

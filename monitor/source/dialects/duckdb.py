@@ -17,6 +17,10 @@ from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
 
 _VIEWS = "SELECT sql FROM duckdb_views() WHERE NOT internal"
+_COLLATED = (
+    "SELECT current_setting('default_collation') <> '' OR EXISTS (SELECT 1 FROM (SELECT sql FROM duckdb_tables() "
+    "UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal) WHERE contains(lower(sql), 'collate'))"
+)
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
 _ANY = re.compile(r"[*?\[{]")
 _POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
@@ -107,6 +111,14 @@ class DuckDB(Dialect):
             lasting=True,
         ),
     )
+
+    def lax_texts(self, reader: Any, codes: Collection[Any]) -> Collection[Any]:
+        """All texts if a table or view has a collation: a column's type does not tell."""
+        return self.strict_texts if reader.one(sa.text(_COLLATED)) else ()
+
+    def exactly(self, value: Expression, code: Any) -> Expression:
+        """The text's bytes; a cast takes ASCII alone."""
+        return sa.func.encode(value)
 
     def tables_of(self, connection: sa.Connection, without: Collection[str]) -> list[tuple[str, ...]]:
         """As of the base; its SQLAlchemy package lists the tables of all schemas as if they were of the default one."""
