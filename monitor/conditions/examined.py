@@ -33,7 +33,7 @@ REFIT = 7 * DAY
 """Seconds after which the fit to compare with is made again, and of the newest fit while a change stands: a whole week,
 like the weeks before."""
 
-CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
+CONTRADICTED = "people look elsewhere, and corrected for that the measure fell less"
 """Why such an alarm is withdrawn."""
 
 Counts = Callable[[int, int], Mapping[tuple[str, str], ShownCounts]]

@@ -23,7 +23,7 @@ from monitor.types import Drift, Monitor
 
 LONGEST = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""
-NO_LONGER_NEW = "hardly anything else was served for so long that it counts as usual now"
+NO_LONGER_NEW = "almost all requests have had it for so long that it now counts as normal"
 
 Compared = dict[ConditionName, VersionWorse]
 

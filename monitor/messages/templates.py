@@ -74,11 +74,11 @@ def side(it: Evidence) -> str:
 def recovery(it: Evidence) -> str:
     """How far it has recovered."""
     if it.well_for and it.well_needed:
-        return f"recovering: well for {lasting(it.well_for)} of {lasting(it.well_needed)}"
+        return f"recovering: normal for {lasting(it.well_for)} of {lasting(it.well_needed)}"
     back = it.back_from if isinstance(it, Threshold) else None
     if back is not None and it.value is not None and is_beyond(it.value, back, it.rises):
         well = f"up to {written(back, it)}" if it.rises else f"from {written(back, it)} on"
-        return f"{'below' if it.rises else 'above'} its threshold, well {well}"
+        return f"{'below' if it.rises else 'above'} its threshold, normal {well}"
     return "recovering"
 
 

@@ -28,7 +28,7 @@ def caption(incident: Incident) -> str:
     when = f"{began.day} {began:%b %H:%M}"
     if incident.closed_at is None:
         return f"incident since {when}"
-    return f"incident of {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
+    return f"incident on {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
 
 
 def number(value: float | None) -> str:

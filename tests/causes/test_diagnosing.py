@@ -280,8 +280,8 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
         in (found["captured"]["notes"])
     )
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
-    assert "Labels and traffic without mobile, which had lost the labels" in text
-    assert "Model versions in the window, without mobile, by the requests that were read" in text
+    assert "Labels and traffic without mobile, which had lost their labels" in text
+    assert "Model versions in the window, without mobile, from the requests read" in text
 
 
 def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) -> None:

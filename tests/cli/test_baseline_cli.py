@@ -268,7 +268,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
 def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(30)
     assert bench.run("baseline", "begin", "search", "--version", "v2") == 2
-    assert "has no column of the model's version; name it under `rankings: model_version`" in capsys.readouterr().err
+    assert "has no model version column; name it under `rankings: model_version`" in capsys.readouterr().err
     path = bench.folder / "rankmon.yaml"
     path.write_text(path.read_text().replace("time: time}", "time: time, model_version: version}"))
     (monitor,) = load(path, {}).monitors

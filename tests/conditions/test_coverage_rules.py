@@ -135,7 +135,7 @@ def test_receivers_are_told_of_the_data(store: Store) -> None:
     names = [alerts(notice, 0.0, 60.0)[0]["labels"]["alertname"] for notice in said]
     assert names == ["RankmonQualityDegraded", "RankmonDataSuspect"]
     assert (
-        "look first at where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
+        "first check where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
     )
 
 

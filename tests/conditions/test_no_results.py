@@ -249,7 +249,7 @@ def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data
     assert "no_results over 24h rose from 0.0" in shown
     assert "Rule no-results fires above 0." in shown
     assert re.search(r"3\d\.\d % of requests have no results \(usually \d\.\d %\)\.", shown)
-    assert "What to do: see why searches find nothing" in shown
+    assert "What to do: find out why searches return nothing" in shown
     assert run(filled, "status") == 0
     assert "no retraining is asked for now: more requests without results" in capsys.readouterr().out
 

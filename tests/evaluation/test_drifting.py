@@ -341,8 +341,8 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
         ),
         (
             {"rate": 0.35},
-            r"Traffic stays at 35 % of what it was in the same hours before it fell \(over 4 d\); this is the "
-            r"expectation from now on\.",
+            r"Traffic stays at 35 % of what it was in the same hours before it fell \(over 4 d\); this is now the "
+            r"expectation\.",
         ),
     ],
 )
@@ -371,5 +371,5 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     (found,) = bench.incidents
     assert found.incident.is_open
     said = notification("updated", ABOUT, found.incident, found.findings, 1).full_text
-    assert re.search(r"Above half of the expectation for .+ since .+ UTC, and judged again", said)
-    assert "hours that are as low are not judged." in said
+    assert re.search(r"Above half of the expectation for .+ since .+ UTC, so judged again", said)
+    assert "hours this low are not judged." in said

@@ -382,7 +382,7 @@ def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench
     over = bench.messages[-1][1]
     assert over.title == "search: resolved, but ndcg@10 stays at 0.700: its baseline followed"
     assert "not because quality recovered: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.full_text
-    assert "nothing more" not in over.full_text
+    assert "it has held" not in over.full_text
 
 
 def test_what_really_is_back_is_told_as_such(bench: Bench) -> None:

@@ -148,7 +148,7 @@ def test_a_retrain_recommendation_is_shown(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
     said = page(snapshot, at)
-    assert "<b>Retraining:</b> Recommended. Make sure first that the labels are sound." in said
+    assert "<b>Retraining:</b> Recommended. First check that the labels are sound." in said
 
 
 def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommended_beside_it(store: Store) -> None:
@@ -197,7 +197,7 @@ def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(st
         past, incident=replace(past.incident, began_at=until, opened_at=until, state="firing", closed_at=None)
     )
     shaded = stretches(snapshot.histories[0], (new, past))
-    assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
+    assert [s.words for s in shaded] == ["incident on 18 Jan 14:00, lasted 2 d 3 h"]
 
 
 def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
@@ -284,13 +284,13 @@ def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> Non
     told = [text for kind, text in words(snapshot, END) if kind == "labels"]
     assert told == ["Labels missing: 10.0 % of items have a judgment, 100.0 % usually"]
     shown_ = page(snapshot, END)
-    assert "Label coverage (items with a judgment) now, and usually" in shown_
+    assert "Label coverage (items with a judgment) now, usually" in shown_
     assert "label coverage (items with a judgment) over 24h fell from" in shown_
 
 
 def test_no_data(store: Store) -> None:
     snapshot = shown(store, watched(), END)
-    assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
+    assert words(snapshot, END) == [("empty", "No data: no final window with enough data")]
     assert "no final window with enough data yet" in page(snapshot, END)
     unread = replace(snapshot, histories=())
     several = render(PageSource.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
@@ -300,10 +300,10 @@ def test_no_data(store: Store) -> None:
 def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
     snapshot = snapshot_at(store, END, rise=END)
     assert snapshot.incident is not None
-    assert "it could not be judged since" not in page(snapshot, END)
+    assert "it has not been judged since" not in page(snapshot, END)
     later = [replace(r, evaluation=replace(r.evaluation, unknown="no value", end=END + DAY)) for r in snapshot.readings]
     held = page(replace(snapshot, readings=tuple(later)), END + DAY)
-    assert "That was at 2022-01-21 00:00 UTC; it could not be judged since." in held
+    assert "That was at 2022-01-21 00:00 UTC; it has not been judged since." in held
 
 
 def test_a_stale_source_and_a_failing_run(store: Store) -> None:

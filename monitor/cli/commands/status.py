@@ -237,7 +237,7 @@ def _verdict(told: dict[str, Any]) -> str:
     if told["mix_shifted"]:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
     if told["is_better_on_offer"]:
-        parts.append("a better baseline is on offer, see rankmon baseline")
+        parts.append("a better baseline is available, see rankmon baseline")
     if told["has_decayed"]:
         parts.append(decayed(told["level_change"], told["labels_change"]))
     parts += not_judged(told["unjudged"])

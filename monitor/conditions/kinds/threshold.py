@@ -68,7 +68,7 @@ class Threshold(QualityEvidence):
 {%- endif %}
 {%- set is_held = it.end < until or (it.unjudged is not none and not is_over) %}
 {%- if it.is_recovering and not is_over %} It {{ "was" if is_held else "is" }} {{ it|recovery }}.{% endif %}
-{%- if is_held %} That was at {{ it.end|utc }}; it could not be judged since{% include "unjudged.txt" %}.{% endif %}"""
+{%- if is_held %} That was at {{ it.end|utc }}; it has not been judged since{% include "unjudged.txt" %}.{% endif %}"""
 
     back_from: float | None = None
     still_below: float | None = None
