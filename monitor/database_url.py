@@ -47,7 +47,7 @@ def parse_url(text: str, password: str | None) -> URL:
     try:
         url = make_url(text)
     except SQLAlchemyError as error:
-        raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name") from error
+        raise ValueError("is not a database URL; write e.g. postgresql+psycopg://user@host/name") from error
     if url.drivername in _DRIVERS:
         url = url.set(drivername=_DRIVERS[url.drivername])
     return url if password is None else url.set(password=password)
@@ -58,7 +58,7 @@ SHORT = 8
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """`text` with stars in place of secrets, such as the password that a URL holds.
+    """`text` with stars instead of secrets, such as the password in a URL.
 
     >>> without("column exists; cannot log in with x at db://me:x@host", ["x"])
     'column exists; cannot log in with *** at db://me:***@host'

@@ -1,4 +1,4 @@
-"""One fold over final hours, from a checkpoint to the next, with the events on the way. It knows no store and no clock.
+"""One fold over final hours, from one checkpoint to the next, with its events. It uses no store and no clock.
 
 `begin` decides where evaluation starts, for each set of conditions with one definition:
 

@@ -1,4 +1,4 @@
-"""The conditions on new model versions, each compared with the others that serve at the same time."""
+"""The conditions on new model versions, each compared with the others serving at the same time."""
 
 from __future__ import annotations
 

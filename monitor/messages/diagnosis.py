@@ -1,4 +1,4 @@
-"""A diagnosis for people: what was captured when a condition began to fire, as headings, tables and notes."""
+"""A diagnosis for people: what was captured when a condition started firing, as headings, tables and notes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = "  within: by its own value; mix: by its share of requests; z: in stan
 FIRST, LAST = 24, 24
 """Steps shown of a long incident on the data."""
 
-STILL_COMING, IN_PART = "labels still coming", "stored in part"
+STILL_COMING, IN_PART = "labels still arriving", "stored in part"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Told:
         diagnosis: as JSON data, or the store's part of it.
         missing: why the rest is missing.
         restated: how its figures have changed since, see `diagnosis.moved`; None: they did not.
-        is_over: it stopped firing, though the incident goes on.
+        is_over: it stopped firing, but the incident continues.
     """
 
     condition: ConditionName
@@ -89,12 +89,12 @@ def restated(one: Told) -> Iterator[str]:
     captured, then, now = one.diagnosis.get("captured"), one.restated["value"], one.restated["value_now"]
     at = "" if captured is None else f" at {utc(int(captured['taken_at']))}"
     if one.restated["end_now"] is None:
-        yield f"Captured{at}: value then {number(then)}; the data or the measure have changed since, and it no longer fires."
+        yield f"Captured{at}: value then {number(then)}; data or measure have changed, and it no longer fires."
         return
     yield (
         f"Captured{at} of the figures as they were: value then {number(then)}, now {number(now)}; compared with then "
-        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. The data or the measure have changed since; "
-        "the rest is as captured."
+        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. The data or the measure have "
+        "changed since; the rest is as captured."
     )
 
 

@@ -1,4 +1,4 @@
-"""Templates of texts on conditions, and their filters."""
+"""Text templates for conditions, and their filters."""
 
 from __future__ import annotations
 

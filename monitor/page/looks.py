@@ -1,4 +1,4 @@
-"""The measure corrected for where people look and the plain one, in a few words each, and a chart of the looks."""
+"""The measure corrected for where people look and the plain one, in a few words, and a chart of the looks."""
 
 from __future__ import annotations
 

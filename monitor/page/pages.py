@@ -1,4 +1,4 @@
-"""The landing page, and a page per monitor where all of them would be too much for one."""
+"""The landing page, and a page per monitor if all of them would be too much for one."""
 
 from __future__ import annotations
 

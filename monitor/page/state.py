@@ -1,4 +1,4 @@
-"""A monitor's state in words, for whoever it woke."""
+"""A monitor's state in words, for the person it woke."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that explain what comes after them: new model versions, new baselines, and what people announced."""
+"""Changes that explain what follows: new model versions, new baselines and announcements."""
 
 from __future__ import annotations
 

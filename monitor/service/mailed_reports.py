@@ -1,4 +1,4 @@
-"""Reports that are mailed by a schedule."""
+"""Reports mailed on a schedule."""
 
 from __future__ import annotations
 

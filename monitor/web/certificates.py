@@ -24,7 +24,7 @@ class Certificates:
         self._context = server_context(config)
 
     def context(self) -> ssl.SSLContext:
-        """Context for a new connection. Wrong files are warned of once, and the former ones stay."""
+        """Context for a new connection. Invalid files are warned about once, and the old ones stay."""
         stamp = _stamp(self.config)
         if stamp != self._stamp:
             self._stamp = stamp
@@ -32,7 +32,7 @@ class Certificates:
                 self._context = server_context(self.config)
                 log.info("certificate in %s has changed; using the new one", self.config.cert_file)
             except TlsFault as fault:
-                log.warning("changed TLS files are not usable: %s: %s; keeping the former ones", fault.key, fault)
+                log.warning("changed TLS files are not usable: %s: %s; keeping the old ones", fault.key, fault)
         return self._context
 
 

@@ -48,7 +48,8 @@ def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_tho
     document = {"captured": found, "by_judgments": False, "window": [0, HOUR], "compared": [[-DAY, HOUR - DAY]]}
     (*_, said) = _requests(document)
     assert said == (
-        "  2 of these 3 got no label at all (no click, say), so they count as 0, like 50.0 % of all requests (0.0 % before)."
+        "  2 of these 3 got no label at all (no click, say), so they count as 0, like 50.0 % of all requests (0.0 % "
+        "before)."
     )
 
 

@@ -123,7 +123,8 @@ def test_without_a_capture_it_says_why_and_shows_what_is_stored(
 ) -> None:
     said = explained(folder, name, capsys)
     assert (
-        "Not captured: the source was not read yet; rankmon run does it with its next cycles, --capture does it" in said
+        "Not captured: the source has not been read yet; rankmon run reads it with its next cycles, --capture reads it"
+        in said
     )
     assert "device=mobile" in said
     assert "Requests that lost most" not in said
@@ -171,7 +172,7 @@ def test_an_unknown_id_and_a_source_that_is_away_are_told(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "explain-incident", "nope") == 2
-    assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
+    assert "there is no incident 'nope'; rankmon incidents list shows them" in capsys.readouterr().err
     write(folder, folder / "nowhere")
     assert run(folder, "explain-incident", name, "--capture") == 3
     assert "nowhere/shop.db" in capsys.readouterr().err
@@ -212,14 +213,14 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
     assert re.match(r"Where:  device=mobile 0\.\d{4} -> 0\.\d{4} \(\d\d\.\d % of requests\)", where)
     assert first.startswith("First:  ")
     assert more.startswith("More:   ")
-    assert (nothing, steps) == ("", "Step by step:")
+    assert (nothing, steps) == ("", "Timeline:")
     assert "\nBy contribution to the change" in said
     assert "Requests that lost most" not in said
     assert "Also, at" not in said
-    assert "\n--full adds requests, queries, and each condition by itself.\n" in said
+    assert "\n--full adds requests, queries, and each condition on its own.\n" in said
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert run(folder, "explain-incident", name) == 0
-    assert "\nFirst:  nothing to do, it is over\n" in capsys.readouterr().out
+    assert "\nFirst:  nothing; it is over\n" in capsys.readouterr().out
 
 
 # ---- several conditions, failures, restated data ---------------------------------------------------------------------
@@ -329,12 +330,12 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
     execute(folder, fail.format(name))
     said = explained(folder, name, capsys)
     assert (
-        "Could not be captured: source shop: it is \\u001b away (tried last at 2026-02-19 00:00 UTC; it is tried again "
+        "Could not be captured: source shop: it is \\u001b away (last tried at 2026-02-19 00:00 UTC; it will retry "
         "with the next cycles; --capture does it now)."
     ) in said
     assert "device=mobile" in said, "what the store knows is shown"
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
-    assert "the incident closed since; --capture does it now" in explained(folder, name, capsys)
+    assert "the incident has closed; --capture does it now" in explained(folder, name, capsys)
     assert json.loads(explained(folder, name, capsys, "--format", "json"))["missing"].startswith(
         "could not be captured"
     )
@@ -355,7 +356,7 @@ def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_
     assert (after["restated"]["value"], after["restated"]["value_now"]) == (then, 0.6543)
     assert after["diagnosis"] == before["diagnosis"], "it stays as it was captured"
     execute(folder, "UPDATE transitions SET rule = 'other' WHERE became = 'firing'")
-    assert "the data or the measure have changed since, and it no longer fires." in explained(folder, name, capsys)
+    assert "data or measure have changed, and it no longer fires." in explained(folder, name, capsys)
 
 
 # ---- versions ------------------------------------------------------------------------------------------------------
@@ -375,10 +376,11 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert (empty + empty2, every + every2) == counts(folder), "what the partials hold of them all"
     assert min(empty, empty2) > 0
     assert re.search(
-        r"v2 against v1, on \d+ queries that both served within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said
+        r"v2 against v1, on \d+ queries that both served within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)",
+        said,
     )
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
-    lines = said.split("\nv2 against v1 by device, the largest fall first:\n")[1].splitlines()
+    lines = said.split("\nv2 against v1 by device, largest fall first:\n")[1].splitlines()
     assert lines[1].startswith("mobile ")
     apart = [re.findall(r"[-+]0\.\d{4}", line) for line in lines[1:]]
     assert len(apart) == 3
@@ -416,7 +418,7 @@ def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
     for hour, kind in enumerate(["labels_suspect", "labels_collapsed", "slice_missing"]):
         execute(folder, f"INSERT INTO verdicts VALUES ('shop', {end + hour * 3600}, '{kind}', 1, 0.1, 0.1, '', NULL)")
     said, after = told()
-    assert "without 2 h in which the data were bad (labels or relevance collapsed, labels suspect)\n" in said
+    assert "without 2 h of bad data (labels or relevance collapsed, labels suspect)\n" in said
     assert after["left_out"] == {"seconds": 7200, "kinds": ["labels_collapsed", "labels_suspect"]}
     second = [one["comparison"]["second"] for one in (before, after)]
     assert 0 < second[0]["read"] - second[1]["read"] < 0.1 * second[0]["read"]
@@ -497,12 +499,12 @@ def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pyte
     ("arguments", "code", "message"),
     [
         (["nope"], 2, "there is no monitor 'nope'"),
-        (["shop", "--versions", "v1", "v9"], 2, "no request of version 'v9' in this period; there are v1, v2"),
-        (["shop", "--versions", "v1", "v1"], 2, "'v1' is one version; name two"),
+        (["shop", "--versions", "v1", "v9"], 2, "no request from version 'v9' in this period; known are v1, v2"),
+        (["shop", "--versions", "v1", "v1"], 2, "'v1' is only one version; name two"),
         (["shop", "--measure", "mrr"], 2, "shop computes ndcg@10, not mrr"),
         (["shop", "--measure", "nonsense"], 2, "nonsense"),
-        (["shop", "--by", "country"], 2, "shop has no slices by 'country' to compare in; there are device"),
-        (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is no period of whole buckets"),
+        (["shop", "--by", "country"], 2, "shop has no slices by 'country'; known are device"),
+        (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is not a period of whole buckets"),
         (
             ["shop", "--from", "2020-01-01", "--to", "2020-01-02"],
             2,
@@ -525,7 +527,7 @@ def test_a_purged_source_is_told_with_what_is_stored(
     engine.dispose()
     write(folder, tmp_path)
     assert run(folder, "versions", "shop") == 2
-    assert re.search(r"of which [\d,]+ are stored: it was purged since; take a later --from", capsys.readouterr().err)
+    assert re.search(r"but [\d,]+ are stored: the source was purged; use a later --from", capsys.readouterr().err)
 
 
 def test_without_a_column_of_the_version_its_name_is_asked_for(

@@ -111,7 +111,10 @@ def test_what_changed_beside_a_fall_comes_before_the_model_and_is_kept() -> None
     fell = of_kind("degraded", DROP, concurrent=(ConcurrentChange("events", 2.6, 2.0),))
     assert advice([fell]).startswith("first check whether different events now count")
     assert (
-        notification("retrain", ABOUT, INCIDENT, [fell], 0).full_text.count("first check whether different events now count") == 1
+        notification("retrain", ABOUT, INCIDENT, [fell], 0).full_text.count(
+            "first check whether different events now count"
+        )
+        == 1
     )
     assert evidence_of(json.loads(json.dumps(fell.plain()))) == fell
 

@@ -134,9 +134,7 @@ def test_receivers_are_told_of_the_data(store: Store) -> None:
     ]
     names = [alerts(notice, 0.0, 60.0)[0]["labels"]["alertname"] for notice in said]
     assert names == ["RankmonQualityDegraded", "RankmonDataSuspect"]
-    assert (
-        "first check where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
-    )
+    assert "first check where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
 
 
 def test_labels_that_are_back_end_that_alone(store: Store) -> None:

@@ -224,8 +224,8 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     marked = in_text(
         hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None, "verdict": None}])
     )
-    assert marked[2].endswith("healthy, stored in part, labels still coming")
-    assert marked[3].endswith("  not stored by itself")
+    assert marked[2].endswith("healthy, stored in part, labels still arriving")
+    assert marked[3].endswith("  not stored separately")
 
 
 @pytest.mark.parametrize("recipe", [Column("grade"), Judgments(Relation(("judged",)), "query", "item", "grade")])
@@ -320,7 +320,9 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
         "Lists are shorter: 4.0 items per request in the last hours, down to the judged rank (usually 10.0)."
         in first.full_text
     )
-    assert "What to do: check whether positions are still logged, and still start at the same number." in first.full_text
+    assert (
+        "What to do: check whether positions are still logged, and still start at the same number." in first.full_text
+    )
     assert last.title == "search: resolved, positions suspect: now the new normal"
     assert "which counts as the new normal, with a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()

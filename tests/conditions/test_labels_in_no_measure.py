@@ -60,7 +60,10 @@ def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None
     lived(graded, Ranking.of(35).since(32, 33, coverage=0.0, slices=[1]), 31)
     first = graded.notices[0][1]
     assert first.title == "search: labels of slices suspect: device=slice 1"
-    assert "Labels of slices are suspect: they lost most of their labels. Label coverage: device=slice 1" in first.full_text
+    assert (
+        "Labels of slices are suspect: they lost most of their labels. Label coverage: device=slice 1"
+        in first.full_text
+    )
     assert "check how these slices' labels are logged" in first.full_text
 
 

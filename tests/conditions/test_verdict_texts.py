@@ -109,10 +109,10 @@ def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_
     bench.live(replace(hours, total=0 * hours.total, squares=0 * hours.squares), 31, 32)
     line, told = bench.status(capsys)
     assert told["kind"] == "not_enough_data"
-    assert "; lacks a first label that is worth anything, and 14 days from then on" in line
+    assert "; still needs a first label with a value above 0, and 14 days from then on" in line
     config, why = (
         str(bench.folder / "rankmon.yaml"),
-        "not enough data, still lacks a first label that is worth anything",
+        "not enough data, still needs a first label with a value above 0",
     )
     assert cli.run(["status", "-c", config]) == 0
     assert f"  not judged yet: {why}" in capsys.readouterr().out
@@ -293,7 +293,10 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     notice = first_told(bench)
     began = "Model version v2 went live at 2022-02-09 00:00 UTC, in the hour when the fall began."
     assert began in notice.text
-    assert "Version v2 had 100 % of the requests over the last 6 h. Before that, v1 served most requests." in notice.details
+    assert (
+        "Version v2 had 100 % of the requests over the last 6 h. Before that, v1 served most requests."
+        in notice.details
+    )
     assert "What to do: first consider rolling model version v2 back to v1, then check whether" in notice.full_text
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
     assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
@@ -368,7 +371,10 @@ def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench)
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).full_text
     assert "It has served no requests since 2022-02-09 08:00 UTC." in newest
-    assert "What to do: check whether quality is back to normal without model version v2, which no longer serves." in newest
+    assert (
+        "What to do: check whether quality is back to normal without model version v2, which no longer serves."
+        in newest
+    )
 
 
 # ---- label coverage ------------------------------------------------------------------------------------------------
@@ -423,7 +429,9 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     found = json.loads(capsys.readouterr().out)["diagnosis"]
     against = "against the verdict's baseline of the same hours"
     assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)
-    assert len(re.findall(rf"\nBy (what they add to the change|z, the surest fall first), .*{against}:\n", said)) == 2
+    assert (
+        len(re.findall(rf"\nBy (contribution to the change|z, most significant fall first), .*{against}:\n", said)) == 2
+    )
     assert "\nLabels and traffic, against the same hours of the 4 weeks before:\n" in said
     split = found["split"]
     assert {p["against"] for p in found["slices"]} == {"baseline"}

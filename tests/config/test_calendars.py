@@ -107,8 +107,12 @@ def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_wa
         ("calendar: [{from: 2026-11-28}]", "", "monitors[0].drift.calendar[0].until"),
         ("calendar: [{from: yesterday, until: 2026-11-27}]", "", "monitors[0].drift.calendar[0].from"),
         ("calendar_file: there.ics", "", "there is no file"),
-        ("calendar_file: days.ics", "no calendar", "days.ics is no iCalendar: "),
-        ("calendar_file: days.ics", file(event("DTSTART;VALUE=DATE:20260101"), zone="Nowhere/At"), "is no iCalendar: "),
+        ("calendar_file: days.ics", "no calendar", "days.ics is not an iCalendar file: "),
+        (
+            "calendar_file: days.ics",
+            file(event("DTSTART;VALUE=DATE:20260101"), zone="Nowhere/At"),
+            "is not an iCalendar file: ",
+        ),
         ("{calendar_file: days.ics, calendar: []}"[1:-1], file(), "keep just one of them"),
     ],
 )  # fmt: skip

@@ -285,7 +285,10 @@ WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
         (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "check quality without v2"),
         (replace(WORSE, weak_version=WEAK), "compare v2"),
         (FEW_LABELS, "check the labels"),
-        (replace(WORSE, concurrent=(ConcurrentChange("requests", 2000, 1000),)), "check what else changed with the fall"),
+        (
+            replace(WORSE, concurrent=(ConcurrentChange("requests", 2000, 1000),)),
+            "check what else changed with the fall",
+        ),
         (HARDLY, "watch whether it recovers"),
         (WORSE, ""),
     ],

@@ -1048,7 +1048,7 @@ def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
 ) -> None:
     for pull in _declared(source, written, declared):
         if not source.url.startswith("sqlite"):
-            remedy = "of another type than it is declared"
+            remedy = "has a different type than declared"
         with pytest.raises(SourceError, match=remedy) as caught:
             pull.freshness(START - 86_400, END) and pull.read(START, END)
         assert caught.value.reason == "data"
@@ -1057,7 +1057,7 @@ def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
 @pytest.mark.parametrize(
     ("written", "declared", "remedy"),
     [
-        ("timestamptz", TimeColumn("at", "native", "Europe/Berlin"), "take timezone: Europe/Berlin away"),
+        ("timestamptz", TimeColumn("at", "native", "Europe/Berlin"), "remove timezone: Europe/Berlin"),
         ("timestamp UTC", TimeColumn("at"), "declare e.g. timezone: UTC"),
     ],
 )

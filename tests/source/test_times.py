@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
     "milliseconds that are seconds": (EPOCHS["epoch_ms"], [1_767_268_800.5], "declare epoch_s"),
     "microseconds that are milliseconds": (EPOCHS["epoch_us"], [1_767_268_800_000], "declare epoch_ms"),
     "epochs that are text": (EPOCHS["epoch_s"], ["2026-01-01"], "declare e.g. format: '%Y-"),
-    "epochs that are timestamps": (EPOCHS["epoch_ms"], [NOON], "take its format away"),
+    "epochs that are timestamps": (EPOCHS["epoch_ms"], [NOON], "remove its format"),
     "native that is text": (NATIVE, [None, "2026-01-01 12:00:00"], "declare e.g. format: '%Y-%m-%d %H:%M:%S'"),
     "native that is ISO text": (NATIVE, ["2026-01-01T12:00:00.123456Z"], "format: '%Y-%m-%dT%H:%M:%S.%fZ'"),
     "native that is text without a zone": (
@@ -255,14 +255,14 @@ WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
     "native that is a number": (NATIVE, [1_767_268_800], "declare format: epoch_s"),
     "native that is a decimal": (NATIVE, [Decimal(1_767_268_800)], "declare format: epoch_s"),
     "native without a zone": (NATIVE, [NOON.replace(tzinfo=None)], "declare e.g. timezone: UTC"),
-    "native with a zone twice": (NAIVE, [NOON], "take timezone: Europe/Berlin away"),
+    "native with a zone twice": (NAIVE, [NOON], "remove timezone: Europe/Berlin"),
     "native that is a day": (NATIVE, [date(2026, 1, 1)], "time of day"),
-    "text that is a timestamp": (ISO, [NOON], "take its format away"),
+    "text that is a timestamp": (ISO, [NOON], "remove its format"),
     "text that is a number": (PLAIN, [1_767_268_800], "declare format: epoch_s"),
-    "text with another separator": (ISO, ["2026-01-01 12:00:00Z"], "not written as '%Y-%m-%dT%H:%M:%SZ'"),
+    "text with another separator": (ISO, ["2026-01-01 12:00:00Z"], "not in the format '%Y-%m-%dT%H:%M:%SZ'"),
     "text with another zone": (ISO, ["2026-01-01T12:00:00+02:00"], "convert other zones"),
     "text without a zone": (ISO, ["2026-01-01T12:00:00"], "declare e.g. timezone: UTC"),
-    "text with a zone twice": (BERLIN, ["2026-01-01 12:00:00Z"], "take timezone: Europe/Berlin away"),
+    "text with a zone twice": (BERLIN, ["2026-01-01 12:00:00Z"], "remove timezone: Europe/Berlin"),
 }
 
 

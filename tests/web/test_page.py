@@ -75,7 +75,7 @@ def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
     snapshot = shown(store, by_verdicts, at)
     ((kind, said),) = words(snapshot, at)
     assert kind == "unwatched"
-    assert re.match(r"Not judged yet: not enough data, still lacks a first reference: \d of 14 days", said)
+    assert re.match(r"Not judged yet: not enough data, still needs a first reference: \d of 14 days", said)
     assert "✓" not in page(snapshot, at).partition("</style>")[2]
     assert words(replace(snapshot, verdict=None), at) == [("unwatched", "Not judged yet: not enough data")]
     fill(store, by_verdicts, range(at, START + 20 * DAY, HOUR), fell(0, 0))

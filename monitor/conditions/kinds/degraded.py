@@ -49,7 +49,7 @@ class Degraded(QualityEvidence):
         is_paused: the data are bad now, and such hours are left out.
         new_version: the version that began to serve about when the fall began.
         weak_version: on all traffic, a version that causes a good part of the fall.
-        began_within: the interval in which the fall surely began; `since` is the most probable start.
+        began_within: the interval in which the fall began; `since` is the most likely start.
         below_reference: once resolved, relative change of the mean against the reference, if clearly lower.
     """
 
@@ -83,7 +83,7 @@ class Degraded(QualityEvidence):
         return self
 
     def resolved(self, seen: Observations, by: ConditionEvent) -> Degraded:
-        """With what a baseline still lacks."""
+        """With what a baseline still needs."""
         return replace(self, lacks=by.verdict.lacks) if by.verdict.kind == "not_enough_data" else self
 
     @property

@@ -1,4 +1,4 @@
-"""Labels have been broken for a day or more: lost, or people really stopped choosing."""
+"""Labels have been broken for a day or more: they were lost, or people really stopped choosing."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class LabelsLate(ArrivalEvidence):
         "Delays up to {{ it.allowed|lasting }} are normal (`lateness` and an hour)."
     )
     advice: ClassVar[str] = (
-        "check the event pipeline; if labels will take this long from now on, raise `lateness`, or hours close without them."
+        "check the event pipeline; if labels will take this long from now on, raise `lateness`, or hours close "
+        "without them."
     )
 
     judged: str = "events"

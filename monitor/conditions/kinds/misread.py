@@ -23,8 +23,8 @@ class SourceMisread(ArrivalEvidence):
         "{{ it.compared_with }}. Stored values may be wrong."
     )
     advice: ClassVar[str] = (
-        "run `rankmon verify` over the last few days to see how many hours are affected, and report it to the maintainers "
-        "of rankmon; it resolves once an audit agrees again."
+        "run `rankmon verify` over the last few days to see how many hours are affected, and report it to the "
+        "maintainers of rankmon; it resolves once an audit agrees again."
     )
 
     judged: str = "requests"

@@ -1,4 +1,4 @@
-"""Lists are shorter than usual, or other ranks are logged: the measure changes its meaning."""
+"""Lists are shorter than usual, or different ranks are logged, which changes what the measure means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitor.drift.verdicts import Verdict
 @register
 @dataclass(frozen=True, kw_only=True)
 class PositionsSuspect(DataEvidence):
-    """Items per request; `rank_one` and `rank_one_before`, those at rank 1, where these have changed."""
+    """Items per request; `rank_one` and `rank_one_before`, those at rank 1, if these have changed."""
 
     kind: ClassVar[str] = "positions_suspect"
     title: ClassVar[str] = "positions suspect"

@@ -1,4 +1,4 @@
-"""Some slices have had hardly any labels for a day or more."""
+"""Some slices have had almost no labels for a day or more."""
 
 from __future__ import annotations
 

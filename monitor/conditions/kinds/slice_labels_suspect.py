@@ -38,7 +38,9 @@ class SliceLabelsSuspect(DataEvidence):
         "check how these slices' {% if it.events.match_less(0.01) %}events are joined to requests: more events than "
         "usual match nothing{% else %}{{ 'events' if it.counts_unlabelled else 'labels' }} are logged{% endif %}"
     )
-    advice: ClassVar[str] = "{{ it|fill(it.cause) }}; do not retrain on their hours, and do not judge the model by them."
+    advice: ClassVar[str] = (
+        "{{ it|fill(it.cause) }}; do not retrain on their hours, and do not judge the model by them."
+    )
 
     events: EventCounts = UNCOUNTED
 

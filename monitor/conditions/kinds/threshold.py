@@ -1,4 +1,4 @@
-"""An alert rule fires: a measure, or the label coverage, is past the threshold."""
+"""An alert rule fires: a measure or the label coverage is beyond its threshold."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Threshold(QualityEvidence):
     """Why an alert rule fires.
 
     Attributes:
-        back_from: value from which it counts as well again.
+        back_from: value from which it counts as normal again.
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
@@ -130,7 +130,7 @@ def _without_results(
 
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
-    """Says that people found more in a window whose measure fell; empty if either count surely fell."""
+    """Says that people found more in a window whose measure fell; empty if either count fell significantly."""
     found, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)

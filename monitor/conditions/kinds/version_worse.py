@@ -1,4 +1,4 @@
-"""A new model version is worse than the others that serve at the same time: season, mix and wander concern both."""
+"""A new model version is worse than the others at the same time, so season, mix and drift affect both."""
 
 from __future__ import annotations
 
