@@ -100,7 +100,7 @@ def _steps(steps: Sequence[Transition]) -> Iterator[str]:
     if steps:
         yield "\nTimeline:"
     for step in steps:
-        where = f" of {shown(f'{step.dimension}={step.value}')}" if step.dimension else ""
+        where = f" for {shown(f'{step.dimension}={step.value}')}" if step.dimension else ""
         yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
 
 

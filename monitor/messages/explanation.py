@@ -42,7 +42,7 @@ def title_of(verdict: str) -> str:
 def condition(rule: str, dimension: str, value: str) -> str:
     """A condition by its verdict or rule, and its slice."""
     what = f"rule {rule}" if kind_of(rule) is None else f"verdict {title_of(rule)}"
-    return f"{what} of {named(dimension, value)}" if dimension else what
+    return f"{what} for {named(dimension, value)}" if dimension else what
 
 
 def sentence(it: Evidence, is_over: bool = False) -> str:

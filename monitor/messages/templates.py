@@ -49,7 +49,7 @@ def subject(it: Evidence) -> str:
     judged = it.judged
     if judged == COVERAGE:
         judged = "label coverage" + " (items with a judgment)" * (isinstance(it, Threshold) and it.by_items)
-    return f"{judged} of {named(it.dimension, it.slice)}" if it.dimension else judged
+    return f"{judged} for {named(it.dimension, it.slice)}" if it.dimension else judged
 
 
 def written(value: float | None, it: Evidence) -> str:

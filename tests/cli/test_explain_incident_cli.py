@@ -241,9 +241,9 @@ def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
 def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     join(folder)
     said = explained(folder, name, capsys, "--capture")
-    assert re.search(r"UTC  drop of device=mobile: \w+ -> firing, ", said)
+    assert re.search(r"UTC  drop for device=mobile: \w+ -> firing, ", said)
     first, also = said.split("\nAlso, at 2026-02-")
-    expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 of device=mobile over 24h fell from"
+    expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 for device=mobile over 24h fell from"
     assert re.match(expected, also)
     assert "Model versions in the window, of device=mobile, from the requests read, against" in also
     assert "Labels and traffic of device=mobile, against" in also
@@ -272,7 +272,7 @@ def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
     told = [(one["condition"][2], one["is_over"]) for one in found["others"]]
     assert told == [("", True), ("mobile", True)]
     said = explained(folder, name, capsys)
-    assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 of device=tablet over 24h fell", said)
+    assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 for device=tablet over 24h fell", said)
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert "over by now" not in explained(folder, name, capsys), "all of it is"
 

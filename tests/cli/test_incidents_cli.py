@@ -105,7 +105,7 @@ def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytes
     assert run(filled, "incidents list") == 0
     (line,) = capsys.readouterr().out.splitlines()
     began = r"bad since 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
-    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, lasts for 1 d", line)
+    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, open for 1 d", line)
 
 
 def test_one_is_shown_with_reason_slices_and_every_step(
@@ -113,7 +113,7 @@ def test_one_is_shown_with_reason_slices_and_every_step(
 ) -> None:
     assert run(filled, "incidents show", name) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"ndcg@10 over 24h fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*below the 4d before it", shown)
+    assert re.search(r"ndcg@10 over 24h fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*below the previous 4d", shown)
     assert "device=mobile" in shown
     assert "Runbook: https://wiki.example.com/shop" in shown
     assert "drop: ok -> pending" in shown

@@ -60,7 +60,7 @@ def test_of_a_slice_that_fell_as_its_requests_doubled_robots_are_thought_of_and_
 ) -> None:
     notice = told(bench, BASE.since(FALL, mean=0.78, rate=2.0, slices=[1]).draw())
     assert changed(notice) == [("slice 1", "requests")]
-    assert "Far more requests of device=slice 1 than usual: " in notice.full_text
+    assert "Far more requests for device=slice 1 than usual: " in notice.full_text
     assert "What to do: first find out who sends so many requests (robots" in notice.full_text
     assert "slice 1 over" in notice.full_text
     assert not asked(bench)

@@ -364,7 +364,7 @@ def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench)
 def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, *[{}] * 30)
     assert re.search(
-        r", lasts for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
+        r", open for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
     )
     bench.live(0.8, 0.8)
     assert judged_until(bench.incidents, bench.store) == {}

@@ -63,7 +63,7 @@ def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench
     assert closed_at is None
     assert not bench.incidents[0].incident.retrain
     told = bench.notices[0][1]
-    assert told.title.startswith("search: ndcg(empty=zero)@10 of device=slice 1 ")
+    assert told.title.startswith("search: ndcg(empty=zero)@10 for device=slice 1 ")
     assert " % below the others, at 50 % of requests" in told.title
     assert "the others at the same time" in told.text
     assert "if so, roll model version slice 1 back" in told.text

@@ -155,7 +155,7 @@ def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
 def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
     made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
     assert [f.slice for f in made.findings] == ["b", "mobile", ""]
-    assert made.title == "search: ndcg@10 of device=b down 28.7 %, from 0.702 to 0.500"
+    assert made.title == "search: ndcg@10 for device=b down 28.7 %, from 0.702 to 0.500"
     assert "roll it back; if nothing did, retrain" in made.full_text
     assert "roll it back; if nothing did, retrain" not in message("updated", [WELL_FOR_NOW]).full_text
 
@@ -216,7 +216,7 @@ VERDICT = of_kind("degraded", WELL, before=0.7, threshold=0.69, interval="histor
         (replace(VERDICT, value=0.685, lower=0.67, upper=0.7), "is at 0.685", "nothing"),
         (
             replace(VERDICT, value=0.64, lower=0.63, upper=0.65),
-            "rose only to 0.640, 8.6 % below the 21d before it",
+            "rose only to 0.640, 8.6 % below the previous 21d",
             "watch it",
         ),
     ],
@@ -267,10 +267,10 @@ def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fir
     slice_ = of_kind("degraded", SLICE)
     more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
     lines = message("firing", [rising, slice_]).details.splitlines()
-    assert lines[-1].endswith("not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.")
+    assert lines[-1].endswith("not sure yet); ndcg@10 for device=mobile still fires, 21.4 % down.")
     assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).full_text
     both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).full_text
-    assert f"ndcg@10, ndcg@10 of device=mobile may have recovered since {utc(rising.end)} (5 h, not sure yet)." in both
+    assert f"ndcg@10, ndcg@10 for device=mobile may have recovered since {utc(rising.end)} (5 h, not sure yet)." in both
 
 
 WORSE = of_kind("degraded", DROP, threshold=0.69)

@@ -170,7 +170,7 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     slice_ = of_kind("degraded", SLICE)
     rises = replace(snapshot.incident, findings=(rising, slice_))
     said = page(replace(snapshot, opened=MappingProxyType({"quality": rises})), at)
-    told = "not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
+    told = "not sure yet); ndcg@10 for device=mobile still fires, 21.4 % down.</p>"
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)
 
 
@@ -180,7 +180,7 @@ def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
     assert snapshot.incident is not None
     ends = {"search": snapshot.judged_until}
     assert line(snapshot.incident, ends["search"]).endswith(
-        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, lasts for 16 h"
+        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, open for 16 h"
     )
     later = page(snapshot, at + 3 * HOUR)
     assert "<b>Since:</b> 2022-01-18 14:00 UTC, for 16 h so far; fired 2022-01-18 19:00 UTC" in later

@@ -74,7 +74,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
     why = next((s.reason for s in reversed(steps) if s.incident == found.incident.id and s.became != "firing"), "")
     yield text(found, config, why)
     for step in steps:
-        where = f" of {named(step.dimension, step.value)}" if step.dimension else ""
+        where = f" for {named(step.dimension, step.value)}" if step.dimension else ""
         yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}"
         if step.became == "firing" and step.evidence is not None:
             yield f"{'':22}{sentence(step.evidence)}"
@@ -215,7 +215,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
 
     incident = stored_.incident
     seconds = bad_for(stored_, until)
-    length = f", {'lasts for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
+    length = f", {'open for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter != "quality"
     fell = "" if first is None else topic(first) if of_verdict else first.judged

@@ -174,7 +174,7 @@ def _times(number: int) -> str:
 def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
     incident = one.incident
     length = lasting((incident.closed_at or until) - incident.began_at)
-    end = f"bad since {utc(incident.began_at)}, {'lasts for' if incident.is_open else 'lasted'} {length}"
+    end = f"bad since {utc(incident.began_at)}, {'open for' if incident.is_open else 'lasted'} {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
     told = _told_on_call(one)
     yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}{told}; by {', '.join(one.by)}"

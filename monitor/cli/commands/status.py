@@ -247,7 +247,7 @@ def _verdict(told: dict[str, Any]) -> str:
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
+    where = f" for {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
     since = "" if alert["since"] is None else f", beyond its threshold since {utc(alert['since'])}"
     name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
     if why and alert["state"] == "ok":

@@ -70,7 +70,7 @@ class Degraded(QualityEvidence):
 {%- endif %}
 {%- if not is_short %} Requests with nothing relevant count as 0.{% endif %}"""
 
-    compared_with: str = "the baseline of these hours"
+    compared_with: str = "the baseline for these hours"
     is_paused: bool = False
     new_version: NewVersion | None = None
     weak_version: WeakVersion | None = None

@@ -28,7 +28,7 @@ class LabelsLate(ArrivalEvidence):
     headline: ClassVar[str] = "labels late, no event for {{ it.window|lasting }}"
     text: ClassVar[str] = (
         "No events since {{ it.since|utc }} ({{ it.requests|count }} requests, {{ it.before|count }} events expected). "
-        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` and an hour)."
+        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` plus an hour)."
     )
     advice: ClassVar[str] = (
         "check the event pipeline; if labels will take this long from now on, raise `lateness`, or hours close "

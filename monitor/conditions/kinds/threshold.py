@@ -154,7 +154,7 @@ def _per_request(partials: Floats, what: Changed) -> Floats:
 
 
 def compared_with(rule: Rule) -> str:
-    """The rule's baseline in words that follow a number: `... the 21d before it`."""
+    """The rule's baseline in words that follow a number: `... the previous 21d`."""
     if not isinstance(rule.limit, Drop):
         return f"the {format_duration(rule.window)} before it fell"
     baseline = rule.limit.baseline
@@ -162,7 +162,7 @@ def compared_with(rule: Rule) -> str:
         return "the pinned baseline"
     if baseline.weeks:
         return f"the same hours of the {baseline.weeks} weeks before" if baseline.weeks > 1 else "a week before"
-    return f"the {format_duration(baseline.trailing)} before it"
+    return f"the previous {format_duration(baseline.trailing)}"
 
 
 def _reference(rule: Rule, end: int, since: int) -> Sequence[tuple[int, int]]:
