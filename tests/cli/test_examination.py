@@ -588,4 +588,4 @@ def test_a_boolean_marks_requests_by_the_name_that_its_values_have_in_a_series(
     assert cli.run(["examination", "search", *TO, "--random", f"is_random={value}", *given]) == (0 if is_own else 2)
     told = capsys.readouterr()
     assert ("with is_random=" in told.out) is is_own
-    assert ("it holds " in told.err) is not is_own
+    assert ("it has " in told.err) is not is_own

@@ -159,7 +159,10 @@ def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.Cap
     path.write_text(CONFIG, encoding="utf-8")
     assert run(["check-config", "-c", str(path)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert [line.rpartition(", ")[2] for line in said if line.startswith("  alert")] == ["tells team", "tells owners"]
+    assert [line.rpartition(", ")[2] for line in said if line.startswith("  alert")] == [
+        "notifies team",
+        "notifies owners",
+    ]
 
 
 def test_commands_say_what_it_is_about(store: Store) -> None:

@@ -274,7 +274,7 @@ def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
 def test_a_text_column_as_position_is_told(check: Check, database_url: str) -> None:
     code, _, (said, *_) = check(("position: position", "position: sku"))
     assert "11: monitors[0].rankings.position: search: " in said
-    assert ("'sku' holds text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
+    assert ("'sku' is text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
 
 
 def test_types_that_never_occur_are_told_with_those_that_do(check: Check) -> None:
@@ -741,7 +741,7 @@ def test_where_either_zone_may_be_wrong_both_remedies_are_told(check: Check, dat
     written_in_utc(database_url)
     (said,) = of_zones(check((SERVED, LAGOS), (HAPPENED, in_zone("UTC")))[2])
     assert said.startswith("rankings.time: ")
-    assert "mend it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
+    assert "fix it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
 
 
 def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_hint(

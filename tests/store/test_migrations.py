@@ -209,7 +209,7 @@ def test_the_scripts_are_named_by_their_revisions_in_one_line(store: Store) -> N
 def test_a_store_without_tables_is_told_what_to_run(store: Store) -> None:
     with pytest.raises(StoreError) as caught:
         store.schema.check()
-    assert str(caught.value) == f"the store is at schema none, needed is {HEAD}; run rankmon migrate"
+    assert str(caught.value) == f"the store is at schema none, but {HEAD} is required; run rankmon migrate"
 
 
 def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:

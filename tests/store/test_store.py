@@ -528,14 +528,14 @@ def told(url: str) -> str:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    message = f"store: there is no folder {tmp_path}/nowhere; make it, or change store.url"
+    message = f"store: there is no folder {tmp_path}/nowhere; create it, or change store.url"
     assert told(f"sqlite:///{tmp_path}/nowhere/store.db") == message
 
 
 def test_a_relative_file_is_told_with_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert told("sqlite:///here/store.db") == (
-        f"store: there is no folder {tmp_path}/here; make it, or change store.url"
+        f"store: there is no folder {tmp_path}/here; create it, or change store.url"
     )
 
 
