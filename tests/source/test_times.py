@@ -248,7 +248,7 @@ WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
     "native that is text without a zone": (
         NATIVE,
         ["2026-01-01T12:00:00"],
-        "format: '%Y-%m-%dT%H:%M:%S', and the time",
+        "format: '%Y-%m-%dT%H:%M:%S', and its time",
     ),
     "native that is text with an offset": (NATIVE, ["2026-01-01 12:00:00+02"], "convert it to UTC in a `select:`"),
     "epochs that are ISO text": (EPOCHS["epoch_ms"], ["2026/01/01 12:00:00 UTC"], "format: '%Y/%m/%d %H:%M:%S UTC'"),
