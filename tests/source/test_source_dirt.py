@@ -1005,7 +1005,7 @@ WRONG = {
     "T that is a blank": ("text UTC", TimeColumn("at", ISO), "timezone|format"),
     "blank that is a T": ("text Z", TimeColumn("at", PLAIN, "UTC"), "declare its format"),
     "a zone that is not there": ("text UTC", TimeColumn("at", f"{PLAIN}Z"), "declare e.g. timezone: UTC"),
-    "a zone that is there already": ("text Z", TimeColumn("at", ISO[:-1], "Europe/Berlin"), "take timezone"),
+    "a zone that is there already": ("text Z", TimeColumn("at", ISO[:-1], "Europe/Berlin"), "remove timezone"),
 }
 WRONG_KINDS = {
     "native that is a number": ("epoch s", TimeColumn("at"), "declare format: epoch_s"),

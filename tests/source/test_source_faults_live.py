@@ -379,7 +379,7 @@ def lost_on_the_way(scene: Scene, stores: Callable[[], Store], way: str, monkeyp
         reading = Reading(scene, way, stores(), through)
         reading.database.statement_timeout = 4
         reading.cut_off_by(lambda _: between.fall_silent())
-        recovers(reading, expected, "connect", "did not answer for 5 s", "is read again", mend=between.speak)
+        recovers(reading, expected, "connect", "did not answer for 5 s", "will retry", mend=between.speak)
         reading.database.close()
 
 
