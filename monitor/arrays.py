@@ -1,4 +1,4 @@
-"""The arrays that rankmon computes with, by the kind of their values."""
+"""The array types that rankmon computes with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 
 
 def floats(values: Sequence[Any], unreadable: float = np.nan) -> Floats:
-    """(n,) the values as floats: None becomes nan, anything else that is no number becomes `unreadable`."""
+    """(n,) the values as floats: None becomes nan, anything else that is not a number becomes `unreadable`."""
     try:
         return np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):

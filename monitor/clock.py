@@ -40,7 +40,7 @@ class ReplayClock:
 
 @dataclass
 class ManualClock:
-    """Stands still at `time` until somebody sets it."""
+    """Stays at `time` until somebody sets it."""
 
     time: float
     speed: float = 1.0

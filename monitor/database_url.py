@@ -45,7 +45,7 @@ def parse_url(text: str, password: str | None) -> URL:
     try:
         url = make_url(text)
     except SQLAlchemyError as error:
-        raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name") from error
+        raise ValueError("is not a database URL; write e.g. postgresql+psycopg://user@host/name") from error
     if url.drivername in _DRIVERS:
         url = url.set(drivername=_DRIVERS[url.drivername])
     return url if password is None else url.set(password=password)

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable
 
-NO_MEMORY = "not enough memory; give this process more, or read a shorter time at once"
+NO_MEMORY = "out of memory; give this process more, or read a shorter period at a time"
 
 
 class RankmonError(Exception):
-    """Base of all errors whose message is for a person: what, where, and the remedy."""
+    """Base of all errors with a message for people: what, where, and the fix."""
 
 
 class ConfigError(RankmonError):
@@ -19,11 +19,11 @@ class ConfigError(RankmonError):
 
 
 class InputError(RankmonError):
-    """A file or argument given on the command line is wrong; giving another one helps."""
+    """A file or argument on the command line is wrong; a different one helps."""
 
 
 class SourceError(RankmonError):
-    """The user's database did not answer as it must; trying again later may help.
+    """The user's database failed; a later retry may help.
 
     `reason`, for the failure counter: connect, timeout, permission, missing, driver, resources, query or data.
     `lasting`: the statement cannot be served until something changes.
@@ -46,7 +46,7 @@ class SourceError(RankmonError):
 
 
 class StoreError(RankmonError):
-    """rankmon's own database is out of reach (`may_pass`), or not at the schema that this version needs."""
+    """rankmon's own database is unreachable (`may_pass`), or does not have the schema that this version needs."""
 
     def __init__(self, message: str, may_pass: bool = False) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class StoreError(RankmonError):
 
 
 class StoreLocked(StoreError):
-    """Another process holds a lock on what was to be written; trying again later may help."""
+    """Another process has locked what was to be written; a later retry may help."""
 
 
 class LeaseLost(RankmonError):
@@ -62,11 +62,11 @@ class LeaseLost(RankmonError):
 
 
 class ClockError(RankmonError):
-    """This machine's clock is wrong, by what is stored or by a database's clock; nothing was read or judged."""
+    """This machine's clock is wrong, compared with the store or a database's clock; nothing was read or judged."""
 
 
 class Undelivered(RankmonError):
-    """A receiver did not accept a notification; it asked to wait for `wait` seconds. The text holds no secret."""
+    """A receiver did not accept a notification; it asked to wait `wait` seconds. The text contains no secret."""
 
     def __init__(self, text: str, wait: float = 0.0) -> None:
         super().__init__(text)
@@ -74,11 +74,11 @@ class Undelivered(RankmonError):
 
 
 class Unserved(RankmonError):
-    """The address cannot be served, another process may have it; trying again later may help."""
+    """The address cannot be served, perhaps because another process has it; a later retry may help."""
 
 
 class Stopped(RankmonError):
-    """The process was asked to end; the batch under way was dropped."""
+    """The process was asked to stop; the current batch was dropped."""
 
 
 class TooMany(RankmonError):

@@ -1,4 +1,4 @@
-"""The kinds of values that stand in the configuration, and what is wrong with one taken by itself."""
+"""The kinds of values in the configuration, and what can be wrong with a single one."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def parse_duration(text: str) -> int:
     """Seconds in a duration such as `90s`, `15m`, `24h`, `7d`, `1h30m`.
 
     Raises:
-        ValueError: the text is no duration of a whole number of seconds.
+        ValueError: the text is not a duration of a whole number of seconds.
 
     >>> parse_duration("1h30m")
     5400
     """
     if not re.fullmatch(r"(\d+[smhdw])+", text.strip()):
-        raise ValueError(f"{text!r} is no duration; write e.g. 90s, 15m, 24h or 7d")
+        raise ValueError(f"{text!r} is not a duration; write e.g. 90s, 15m, 24h or 7d")
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
 
 
@@ -69,7 +69,7 @@ def parse_instant(text: str) -> int:
     """Seconds since 1970 of a moment: `2022-02-24`, `2022-02-24 05:00 UTC`, any zone or none (UTC then).
 
     Raises:
-        ValueError: the text is no moment, or one that no log is of, and that what is reckoned from it could not hold.
+        ValueError: the text is not a moment, or one outside the years that a log can have.
 
     >>> parse_instant("1970-01-02 01:00+01:00")
     86400
@@ -77,10 +77,10 @@ def parse_instant(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.removesuffix(" UTC"))
     except ValueError:
-        raise ValueError(f"{text!r} is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z") from None
+        raise ValueError(f"{text!r} is not a time; write e.g. 2022-02-24 or 2022-02-24T05:00Z") from None
     seconds = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
     if not 0 <= seconds < FARTHEST:
-        raise ValueError(f"{text!r} is not of the years 1970 to 2999; see whether that is the year you mean")
+        raise ValueError(f"{text!r} is not in the years 1970 to 2999; check the year")
     return seconds
 
 
@@ -112,15 +112,15 @@ def _not_blank(text: str) -> str:
     if not text.strip():
         raise PydanticCustomError("empty", "is empty")
     if "\x00" in text:
-        raise ValueError("holds a NUL character, which no name or path can; take it out")
+        raise ValueError("contains a NUL character, which names and paths cannot; remove it")
     return text.strip()
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9_.-]+", text):
-        raise ValueError(f"{text!r} is no name; use letters, digits, `_`, `.` and `-`")
+        raise ValueError(f"{text!r} is not a name; use letters, digits, `_`, `.` and `-`")
     if not text.strip("."):  # the address of a monitor's page would lead elsewhere
-        raise ValueError(f"{text!r} is no name; add letters or digits to the dots")
+        raise ValueError(f"{text!r} is not a name; add letters or digits to the dots")
     return text
 
 
@@ -128,7 +128,7 @@ def _duration(value: Any) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError("is a bare number; write the unit, e.g. 90s, 15m, 24h or 7d")
     if not isinstance(_given(value), str):
-        raise ValueError("is no duration; write e.g. 90s, 15m, 24h or 7d")
+        raise ValueError("is not a duration; write e.g. 90s, 15m, 24h or 7d")
     seconds = parse_duration(value)
     if seconds > LONGEST:
         raise ValueError(f"{value!r} is longer than ten years")
@@ -169,22 +169,22 @@ def _grade_or_value(given: Any) -> Any:
 
 def _label_name(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
-        raise ValueError("is no Prometheus label name; use letters, digits and `_`, and begin with a letter")
+        raise ValueError("is not a Prometheus label name; use letters, digits and `_`, and begin with a letter")
     if name in RESERVED_LABELS:
-        raise ValueError(f"is a label that the metrics have already; take another name, e.g. my_{name}")
+        raise ValueError(f"is a reserved label name; choose another, e.g. my_{name}")
     return name
 
 
 def _web_address(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError(f"{text!r} is no web address; write e.g. https://wiki.example.com/ranking")
+        raise ValueError(f"{text!r} is not a web address; write e.g. https://wiki.example.com/ranking")
     return text
 
 
 def _page_address(text: str) -> str:
     if "?" in text or "#" in text:
-        raise ValueError("goes on with a ? or #, behind which there is no page; give the address without that")
+        raise ValueError("has a query string or fragment; give the address without it")
     return _web_address(text)
 
 
@@ -192,13 +192,13 @@ def _select(text: str) -> str:
     # Blanks around it and the last semicolon mean nothing; without them they do not change a series' identity either.
     text = text.strip().rstrip(";").rstrip()
     if not re.search(r"\bselect\b", text, re.IGNORECASE):
-        raise ValueError("is no SELECT; give a table's name as `table:`")
+        raise ValueError("is not a SELECT; give a table's name as `table:`")
     return text
 
 
 def _table(value: Any) -> Any:
     if isinstance(value, str) and not (value := table_parts(text := value)):
-        raise ValueError(f"{text!r} is no table; write e.g. search_log, public.search_log, or `select:` for a query")
+        raise ValueError(f"{text!r} is not a table; write e.g. search_log, public.search_log, or `select:` for a query")
     if isinstance(value, tuple):
         return value
     raise PydanticCustomError("string_type", "must be text")
@@ -226,16 +226,16 @@ def check_time(form: str, zone: str | None) -> None:
         _check_zone(zone)
     if form in TIME_FORMATS:
         if form != "native" and zone is not None:
-            raise ValueError(f"{form} counts from 1970 in UTC and has no timezone; take `timezone` away")
+            raise ValueError(f"{form} counts from 1970 in UTC and has no timezone; remove `timezone`")
         return
     _check_pattern(form)
     tail = form.rpartition("%S")[2]
     if _OTHER_ZONE.search(tail) and not _ZONE.search(tail):
         raise ValueError("the format ends in an offset other than +00:00; convert to UTC in a `select:`")
     if _ZONE.search(tail) and zone is not None:
-        raise ValueError("the format names its zone (UTC) already; take `timezone` away")
+        raise ValueError("the format already names its zone (UTC); remove `timezone`")
     if not _ZONE.search(tail) and zone is None:
-        raise ValueError("text without a zone; add the `timezone` it is written in, e.g. UTC")
+        raise ValueError("text without a zone; add the `timezone` it is in, e.g. UTC")
 
 
 def _check_zone(zone: str) -> str:
@@ -252,7 +252,7 @@ _TIME_OF_DAY = "([01][0-9]|2[0-3]):([0-5][0-9])|24:00"
 def _time_of_day(value: Any) -> int:
     match = re.fullmatch(_TIME_OF_DAY, value) if isinstance(_given(value), str) else None
     if match is None:
-        raise ValueError("is no time of day; write e.g. 09:00, 17:30 or 24:00")
+        raise ValueError("is not a time of day; write e.g. 09:00, 17:30 or 24:00")
     return 1440 if match[1] is None else int(match[1]) * 60 + int(match[2])
 
 
@@ -269,12 +269,12 @@ def _check_pattern(form: str) -> None:
     directives = re.findall(r"%(.?)", form)
     if not directives:
         known = ", ".join(TIME_FORMATS)
-        raise ValueError(f"{form!r} is no time format; use {known}, or a pattern such as '%Y-%m-%dT%H:%M:%SZ'")
+        raise ValueError(f"{form!r} is not a time format; use {known}, or a pattern such as '%Y-%m-%dT%H:%M:%SZ'")
     if "z" in directives or "Z" in directives:
-        raise ValueError("text with changing offsets does not sort as time does; convert to UTC in a `select:`")
+        raise ValueError("text with varying offsets does not sort by time; convert to UTC in a `select:`")
     if directives not in (_BIG_ENDIAN, [*_BIG_ENDIAN, "f"]):
         raise ValueError(
-            f"{form!r} does not sort as time does; it must hold %Y, %m, %d, %H, %M and %S once each, in this order"
+            f"{form!r} does not sort by time; it must contain %Y, %m, %d, %H, %M and %S once each, in this order"
         )
 
 
@@ -300,13 +300,13 @@ def _amount(value: Any) -> Amount:
 
 def _fall(amount: Amount) -> Amount:
     if amount.relative and amount.number >= 1:
-        raise ValueError("a fall of 100% or more cannot be; give less")
+        raise ValueError("a fall of 100% or more is impossible; give less")
     return amount
 
 
 def _instant(value: Any) -> int:
     if not isinstance(_given(value), str):
-        raise ValueError("is no time; write e.g. 2022-02-24 or 2022-02-24T05:00Z")
+        raise ValueError("is not a time; write e.g. 2022-02-24 or 2022-02-24T05:00Z")
     return parse_instant(value)
 
 
@@ -318,7 +318,7 @@ def http_address(text: str) -> str:
     except ValueError:
         good = False
     if not good or any(c.isspace() for c in text):
-        raise ValueError("is no web address; write e.g. https://hooks.example.com/rankmon")
+        raise ValueError("is not a web address; write e.g. https://hooks.example.com/rankmon")
     return text
 
 

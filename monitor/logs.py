@@ -1,4 +1,4 @@
-"""Logging set up by the command line, and only there."""
+"""Logging, set up only by the command line."""
 
 from __future__ import annotations
 

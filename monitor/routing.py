@@ -1,4 +1,4 @@
-"""Who is notified of what: one decision, made of severity, matter, the monitor's labels and the time.
+"""Who is notified of what: one decision, from severity, matter, the monitor's labels and the time.
 
 Routes are tried from top to bottom. The first one that matches decides, unless it says `continue`; a monitor's own
 channels come last.
@@ -30,7 +30,7 @@ class WeeklyHours(Section):
     """Hours of the week, by the clocks of a time zone; minutes since midnight."""
 
     zone: Annotated[Zone, key("Time zone.", examples=["Europe/Berlin"])]
-    days: Annotated[tuple[Day, ...], key("Days on which they begin. Default: all.", min_length=1)] = DAYS
+    days: Annotated[tuple[Day, ...], key("Days on which the hours begin. Default: all.", min_length=1)] = DAYS
     since: Annotated[TimeOfDay, key("Start, e.g. 09:00.", alias="from")] = 0
     until: Annotated[
         TimeOfDay, key("End, e.g. 18:00; on the next day unless it is later than the start.", alias="to")
@@ -56,8 +56,10 @@ class WeeklyHours(Section):
 class Escalation(Section):
     """Whom else to notify of an incident that nobody acknowledges."""
 
-    after: Annotated[PositiveDuration, key("How long it is open by then, at the same severity.", examples=["30m"])]
-    channels: Annotated[tuple[Name, ...], key("Channels to notify too.", min_length=1, examples=["[lead]"])]
+    after: Annotated[
+        PositiveDuration, key("How long the incident has been open by then, at the same severity.", examples=["30m"])
+    ]
+    channels: Annotated[tuple[Name, ...], key("Channels to notify in addition.", min_length=1, examples=["[lead]"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Route(Section):
     labels: Annotated[
         tuple[tuple[str, str], ...],
         Converted(dict[LabelName, str], lambda labels: tuple(sorted(labels.items()))),
-        key("Labels that the monitor must have. Default: any."),
+        key("Labels the monitor must have. Default: any."),
     ] = ()
     hours: Annotated[Maybe[WeeklyHours], key("When it matches. Default: always.")] = None
     repeat: Annotated[
@@ -80,10 +82,10 @@ class Route(Section):
         key("Notify again this often while an incident is open and not acknowledged. Default: never."),
     ] = None
     escalate: Annotated[
-        tuple[Escalation, ...], key("Whom else to notify while nobody acknowledges. Default: nobody.")
+        tuple[Escalation, ...], key("Who else to notify while nobody acknowledges. Default: nobody.")
     ] = ()
     goes_on: Annotated[
-        bool, key("Try the routes below too. Default: false, the first match decides.", alias="continue")
+        bool, key("Also try the routes below. Default: false, the first match decides.", alias="continue")
     ] = False
 
     def reach(self, age: float) -> tuple[str, ...]:
@@ -96,11 +98,11 @@ class MailedReport(Section):
     """A report on the last days, mailed at an hour of some days of the week."""
 
     channels: Annotated[tuple[Name, ...], key("Mail channels.", min_length=1, examples=["[mail]"])]
-    at: Annotated[TimeOfDay, key("When, by the clocks of the zone.", examples=["08:00"])]
+    at: Annotated[TimeOfDay, key("When, in local time of the zone.", examples=["08:00"])]
     zone: Annotated[Zone, key("Time zone.", examples=["Europe/Berlin"])]
     days: Annotated[tuple[Day, ...], key("Days of the week.", min_length=1)] = ("mon",)
-    last: Annotated[PositiveDuration, key("How far it looks back, in whole days.")] = 7 * 86_400
-    monitors: Annotated[tuple[Name, ...], key("Monitors in it. Default: all.")] = ()
+    last: Annotated[PositiveDuration, key("How many days it covers, in whole days.")] = 7 * 86_400
+    monitors: Annotated[tuple[Name, ...], key("Monitors to include. Default: all.")] = ()
 
     def due(self, now: float) -> int:
         """When it was to be mailed last, at `now` at the latest; seconds since 1970."""

@@ -1,6 +1,6 @@
-"""How a mapping of the configuration is declared: once, as a frozen dataclass whose fields are its keys.
+"""How to declare a mapping of the configuration: once, as a frozen dataclass with its keys as fields.
 
-`Annotated` says what a key takes and means. Code builds such a value like that of any dataclass; what stands in a file
+`Annotated` says what a key takes and means. Code builds such a value like that of any dataclass; what is in a file
 pydantic validates, and the JSON Schema and the reference are made of the same declaration.
 """
 
@@ -25,7 +25,7 @@ Where = tuple[str | int, ...]
 
 
 class Flat:
-    """Marks a field whose own keys stand in the mapping itself."""
+    """Marks a field with its own keys in the mapping itself."""
 
 
 class FromFile:
@@ -79,7 +79,7 @@ def _keys(kind: Any) -> Mapping[str, Key]:
 
 
 def written_keys(kind: Any) -> Mapping[str, Key]:
-    """The keys as people write them: those of flat fields too, and the files of what may stand in one."""
+    """The keys as people write them: including those of flat fields, and the file keys of secrets."""
     found: dict[str, Key] = {}
     for name, key in keys_of(kind).items():
         if Flat in key.marks:
@@ -116,7 +116,7 @@ def unreadable(name: str, text: str) -> PydanticCustomError:
 
 def no_file(name: str) -> PydanticCustomError:
     """A file that the configuration names is not there."""
-    hint = "" if name.startswith("/") else "; a relative path starts at the folder of this configuration"
+    hint = "" if name.startswith("/") else "; relative paths start at this configuration's folder"
     return unreadable(name, f"there is no file {{file}}{hint}")
 
 
@@ -153,7 +153,7 @@ class Section:
 
 
 class _Given:
-    """What stands in the file for a section, as its fields take it, and what is wrong with it."""
+    """What the file has for a section, as its fields take it, and what is wrong with it."""
 
     def __init__(self, kind: type[Section], value: dict[str, Any], files: Any) -> None:
         self.value, self.faults = value, list[InitErrorDetails]()
@@ -176,7 +176,7 @@ class _Given:
             self.faults.append(fault(f"needs {', '.join(others)} or {last}"))
 
     def _read(self, name: str, is_required: bool) -> None:
-        """Put what stands in the file of a key in its place."""
+        """Replace a file key with the content of its file."""
         value, file = self.value, f"{name}_file"
         if is_required or (name in value and file in value):
             self._check_choice((name, file))
@@ -195,7 +195,7 @@ class _Given:
             self.faults.append(InitErrorDetails(type=error, loc=(file,), input=None))
 
     def take_over(self, error: ValidationError) -> None:
-        """Note what was found wrong, at the places where it stands in the file."""
+        """Record what was found wrong, at its places in the file."""
         is_refused = bool(self.faults)  # then what else is said of the whole would mislead
         self.faults += [d for d in _details(error, self._place) if d.get("loc") or not is_refused]
 

@@ -1,4 +1,4 @@
-"""The server's TLS: from the names of its files to an SSL context, made again when they change."""
+"""The server's TLS: from file names to an SSL context, renewed when the files change."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig(Section):
-    """TLS: certificate and key of the server, and whose certificates clients must have."""
+    """TLS: certificate and key of the server, and which client certificates it requires."""
 
-    cert_file: Annotated[Text, key("Certificate, with its chain, in PEM.", examples=["server.crt"])]
+    cert_file: Annotated[Text, key("Certificate with its chain, in PEM.", examples=["server.crt"])]
     key_file: Annotated[Text, key("Private key in PEM.", examples=["server.key"])]
-    client_auth_type: Annotated[ClientAuth, key("What is asked of clients.")] = "NoClientCert"
-    client_ca_file: Annotated[Maybe[Text], key("Authorities that clients' certificates come from.")] = None
-    min_version: Annotated[Version, key("Lowest version of TLS.")] = "TLS12"
-    max_version: Annotated[Version, key("Highest version of TLS.")] = "TLS13"
+    client_auth_type: Annotated[ClientAuth, key("What clients must present.")] = "NoClientCert"
+    client_ca_file: Annotated[Maybe[Text], key("Authorities that issue client certificates.")] = None
+    min_version: Annotated[Version, key("Minimum TLS version.")] = "TLS12"
+    max_version: Annotated[Version, key("Maximum TLS version.")] = "TLS13"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -87,14 +87,16 @@ def _trust(context: ssl.SSLContext, key: str, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except OSError:
-        raise TlsFault(key, f"the file {path} holds no certificate in PEM; it begins -----BEGIN CERTIFICATE") from None
+        raise TlsFault(
+            key, f"the file {path} holds no PEM certificate; one starts with -----BEGIN CERTIFICATE"
+        ) from None
 
 
 def _check_readable(key: str, path: str) -> None:
     try:
         Path(path).read_bytes()
     except FileNotFoundError:
-        raise TlsFault(key, f"there is no file {path}; a relative path starts at the folder of this file") from None
+        raise TlsFault(key, f"there is no file {path}; relative paths start at this file's folder") from None
     except OSError as error:
         raise TlsFault(key, f"the file {path} cannot be read ({error.strerror}); let this user read it") from None
 
@@ -106,11 +108,11 @@ def _load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
     except OSError as error:
         reason = error.reason if isinstance(error, ssl.SSLError) else ""
         if reason == "KEY_VALUES_MISMATCH":
-            text = f"is not the key of the certificate in {config.cert_file}; give the two that were made together"
+            text = f"does not match the certificate in {config.cert_file}; use a matching pair"
             raise TlsFault("key_file", text) from None
         if reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
-            raise TlsFault("cert_file", "the certificate is too weak for TLS; make one with a longer key") from None
-        raise TlsFault("key_file", f"the file {config.key_file} holds no private key in PEM") from None
+            raise TlsFault("cert_file", "the certificate is too weak for TLS; create one with a longer key") from None
+        raise TlsFault("key_file", f"the file {config.key_file} holds no PEM private key") from None
 
 
 def _no_password() -> NoReturn:
@@ -134,7 +136,7 @@ class Certificates:
         self._context = server_context(config)
 
     def context(self) -> ssl.SSLContext:
-        """Context for a new connection. Wrong files are warned of once, and the former ones stay."""
+        """Context for a new connection. Invalid files are warned about once, and the old ones stay."""
         stamp = _stamp(self.config)
         if stamp != self._stamp:
             self._stamp = stamp
@@ -142,7 +144,7 @@ class Certificates:
                 self._context = server_context(self.config)
                 log.info("certificate in %s has changed; using the new one", self.config.cert_file)
             except TlsFault as fault:
-                log.warning("changed TLS files are not usable: %s: %s; keeping the former ones", fault.key, fault)
+                log.warning("changed TLS files are not usable: %s: %s; keeping the old ones", fault.key, fault)
         return self._context
 
 

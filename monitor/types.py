@@ -1,6 +1,6 @@
 """The nouns of rankmon as frozen values. Instants are whole seconds since 1970 in UTC unless a name says otherwise.
 
-Those that stand in the configuration are declared here once, with what the file takes for each key and what it means.
+Those in the configuration are declared here once, with what the file accepts for each key and what it means.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MODEL_VERSION = "model_version"
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn(Section):
-    """A column of instants, and how it writes them."""
+    """A column of instants, and their format."""
 
     column: Annotated[Text, key("Name of the column.", examples=["served_at"])]
     format: Annotated[
@@ -67,7 +67,7 @@ class TimeColumn(Section):
         ),
     ] = "native"
     timezone: Annotated[
-        Maybe[Text], key("Zone of values that carry none, e.g. Europe/Berlin. Default: they carry one.")
+        Maybe[Text], key("Zone of values that have none, e.g. Europe/Berlin. Default: values have one.")
     ] = None
 
     @model_validator(mode="after")
@@ -78,11 +78,11 @@ class TimeColumn(Section):
 
 @dataclass(frozen=True, slots=True)
 class Relation(Section):
-    """Where rows come from: a table, by its name's parts, or the user's own SELECT."""
+    """Where rows come from: a table, by the parts of its name, or the user's own SELECT."""
 
     JUST_ONE = ("table", "select")
 
-    table: Annotated[Table, key("Name of the table or view, with its schema where it has one.", examples=["t"])] = ()
+    table: Annotated[Table, key("Name of the table or view, with its schema if it has one.", examples=["t"])] = ()
     select: Annotated[Select, key("A SELECT instead of a table.")] = ""
 
 
@@ -112,20 +112,20 @@ class Rankings(Section):
     """The logged lists: one row per item shown."""
 
     relation: Annotated[Relation, Flat]
-    request: Annotated[Text, key("Column with the id of the request.", examples=["request_id"])]
-    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
+    request: Annotated[Text, key("Column with the request id.", examples=["request_id"])]
+    item: Annotated[Text, key("Column with the item id.", examples=["item_id"])]
     position: Annotated[_Position, key("Column with the item's position.", examples=["position"])]
-    time: Annotated[_Time, key("Column with the time of serving.", examples=["served_at"])]
+    time: Annotated[_Time, key("Column with the serving time.", examples=["served_at"])]
     query: Annotated[Maybe[Text], key("Column with the query; judgments need it.")] = None
     model_version: Annotated[
         Maybe[Text],
-        key("Column with the model's version; becomes a slice by itself (its first 200 versions)."),
+        key("Column with the model version; automatically becomes a slice (its first 200 versions)."),
     ] = None
     results: Annotated[
         Maybe[Text],
         key(
-            "Column with the number of results: a row that places no item, and 0 in it, says that the list was empty. "
-            "Default: a row without an item and a position says so."
+            "Column with the number of results: a row without an item and with 0 here means that the list was empty. "
+            "Default: a row without item and position means that."
         ),
     ] = None
 
@@ -134,7 +134,7 @@ class Rankings(Section):
 class EventRule(Section):
     """What one kind of event is worth. `grade` None: the event's own value."""
 
-    grade: Annotated[RuleGrade, key("A number from 0, or `value` for the event's own.", examples=[1])]
+    grade: Annotated[RuleGrade, key("A number, 0 or more, or `value` for the event's value.", examples=[1])]
     type: Annotated[Maybe[str], key("Type of event, as in the type column. Default: any.", min_length=1)] = None
     minimum: Annotated[Maybe[Number], key("Minimum value of the event. Default: any.")] = None
 
@@ -147,22 +147,22 @@ class Events(Section):
     """Grades from what people did, such as clicks and purchases: one row per event."""
 
     relation: Annotated[Relation, Flat]
-    request: Annotated[Text, key("Column with the id of the request.", examples=["request_id"])]
-    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
-    time: Annotated[_Time, key("Column with the time of the event.", examples=["occurred_at"])]
+    request: Annotated[Text, key("Column with the request id.", examples=["request_id"])]
+    item: Annotated[Text, key("Column with the item id.", examples=["item_id"])]
+    time: Annotated[_Time, key("Column with the event time.", examples=["occurred_at"])]
     rules: Annotated[
         tuple[EventRule, ...],
         key(
-            "Grades of events. If several rules match, the highest grade counts.",
+            "Grades for events. If several rules match, the highest grade counts.",
             min_length=1,
             examples=["[{type: click, grade: 1}]"],
         ),
     ]
     attribution: Annotated[
         PositiveDuration,
-        key("An event counts from its serving until this much later; not at that moment itself.", examples=["24h"]),
+        key("How long after serving an event counts; at exactly this time it no longer does.", examples=["24h"]),
     ]
-    type: Annotated[Maybe[Text], key("Column with the type of the event.")] = None
+    type: Annotated[Maybe[Text], key("Column with the event type.")] = None
     value: Annotated[Maybe[Text], key("Column with a number, such as seconds of dwell time.")] = None
     combine: Annotated[
         Literal["max", "sum"],
@@ -179,7 +179,7 @@ class Events(Section):
 
     @property
     def bound(self) -> float | None:
-        """The highest grade there can be: as configured, or what the rules allow; None where they set no limit."""
+        """The highest possible grade: as configured, or what the rules allow; None if they set no limit."""
         grades = [r.grade for r in self.rules]
         if self.max_grade is not None or self.combine == "sum" or None in grades:
             return self.max_grade
@@ -188,11 +188,11 @@ class Events(Section):
 
 @dataclass(frozen=True, slots=True)
 class Judgments(Section):
-    """Grades given to (query, item) beforehand: one row per judgment."""
+    """Grades for (query, item) given in advance: one row per judgment."""
 
     relation: Annotated[Relation, Flat]
     query: Annotated[Text, key("Column with the query.", examples=["query"])]
-    item: Annotated[Text, key("Column with the id of the item.", examples=["item_id"])]
+    item: Annotated[Text, key("Column with the item id.", examples=["item_id"])]
     grade: Annotated[Text, key("Column with the grade.", examples=["grade"])]
     max_grade: _Bound = None
 
@@ -209,7 +209,7 @@ class Judgments(Section):
 
 @dataclass(frozen=True, slots=True)
 class Column(Section):
-    """Grades that stand in the rankings themselves."""
+    """Grades in a column of the rankings."""
 
     grade: Annotated[
         Text,
@@ -235,11 +235,11 @@ _Recipe = Annotated[Recipe, OneOf(lambda: RECIPES)]
 class Slice(Section):
     """A dimension to slice by: a column of the rankings, and how many of its values get a series."""
 
-    dimension: Annotated[Text, Derived, key("Name of the dimension. Default: the column's.", alias="as")]
+    dimension: Annotated[Text, Derived, key("Name of the dimension. Default: the column name.", alias="as")]
     column: Annotated[Text, key("Column of the rankings.", examples=["device"])]
     max_values: Annotated[
         Count,
-        key("Number of values with a series of their own; others share `other`.", ge=1, le=1000),
+        key("Number of values with their own series; all others share `other`.", ge=1, le=1000),
     ] = 20
 
 
@@ -261,11 +261,11 @@ def _measure(value: Any, info: ValidationInfo) -> Any:
     if (recipe := info.data.get("recipe")) is None or value.count("(") < value.count(")"):
         raise PydanticOmit  # the recipe is wrong, or the part before the comma, which is reported
     if value.count("(") > value.count(")"):
-        raise ValueError(f"{value!r} lacks a parenthesis, or was cut at a comma; put all of it in quotes")
+        raise ValueError(f"{value!r} is missing a parenthesis, or was cut at a comma; put all of it in quotes")
     try:
         return parse(value, recipe.bound)
     except ValueError as error:
-        if "needs the highest grade there can be" not in str(error):
+        if "needs the highest possible grade" not in str(error):
             raise
         raise ValueError(f"{error}, or set relevance.{type(recipe).__name__.lower()}.max_grade") from None
 
@@ -275,7 +275,7 @@ _Measure = Annotated[Measure, BeforeValidator(_measure, json_schema_input_type=T
 
 @dataclass(frozen=True, slots=True)
 class KnownDays(Section):
-    """A time in which something unusual is known to happen: verdicts neither judge it nor learn from it."""
+    """A period with something unusual: verdicts neither judge it nor learn from it."""
 
     since: Annotated[Instant, key("When it begins.", alias="from")]
     until: Annotated[Instant, key("When it ends.")]
@@ -305,27 +305,27 @@ def _placed_span(days: dict[str, Any], zone: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Drift(Section):
-    """Verdicts on one measure that need no threshold: degraded, data broken, mix shifted, or healthy; see `drift`."""
+    """Verdicts on one measure, without thresholds: degraded, data broken, mix shifted, or healthy; see `drift`."""
 
     measure: Annotated[
         _Measure,
         Derived,
-        key("What is judged: one of the measures. Default: the first that is a ratio."),
+        key("Measure to judge: one of the measures. Default: the first that is a ratio."),
     ]
     mix_by: Annotated[
         Maybe[Text],
         key(
-            "Dimension whose values are judged one by one, and whose mix may shift without an alarm. Default: the "
-            "first of `slices` that is neither the model's version nor the query by `rankings`."
+            "Dimension whose values are judged separately, and whose mix may shift without an alarm. Default: the "
+            "first of `slices` that is neither the model version nor the query of `rankings`."
         ),
     ] = None
     false_alarm_budget: Annotated[
         Number,
-        key("Maximum number of false alarms in 90 days, over all traffic and all slices.", gt=0, le=90),
+        key("Maximum number of false alarms in 90 days, for all traffic and all slices together.", gt=0, le=90),
     ] = 1.0
     baseline_from: Annotated[
         Maybe[Instant],
-        key("Since when the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
+        key("From when on the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
     ] = None
     calendar_zone: Annotated[
         Maybe[Zone],
@@ -335,18 +335,18 @@ class Drift(Section):
         tuple[KnownDays, ...],
         BeforeValidator(_placed_days, json_schema_input_type=list[KnownDays]),
         FromFile,
-        key("Days on which something unusual is known to happen; a file of them is an iCalendar (.ics)."),
+        key("Periods when something unusual is known to happen; as a file, an iCalendar (.ics)."),
     ] = ()
     severity: Annotated[Severity, key("Severity of a degradation.")] = "critical"
     data_severity: Annotated[Severity, key("Severity of broken labels or traffic.")] = "warning"
     data_channels: Annotated[
         tuple[Name, ...],
-        key("Channels of the owners of the data. Default: those of `notify`.", min_length=1),
+        key("Channels of the data owners. Default: those of `notify`.", min_length=1),
     ] = ()
-    retrain: Annotated[bool, key("Recommend to retrain the model while it is degraded.")] = True
+    retrain: Annotated[bool, key("Recommend retraining while the model is degraded.")] = True
     show_queries: Annotated[
         bool,
-        key("Keep the texts of the queries that lost most, for `explain-incident`. Default: false, their ids."),
+        key("Keep the texts of the queries that lost most, for `explain-incident`. Default: false, only their ids."),
     ] = False
 
 
@@ -374,7 +374,7 @@ def _drift(value: Any, info: ValidationInfo) -> Any:
     if "measure" not in value or recipe is None:
         value["measure"] = next(filter(is_ratio, known or ()), None) or parse("ndcg@10")
         if known and not any(map(is_ratio, known)):
-            text = "no measure of this monitor is a mean of values from 0 to 1; add e.g. ndcg@10"
+            text = "no measure of this monitor is a mean of values between 0 and 1; add e.g. ndcg@10"
             refuse(fault(text, "measure"))
     if "mix_by" not in value and {"rankings", "slices"} <= info.data.keys():
         found = lasting_dimensions(info.data["rankings"], info.data["slices"])
@@ -384,9 +384,9 @@ def _drift(value: Any, info: ValidationInfo) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RetrainRequests(Section):
-    """Who is asked to retrain when a rule marked so, or a degradation, lasts."""
+    """Who is asked to retrain when a degradation, or a rule marked `retrain`, lasts."""
 
-    notify: Annotated[tuple[Name, ...], key("Channels that are asked.", min_length=1, examples=["[pipeline]"])]
+    notify: Annotated[tuple[Name, ...], key("Channels to ask.", min_length=1, examples=["[pipeline]"])]
     cooldown: Annotated[Duration, key("Minimum time between two requests.")] = 604_800
     after: Annotated[
         Duration,
@@ -395,7 +395,7 @@ class RetrainRequests(Section):
 
 
 FINE_FOR = 400 * 86_400
-"""Seconds for which buckets stay as they are where nothing is said: the same month of the year before is among them."""
+"""Seconds for which buckets stay as they are by default: this includes the same month of the year before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +415,7 @@ class Retention(Section):
 
     retain: Annotated[
         Maybe[PositiveDuration],
-        key("Age from which on buckets are forgotten. Default: none, they stay for good."),
+        key("Age at which buckets are deleted. Default: none, they are kept forever."),
     ] = None
     roll_up: Annotated[Maybe[RollUp], key("Merge older buckets into coarser ones. Default: never.")] = None
 
@@ -424,22 +424,22 @@ class Retention(Section):
 class Monitor(Section):
     """One ranking to watch: what to read, what to compute, when."""
 
-    name: Annotated[Name, key("Name of the monitor, unique, in every metric and message.", examples=["search"])]
+    name: Annotated[Name, key("Unique name of the monitor, used in every metric and message.", examples=["search"])]
     renamed_from: Annotated[
-        Maybe[Name], key("Former name of the monitor, whose history becomes its. Default: none.")
+        Maybe[Name], key("Former name of the monitor, whose history it takes over. Default: none.")
     ] = field(default=None, kw_only=True)
-    source: Annotated[str, Derived, key("Source to read. Default: none; a monitor names it, or `defaults` does.")]
+    source: Annotated[str, Derived, key("Source to read. Default: none; set it here or in `defaults`.")]
     rankings: Annotated[
         Rankings,
         key(
-            "The logged lists.",
+            "The logged rankings.",
             examples=["{table: search_log, request: request_id, item: item_id, position: position, time: served_at}"],
         ),
     ]
     recipe: Annotated[
         _Recipe,
         key(
-            "Where grades come from: exactly one of three.",
+            "Where grades come from: exactly one of the three.",
             alias="relevance",
             examples=["{column: {grade: label, max_grade: 1}}"],
         ),
@@ -448,7 +448,7 @@ class Monitor(Section):
     slices: Annotated[tuple[_Slice, ...], key("Dimensions to slice by. Default: none.", max_length=10)] = ()
     bucket: Annotated[
         PositiveDuration,
-        key("Bucket width, the grain of storage. Must divide a day evenly or be whole days."),
+        key("Bucket width, the resolution of the store. Must divide a day evenly or be whole days."),
     ] = 3600
     windows: Annotated[
         tuple[PositiveDuration, ...],
@@ -461,7 +461,7 @@ class Monitor(Section):
     lateness: Annotated[Duration, key("How late labels may arrive after the attribution.")] = 0
     final_timeout: Annotated[
         Duration,
-        key("How long after its labels' time a bucket becomes final even if the source shows nothing newer."),
+        key("How long after its labels are due a bucket becomes final even if the source has nothing newer."),
     ] = 86_400
     refresh: Annotated[PositiveDuration, key("Time between two runs.")] = 300
     deadline: Annotated[PositiveDuration, key("Time limit of one run.")] = 600
@@ -469,20 +469,20 @@ class Monitor(Section):
         PositiveDuration,
         key(
             "Longest normal time without a request, such as a quiet night. After this and `ingest_delay` the "
-            "source is stale: for the verdict, the page and the Prometheus rule."
+            "source is stale for the verdict, the page and the Prometheus rule."
         ),
     ] = 10_800
     lookback: Annotated[
         PositiveDuration,
         key(
-            "How far back rankmon reads on its own. Default: the longest of 24h, the windows, what rules and verdicts "
-            "look back on, and how long a bucket takes to be final: attribution + lateness (or `ingest_delay` if that "
-            "is longer), one bucket and one `refresh`."
+            "How far back rankmon reads automatically. Default: the longest of 24h, the windows, how far rules and "
+            "verdicts look back, and how long a bucket takes to become final: attribution + lateness (or "
+            "`ingest_delay` if that is longer), one bucket and one `refresh`."
         ),
     ] = 604_800
     min_completeness: Annotated[
         Number,
-        key("Minimum share of a window's buckets for its value to be shown.", gt=0, le=1),
+        key("Minimum share of a window's buckets that must be read to show its value.", gt=0, le=1),
     ] = 0.9
     labels: Annotated[
         tuple[tuple[str, str], ...],
@@ -494,14 +494,12 @@ class Monitor(Section):
     drift: Annotated[
         Maybe[Drift],
         BeforeValidator(_drift),
-        key("Verdicts without thresholds, in addition to rules. Default: none; `drift: {}` has all defaults."),
+        key("Verdicts without thresholds, in addition to rules. Default: none; `drift: {}` uses all defaults."),
     ] = None
-    notify: Annotated[tuple[Name, ...], key("Channels to notify of incidents. Default: [log].", min_length=1)] = (
-        "log",
-    )
+    notify: Annotated[tuple[Name, ...], key("Channels for incidents. Default: [log].", min_length=1)] = ("log",)
     paging: Annotated[
         Literal["push", "prometheus"],
-        key("Who pages: rankmon by its channels, or Prometheus rules over its gauges."),
+        key("Who pages: rankmon through its channels, or Prometheus rules on its gauges."),
     ] = "push"
     retrain: Annotated[RetrainRequests, key("Who is asked to retrain, and how often. Default: nobody.")] = (
         RetrainRequests(())
@@ -509,15 +507,15 @@ class Monitor(Section):
     engine: Annotated[
         Literal["auto", "pull", "pushdown"],
         key(
-            "How the source is read: row by row (pull) or as sums made by the database (pushdown). auto takes the "
+            "How the source is read: row by row (pull) or as sums computed by the database (pushdown). auto uses the "
             "faster one that fits; `rankmon explain` says which."
         ),
     ] = "auto"
     retention: Annotated[
         Retention,
         key(
-            "How long buckets are kept. Default: for good; those older than 400 days (or than cycles look back, "
-            "if that is more) as days. `{}` keeps all of them as they are."
+            "How long buckets are kept. Default: forever; those older than 400 days (or than cycles look back, "
+            "if that is more) as days. `{}` keeps all buckets as they are."
         ),
     ] = Retention(roll_up=RollUp(FINE_FOR))
 
@@ -554,7 +552,7 @@ class Monitor(Section):
 
     @cached_property
     def _defined(self) -> dict[Measure, Definition]:
-        """Measure -> identity of its series, so that it is worked out once."""
+        """Measure -> identity of its series, computed once."""
         return {}
 
     @property
@@ -574,16 +572,16 @@ class Monitor(Section):
         return self.traffic if rule.measure is None else self.definition(rule.measure)
 
     def identity(self, rule: Rule) -> str:
-        """Ten digits over a rule and what it judges: while they stay, so does the state that it has come to.
+        """Ten digits over a rule and what it judges: while they stay the same, so does its state.
 
-        The name stays out of it, and what only matters to those who are told.
+        The name is excluded, and so is what only matters for notifications.
         """
         plain = _plain(rule)
         parts = {n: v for n, v in plain.items() if n not in ("name", "severity", "retrain", "measure")}
         return _digest([parts, rule.judged, self.judged_definition(rule).id])
 
     def drift_identity(self, drift: Drift, resets: Sequence[int], announced: Sequence[Sequence[int]]) -> str:
-        """Ten digits over all that decides the verdicts: while they stay, so does the state that these have come to.
+        """Ten digits over everything that decides the verdicts: while they stay the same, so does their state.
 
         Args:
             resets: seconds at which somebody reset the baseline.
@@ -594,7 +592,7 @@ class Monitor(Section):
 
     @cached_property
     def judged_as(self) -> str:
-        """Ten digits over all that alert rules and verdicts come to something by: who differs in it says otherwise."""
+        """Ten digits over everything that decides alert rules and verdicts: processes that differ in it disagree."""
         rules = sorted((rule.name, rule.severity, self.identity(rule)) for rule in self.alerts)
         if self.drift is None:
             return _digest([rules, None])
@@ -620,7 +618,7 @@ TRAFFIC = "traffic"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a stored series is of. Two series with different ids are never mixed or compared.
+    """What a stored series contains. Series with different ids are never mixed or compared.
 
     Attributes:
         monitor: name of the monitor.
@@ -649,7 +647,7 @@ def _define(monitor: Monitor, kernel: str, more: dict[str, Any]) -> Definition:
 
 
 def _read_rankings(monitor: Monitor) -> dict[str, Any]:
-    """The mapping without what moves no number: the version, and the query where judgments do not go by it."""
+    """The mapping without what changes no number: the version, and the query unless judgments use it."""
     query = monitor.rankings.query if isinstance(monitor.recipe, Judgments) else None
     parts: dict[str, Any] = _plain(replace(monitor.rankings, model_version=None, query=query))
     position = monitor.rankings.position
@@ -661,7 +659,7 @@ def _digest(parts: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Frozen values as plain JSON data, without what is at its default, so that a new option changes no identity."""
+    """Frozen values as plain JSON data without defaults, so a new option changes no identity."""
     if hasattr(value, "__dataclass_fields__"):
         items = ((n, f, getattr(value, n)) for n, f in value.__dataclass_fields__.items())
         return {n: _plain(v) for n, f, v in items if v != f.default}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Takes rankmon's requests to retrain and starts a run for each: a GitHub Actions workflow, or an Airflow DAG.
 
-Nothing but Python's standard library is needed. What it is told by the environment stands in README.md beside it.
+It needs only Python's standard library. README.md explains its environment variables.
 
     rankmon --POST--> signature? -> seen before? -> start the run -> note the key -> 200
 
-A request counts as taken only when the run was started and its key noted; with any other answer rankmon tries again.
+A request is accepted only once the run was started and its key recorded; on any other answer rankmon tries again.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from typing import Any
 log = logging.getLogger("retrain")
 
 LARGEST = 1_000_000
-"""Bytes of a body; rankmon's are below a tenth of that."""
+"""Bytes of a body; rankmon's are less than a tenth of that."""
 
 TOLERANCE = 300
-"""Seconds that a signature may be old, or the clocks apart."""
+"""How old a signature may be, or how far clocks may differ, in seconds."""
 
 TIMEOUT = 20
-"""Seconds within which the other side must answer; keep the channel's `timeout` in rankmon above it."""
+"""Seconds within which the other side must answer; set the channel's `timeout` in rankmon higher."""
 
 Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """A request that is not answered with 2xx: `status`, and a text without secrets."""
+    """A request not answered with 2xx: `status`, and a text without secrets."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -57,26 +57,26 @@ class Refused(Exception):
 
 
 def verified(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Json:
-    """The notification in a body, if whoever signed it knows the secret, and did so just now. Raises Refused."""
+    """The notification in a body, if it was signed with the secret just now. Raises Refused."""
     timestamp, signature = headers.get("X-Rankmon-Timestamp", ""), headers.get("X-Rankmon-Signature", "")
     expected = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
     if not hmac.compare_digest(f"sha256={expected}".encode(), signature.encode()):
-        raise Refused(401, "the signature is wrong: see that rankmon's channel has the same secret")
+        raise Refused(401, "the signature is wrong: check that rankmon's channel has the same secret")
     if not timestamp.isdecimal() or abs(now - int(timestamp)) > TOLERANCE:
-        raise Refused(401, f"the signature is more than {TOLERANCE} s old: see whether the clocks agree")
+        raise Refused(401, f"the signature is more than {TOLERANCE} s old: check that the clocks agree")
     try:
         notification = json.loads(body)
     except ValueError as error:
-        raise Refused(400, "the body is no JSON") from error
+        raise Refused(400, "the body is not JSON") from error
     if not isinstance(notification, dict) or not isinstance(notification.get("key"), str):
-        raise Refused(400, "the body is no notification of rankmon")
+        raise Refused(400, "the body is not a rankmon notification")
     if headers.get("Idempotency-Key") != notification["key"]:
         raise Refused(400, "Idempotency-Key is not the key in the body")
     return notification
 
 
 class Started:
-    """The keys of the requests for which a run was started, in a file that outlives the process."""
+    """The keys of requests with a started run, in a file that survives restarts."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -92,7 +92,7 @@ class Started:
             return database.execute("SELECT 1 FROM started WHERE key = ?", (key,)).fetchone() is not None
 
     def note(self, key: str, now: float) -> None:
-        """A run was started for this key."""
+        """Record that a run was started for this key."""
         with closing(self._open()) as database, database:
             database.execute("INSERT OR IGNORE INTO started VALUES (?, ?)", (key, now))
 
@@ -102,7 +102,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Call:
-    """One request to the side that runs the training; `done` are the statuses that mean that the run is there."""
+    """One request to the training system; `done` are the statuses that mean the run exists."""
 
     url: str
     headers: Mapping[str, str]
@@ -115,13 +115,13 @@ Target = Callable[[Json], Call]
 
 
 def summary(notification: Json) -> Json:
-    """What a run needs to know of why it runs; `evidence` stays below 60 KB."""
+    """What a run needs to know about its reason; `evidence` stays below 60 KB."""
     names = ("key", "monitor", "incident", "severity", "began_at", "opened_at", "title", "url")
     return {name: notification.get(name) for name in names} | {"evidence": notification.get("evidence")}
 
 
 def github_dispatch(environ: Mapping[str, str]) -> Target:
-    """`repository_dispatch`: workflows with `on: repository_dispatch: types: [retrain]`; all of it as payload."""
+    """`repository_dispatch`: workflows with `on: repository_dispatch: types: [retrain]`; everything as payload."""
     url = f"{_github(environ)}/dispatches"
 
     def call(notification: Json) -> Call:
@@ -132,7 +132,7 @@ def github_dispatch(environ: Mapping[str, str]) -> Target:
 
 
 def github_workflow(environ: Mapping[str, str]) -> Target:
-    """`workflow_dispatch` of one workflow, with inputs that it has to declare; inputs are text and must be short."""
+    """`workflow_dispatch` of one workflow, with inputs that it must declare; inputs are short text."""
     workflow = urllib.parse.quote(_needed(environ, "GITHUB_WORKFLOW"), safe="")
     url = f"{_github(environ)}/actions/workflows/{workflow}/dispatches"
 
@@ -157,7 +157,7 @@ def _github_headers(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def airflow(environ: Mapping[str, str], version: int) -> Target:
-    """A run of a DAG. Its id is made of the key, so that Airflow itself refuses a second one (409), which is fine."""
+    """A DAG run. Its id contains the key, so Airflow itself refuses a second one (409), which is fine."""
     dag = urllib.parse.quote(_needed(environ, "AIRFLOW_DAG"), safe="")
     url = f"{_needed(environ, 'AIRFLOW_URL').rstrip('/')}/api/v{version}/dags/{dag}/dagRuns"
 
@@ -186,7 +186,7 @@ TARGETS: Mapping[str, Callable[[Mapping[str, str]], Target]] = {
 
 
 def start(call: Call) -> None:
-    """Make the call. Raises Refused if no run came of it."""
+    """Make the call. Raises Refused if no run was started."""
     headers = {"Content-Type": "application/json", "User-Agent": "rankmon-retrain", **call.headers}
     try:
         request = urllib.request.Request(call.url, json.dumps(call.body).encode(), headers, method="POST")
@@ -198,16 +198,16 @@ def start(call: Call) -> None:
     except OSError as error:
         raise Refused(502, f"the other side cannot be reached: {type(error).__name__}") from error
     except http.client.HTTPException as error:
-        raise Refused(502, f"the other side's answer is no HTTP: {type(error).__name__}; see its address") from error
+        raise Refused(502, f"the other side's answer is not HTTP: {type(error).__name__}; check its address") from error
     except ValueError:  # its text quotes what is wrong, and that may be a token
-        raise Refused(502, "the call cannot be made: see address and token for what must not be there") from None
+        raise Refused(502, "the call cannot be made: check address and token for invalid characters") from None
     if status not in call.done:
         raise Refused(502, f"the other side answered {status}; no run was started")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: object) -> None:
-        """A token is for the address that it was given for, and no other."""
+        """A token is only for the address it was given for."""
 
 
 def _opener() -> urllib.request.OpenerDirector:
@@ -233,14 +233,14 @@ class Receiver(ThreadingHTTPServer):
         self._one_at_a_time = threading.Lock()
 
     def take(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Start a run for what was asked for, once; what was done, in words. Raises Refused."""
+        """Start the requested run, once; returns what was done, in words. Raises Refused."""
         notification = verified(headers, body, self._secret, self._now())
         if notification.get("kind") != "retrain":
             return f"{notification.get('kind')}: nothing to do"
         key = notification["key"]
         with self._one_at_a_time:
             if self._started.holds(key):
-                return f"{key}: was started already"
+                return f"{key}: was already started"
             start(self._target(notification))
             self._started.note(key, self._now())
         return f"{key}: started for {notification.get('monitor')}, incident {notification.get('incident')}"
@@ -275,14 +275,14 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def log_message(self, *_: object) -> None:
-        """One line a request is enough, and that is ours."""
+        """One log line per request is enough, and we write it."""
 
 
 # ---- from the environment ------------------------------------------------------------------------------------------
 
 
 def _needed(environ: Mapping[str, str], name: str) -> str:
-    """A setting; from a file it is read for each request, for tokens are renewed. Raises Refused if it is missing."""
+    """A setting; files are read for each request, because tokens get renewed. Raises Refused if it is missing."""
     if environ.get(name):
         return environ[name]
     path = environ.get(f"{name}_FILE")
@@ -291,7 +291,7 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
     try:
         found = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = "it is no text" if isinstance(error, ValueError) else error.strerror
+        why = "it is not text" if isinstance(error, ValueError) else error.strerror
         raise Refused(502, f"{path} cannot be read: {why}; put the value of {name} there") from error
     if not found:
         raise Refused(502, f"{path} is empty; put the value of {name} there")
@@ -299,7 +299,7 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
 
 
 def build(environ: Mapping[str, str]) -> Receiver:
-    """A receiver as the environment says. Raises SystemExit with what is missing."""
+    """The receiver configured by the environment. Raises SystemExit with what is missing."""
     try:
         return _built(environ)
     except Refused as missing:
@@ -309,7 +309,7 @@ def build(environ: Mapping[str, str]) -> Receiver:
 def _built(environ: Mapping[str, str]) -> Receiver:
     kind = environ.get("TARGET", "")
     if kind not in TARGETS:
-        raise SystemExit(f"retrain: TARGET is {kind!r}; one of {', '.join(TARGETS)} goes")
+        raise SystemExit(f"retrain: TARGET is {kind!r}; it must be one of {', '.join(TARGETS)}")
     listen = environ.get("LISTEN", "127.0.0.1:9185")
     host, _, port = listen.rpartition(":")
     if not port.isdecimal():
@@ -321,7 +321,7 @@ def _built(environ: Mapping[str, str]) -> Receiver:
 
 
 def main() -> None:
-    """Serve until the process is told to end."""
+    """Serve until the process is stopped."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     with build(os.environ) as server:
         log.info("waiting at %s:%s", *server.server_address[:2])

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Any command of rankmon beside the service: as its user, with its store, its settings and all of its passwords.
-# Install as /usr/local/sbin/rankmon, see ../README.md; root runs it, as in `rankmon backfill --from 2026-10-01`.
+# Runs any rankmon command as the service's user, with its store, its settings and all its passwords.
+# Install as /usr/local/sbin/rankmon, see ../README.md; run it as root, e.g. `rankmon backfill --from 2026-10-01`.
 set -eu
 set -- /opt/rankmon/bin/rankmon "$@"
 for secret in /etc/rankmon/secrets/*; do

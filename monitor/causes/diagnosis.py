@@ -1,5 +1,5 @@
 """Where a fall comes from, by stored partials: the fallen window against the same hours of earlier weeks or days. If a
-verdict found the fall, its split against the baseline is used. Single requests, from the source, are in `losses`.
+verdict found the fall, its split against the baseline is used. For single requests from the source, see `losses`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BASELINE, BEFORE = "baseline", "before"
 """What a slice is compared with: the verdict's baseline, or the same hours of earlier weeks."""
 
 SURELY = -2.0
-"""A slice surely fell if it changed by at most this many standard errors."""
+"""A slice fell significantly if it changed by at most this many standard errors."""
 
 SAME = 1e-9
 """Figures that differ by less are equal."""
@@ -80,7 +80,7 @@ class Subject:
 
 
 def subject(monitor: Monitor, findings: Iterable[Evidence], opened_at: int, first: int = 0) -> Subject:
-    """The subject of an incident, from its opening findings: the gravest, all traffic before its slices.
+    """The subject of an incident, from its opening findings: the most severe, all traffic before slices.
 
     If only label coverage fell, the measure is the monitor's first. `first` is when storage begins, seconds.
     """
@@ -298,7 +298,7 @@ def by_z(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def fallen(found: Iterable[Mapping[str, Any]], dimension: str) -> frozenset[str]:
-    """The slices of a dimension that surely fell, at least half as surely as the first."""
+    """The slices of a dimension that fell significantly, with at least half the z of the first."""
     here = [p for p in found if p["dimension"] == dimension and p["within"] < 0 and p["z"] <= SURELY]
     lead = min((p["z"] for p in here), default=0.0)
     return frozenset(p["slice"] for p in here if p["z"] <= lead / 2)

@@ -53,8 +53,8 @@ class Row:
     """A row of the rankings.
 
     Attributes:
-        position, rank: as in the source, and from 1 on; nan if the position is no number.
-        grade: from its label, if any; nan and inf if the label is no number.
+        position, rank: as in the source, and from 1 on; nan if the position is not a number.
+        grade: from its label, if any; nan and inf if the label is not a number.
         events: on its item, by time, counted or not; only at the item's last place.
         reasons: why it is left out, keys of `relevance.REASONS`.
         is_copy: an earlier row has the same item and position.

@@ -67,7 +67,7 @@ def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[
     fell = [place for place, value in means.items() if place in past and value < past[place] - SAME]
     why = ""
     if fallen is not None and not fallen:
-        why = "no slice fell surely, and without queries nothing tells who lost"
+        why = "no slice fell significantly, and without queries it is unknown who lost"
     elif means and past and not fell:
         why = "requests with something relevant are ranked no worse than before; more of them have nothing relevant"
     return {"requests": lost_requests(now.in_places(fell), before), "why": why, "left_out": left_out}

@@ -1,4 +1,4 @@
-"""Slices and model versions that began to be served in the last two weeks, compared with what else is served."""
+"""Slices and model versions that started in the last two weeks, compared with the others."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
 
 YOUNG = 14 * DAY
-"""Seconds: later, a slice or a version is part of what is usual."""
+"""Seconds after which a slice or version counts as usual."""
 MOST = 20
-"""More are no news: the values of such a dimension come and go."""
+"""With more, new values are not notable: such dimensions change all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A slice or a model version that began lately.
+    """A slice or model version that started recently.
 
     Attributes:
         since: start of its first bucket, seconds.

@@ -1,4 +1,4 @@
-"""A bounded sample of a period's requests: what each adds to a measure, with its query and version. A hash of the ids
+"""A bounded sample of a period's requests: each one's part of a measure, its query and version. A hash of the ids
 decides which are kept, so each look keeps the same ones, and samples of parts add up to the sample of the whole.
 """
 
@@ -138,7 +138,7 @@ def _lot(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class SampleQuery:
-    """What is taken of each request.
+    """What is read from each request.
 
     Attributes:
         query, version: names of these columns in a reading; None without one.

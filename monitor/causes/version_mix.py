@@ -29,7 +29,7 @@ MOST_WEEKS = 4
 LEAST_KNOWN = 0.5
 """Least share of a version's requests in slices that had requests in the weeks before."""
 IN_WAVES = 2.0
-"""Factor on the variance of independent requests: people and queries come in waves."""
+"""Factor on the variance of independent requests, because people and queries cluster in time."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def apart(
     `began`: seconds, when neither the version served nor anything had fallen. `least`: requests below which it is too
     thin. With p the version's share of each slice in each hour, and T and n sums and numbers by slice and version, the
     difference is `(T_v - sum p T) / (sum p n (1 - p))`, over all hours: Mantel and Haenszel (1959) weight each by
-    n_v n_o / (n_v + n_o), so what differs from hour to hour is no difference of versions.
+    n_v n_o / (n_v + n_o), so what differs from hour to hour is not a difference of versions.
     """
     window = _while_it_served(history.between(*span), key)
     theirs, every = window.slice(key), window.slice(OVERALL)

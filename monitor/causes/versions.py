@@ -1,5 +1,7 @@
-"""Two model versions of one period compared: by the queries that both got, otherwise all against all; always within the
-slices that both served, and only while both served if they did. After a rollout, version and time cannot be separated.
+"""Compares two model versions over one period: by the queries that both served, otherwise all requests.
+
+Always within the slices that both served, and only while both served if they did. After a rollout, version and time
+cannot be separated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The command `rankmon`.
 
-Exit codes: 0 done; 1 a fault in rankmon itself, or too little memory; 2 wrong usage, configuration or input file; 3 a
-source did not answer as it must; 4 the store did not; 5 another process is writing the monitor; 6 a receiver did not
-take a notification; 7 nothing can be served at the address; 8 this machine's clock is wrong; 130 interrupted.
+Exit codes: 0 success; 1 a bug in rankmon, or out of memory; 2 wrong usage, configuration or input file; 3 a source
+failed; 4 the store failed; 5 another process is writing the monitor; 6 a receiver did not accept a notification; 7
+cannot listen on the address; 8 this machine's clock is wrong; 130 interrupted.
 
 Times, such as those of --from, are UTC unless they name an offset: 2026-11-27, or 2026-11-27T08:00+01:00.
 """

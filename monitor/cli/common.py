@@ -1,4 +1,4 @@
-"""Shared by commands: how one is declared, and opening what it works with."""
+"""Shared by commands: how to declare one, and how it opens configuration, store and source."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def stored(config: Config) -> Iterator[Store]:
 
 
 def opened(config: Config) -> AbstractContextManager[Store]:
-    """The configuration's store, whatever its schema; SQLite's is made where it is missing."""
+    """The configuration's store, with any schema; a missing SQLite file is created."""
     from monitor.store import Store
 
     return closing(Store(config.store.url, config.scheduler.lease))
@@ -152,7 +152,7 @@ def missing_store(config: Config) -> str:
     # Opening would create it, and as this user.
     if path.exists() or not path.parent.is_dir():
         return ""
-    return f"there is no store {path} yet; rankmon backfill or run makes it"
+    return f"there is no store {path} yet; run rankmon backfill or rankmon run to create it"
 
 
 def unwritable_store(config: Config) -> str:
@@ -236,7 +236,7 @@ def finished(steps: Generator[Any, Any, T]) -> T:
 
 
 def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
-    """The measures asked for, in any reading of a kernel that the monitor computes; by default all of its own."""
+    """The requested measures, in any reading of a kernel that the monitor computes; by default all of its own."""
     from monitor.measures.measure import parse
 
     try:
@@ -257,9 +257,9 @@ def refused_in_words(refused: Mapping[str, int], unmatched: int | None, requests
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
     if unmatched:
-        told.append(f"{counted(unmatched, 'event')} without an impression within the attribution")
+        told.append(f"{counted(unmatched, 'event')} without an impression within the attribution window")
     many = sum(refused.values()) > REFUSED_SHARE * requests
-    return ", ".join(told) + "; that is much: rankmon check-config --connect looks for the cause" * many
+    return ", ".join(told) + "; that is a lot: rankmon check-config --connect looks for the cause" * many
 
 
 def level_of(verdict: Verdict | None) -> dict[str, Any]:

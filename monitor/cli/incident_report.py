@@ -1,4 +1,4 @@
-"""Text of `rankmon explain-incident`: five lines, the course of events, then tables."""
+"""Text of `rankmon explain-incident`: five lines, the events, then tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from monitor.store.alerts import StoredIncident, Transition
 
 SURE = -2.0
-"""Standard errors below which a slice surely fell."""
+"""Standard errors below which a slice fell significantly."""
 
 
 def lines(
@@ -57,7 +57,7 @@ def lines(
     if full:
         parts += [_other(one, first.missing, said) for one in others]
     elif others or first.diagnosis is not None:
-        parts.append(["\n--full adds requests, queries, and each condition by itself."])
+        parts.append(["\n--full adds requests, queries, and each condition on its own."])
     return in_text(one for part in parts for one in part)
 
 
@@ -76,7 +76,7 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     known = with_first_version(known, incident.opened_at)
     yield f"Since:  {beginning(incident, known)}; fired at {utc(incident.opened_at)}; {end}"
     yield f"Where:  {_where(first.diagnosis, found.findings)}"
-    yield f"First:  {shown(advice(known), 1000) if incident.is_open else 'nothing to do, it is over'}"
+    yield f"First:  {shown(advice(known), 1000) if incident.is_open else 'nothing; it is over'}"
     yield f"More:   {link or f'rankmon incidents show {incident.id}'}"
 
 
@@ -98,9 +98,9 @@ def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
 
 def _steps(steps: Sequence[Transition]) -> Iterator[str]:
     if steps:
-        yield "\nStep by step:"
+        yield "\nTimeline:"
     for step in steps:
-        where = f" of {shown(f'{step.dimension}={step.value}')}" if step.dimension else ""
+        where = f" for {shown(f'{step.dimension}={step.value}')}" if step.dimension else ""
         yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {shown(step.reason, 200)}"
 
 

@@ -1,4 +1,4 @@
-"""Options that commands share, and how times are read from them."""
+"""Options shared by commands, and how they parse times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class RemarkParam(click.ParamType[str]):
-    """What people say, on one line: lists have a line each, and so do tables."""
+    """A remark by people, on one line, so that it fits lists and tables."""
 
     name = "text"
 
@@ -105,7 +105,7 @@ def past_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The log's ranks and days that clicks are taken from; passed as `depth`, `days` and `until`."""
     for option in (
         click.option(
-            "--to", "until", type=InstantParam(), help="End of these days (default: now, less the attribution)."
+            "--to", "until", type=InstantParam(), help="End of these days (default: now minus the attribution)."
         ),
         click.option(
             "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days of requests to use."

@@ -25,7 +25,7 @@ def record(made: type[T]) -> type[T]:
 
 @dataclass(frozen=True)
 class Shown:
-    """Data for JSON, the lines that people read instead, and the command's exit code; `table`: (rows, kind) for CSV."""
+    """Data for JSON, the lines that people read, and the command's exit code; `table`: (rows, kind) for CSV."""
 
     data: Any
     lines: Callable[[], Iterable[str]]

@@ -62,7 +62,7 @@ class ArrivalEvidence(Evidence):
     """Missing or wrong arrivals; `allowed` seconds of it are normal."""
 
     precedence: ClassVar[int] = 0
-    """Above 0: while it fires it is shown in place of the newest verdict, the lowest first."""
+    """Above 0: while it fires it is shown instead of the newest verdict, lowest first."""
 
     allowed: int = 0
 
@@ -91,5 +91,5 @@ def arrival_kinds() -> list[type[ArrivalEvidence]]:
 
 
 def shown_as_verdict() -> list[str]:
-    """Names of the conditions shown in place of a verdict, by precedence."""
+    """Names of the conditions shown instead of a verdict, by precedence."""
     return [kind.kind for kind in sorted(arrival_kinds(), key=lambda kind: kind.precedence) if kind.precedence]

@@ -20,7 +20,7 @@ MAY_BE_WELL = 3 * 3600
 """Seconds for which a fall must look over to be reported so: shorter is mostly chance."""
 
 LOST_LABELS = 0.7
-"""Ratio to the former label coverage below which a rule's fall may be due to labels."""
+"""Ratio to the earlier label coverage below which a rule's fall may be due to labels."""
 
 
 def in_order(findings: Sequence[Evidence], opened_at: int) -> tuple[Evidence, ...]:

@@ -72,7 +72,7 @@ class BaselineReset:
 
 @dataclass(frozen=True)
 class Announcement:
-    """Something unusual that is known to come, in [since, until), seconds: neither judged nor learnt from.
+    """Something unusual that is announced for [since, until), seconds: neither judged nor learnt from.
 
     Attributes:
         is_new_level: what comes after is a new level, so a baseline begins at its end.

@@ -1,4 +1,4 @@
-"""Changes at the start of a fall that may explain all of it: in requests, lists, or what counts as a label.
+"""Changes at the start of a fall that may explain it: in requests, lists, or what counts as a label.
 
 A worse model brings neither more requests, nor more events per request, nor lists of another length. Robots that choose
 at random do, as do labels of another kind, and positions that were not shown or logged before.

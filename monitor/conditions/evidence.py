@@ -69,7 +69,7 @@ class Evidence:
         since: end of the first fallen window.
         before: what the value is compared with; `compared_with` says so in words that follow a number.
         well_for, well_needed: how long it has been well now, and how long it must be to resolve.
-        lacks: what a baseline lacks, for broken data that are sound again.
+        lacks: what a baseline still needs, for broken data that are sound again.
     """
 
     kind: ClassVar[str]
@@ -172,7 +172,7 @@ class QualityEvidence(Evidence):
 
     audience: ClassVar[Matter] = "quality"
     headline: ClassVar[str] = ""
-    """Template in place of how far it fell."""
+    """Template instead of how far it fell."""
 
     lower: float | None = None
     upper: float | None = None
@@ -198,7 +198,7 @@ class QualityEvidence(Evidence):
 
     @property
     def may_be_chance(self) -> bool:
-        """Whether it fires although the value's interval contains what it is compared with."""
+        """Whether it fires although the value's interval contains its reference."""
         if not self.fires or self.before is None or self.lower is None or self.upper is None:
             return False
         return self.lower <= self.before <= self.upper
@@ -239,7 +239,7 @@ def condition_names() -> frozenset[str]:
 
 
 def is_grave_on_data(name: str) -> bool:
-    """Whether a condition on data is as severe as one on quality, so that it goes to both audiences."""
+    """Whether a condition on data is as severe as one on quality, so it goes to both audiences."""
     kind = kind_of(name)
     return kind is not None and kind.is_grave and kind.audience == "data"
 

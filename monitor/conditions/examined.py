@@ -1,4 +1,4 @@
-"""Do people look elsewhere than before? The examination of the last days against that of the weeks before them.
+"""Do people look at different ranks than before? Compares the examination of the last days with earlier weeks.
 
 A worse ranking moves clicks between ranks as a new page does, so shares of clicks by rank cannot tell the two apart.
 Clicks on the same item of a query at different ranks can: both fits rest on them alone, whatever was ranked.
@@ -33,7 +33,7 @@ REFIT = 7 * DAY
 """Seconds after which the fit to compare with is made again, and of the newest fit while a change stands: a whole week,
 like the weeks before."""
 
-CONTRADICTED = "people look elsewhere, and the measure corrected for that did not fall so far"
+CONTRADICTED = "people look elsewhere, and corrected for that the measure fell less"
 """Why such an alarm is withdrawn."""
 
 Counts = Callable[[int, int], Mapping[tuple[str, str], ShownCounts]]
@@ -42,7 +42,7 @@ value), or `ALL`."""
 
 
 class Examined(NamedTuple):
-    """What one check says of the time from `at` on, seconds.
+    """What one check says about the time from `at` on, seconds.
 
     Attributes:
         lower, upper: relative change of the corrected measure; None where people look where they did, or did lately.
@@ -81,7 +81,7 @@ class ExaminationCheck:
 
     @cached_property
     def change(self) -> LooksChange:
-        """Where looks differ most surely."""
+        """Where looks differ most significantly."""
         return most_changed(self.known, self.now)
 
     @cached_property
@@ -91,7 +91,7 @@ class ExaminationCheck:
 
     @property
     def found(self) -> Examined:
-        """What it says in short."""
+        """A short summary."""
         # Before, days without the change may dilute it: it began at most RECENT after `changed_since`.
         is_whole = self.changed_since is not None and self.since >= self.changed_since + RECENT
         _, lower, upper = self.corrected if is_whole else (None, None, None)

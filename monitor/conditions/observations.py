@@ -73,7 +73,7 @@ class Observations:
     ) -> tuple[float | None, float | None]:
         """(label coverage of the last day of a fall, its expectation), without hours of bad data.
 
-        If that is no whole day of all traffic, it is compared with the same hours of the last week before `since`.
+        If that is not a whole day of all traffic, it is compared with the same hours of the last week before `since`.
         """
         step = step_of(self.width)
         ends = range(until, until - max(min(DAY, until - since), step), -step)

@@ -15,12 +15,12 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 WEEK = 604_800
 COVERAGE = "label_coverage"
-"""Judged in place of a measure: the share of the traffic with a label."""
+"""Judged instead of a measure: the share of traffic with a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned(Section):
-    """A period that stays the baseline whatever comes."""
+    """A period that always stays the baseline."""
 
     since: Annotated[Instant, key("Start of the period, UTC.", alias="from", examples=["2026-01-01"])]
     until: Annotated[Instant, key("End of the period, UTC.", alias="to", examples=["2026-01-15"])]
@@ -35,12 +35,12 @@ class Baseline(Section):
     trailing: Annotated[PositiveDuration, key("The time right before the window, e.g. 21d. Default: none.")] = 0
     weeks: Annotated[
         Count,
-        key("The same hours of so many weeks before, for a series with a rhythm. Default: none.", ge=1, le=26),
+        key("The same hours of this many weeks before, for a series with a rhythm. Default: none.", ge=1, le=26),
     ] = 0
     pinned: Annotated[
         tuple[int, int] | None,
         Converted(Pinned, lambda period: (period.since, period.until)),
-        key("A fixed period that was good."),
+        key("A fixed good period."),
     ] = None
 
     def spans(self, end: int, length: int) -> tuple[tuple[int, int], ...]:
@@ -62,7 +62,7 @@ class Baseline(Section):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Fallen below `at`; over again from `back_at` on. Of a measure that is better when it is lower, risen above it."""
+    """Fallen below `at`; over again from `back_at` on. For measures where lower is better: risen above `at`."""
 
     at: float
     back_at: float
@@ -84,7 +84,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One alert rule of a monitor. Every final bucket is one evaluation, over the window that it ends.
+    """One alert rule of a monitor. Every final bucket is one evaluation, over the window it ends.
 
     Attributes:
         measure: None is the label coverage.

@@ -34,7 +34,7 @@ State = Literal["ok", "pending", "firing", "withdrawn"]
 
 @dataclass(frozen=True)
 class View:
-    """What a rule is evaluated on: partials of its measure's kernel, or of the traffic, in buckets of `width` seconds.
+    """Input of a rule: partials of its measure's kernel, or of the traffic, in buckets of `width` seconds.
 
     Attributes:
         least: share of a window's buckets that must have been read.
@@ -60,7 +60,7 @@ class Evaluation:
 
     Attributes:
         unknown: why it cannot be judged; empty if it can.
-        fires_below, back_from: where the rule fires, and where it is well again; mirrored for a rule that `rises`.
+        fires_below, back_from: where the rule fires, and where it resolves; mirrored for a rule that `rises`.
     """
 
     end: int
@@ -193,7 +193,7 @@ def _shares_of_days(history: History, since: int, until: int) -> Floats:
 
 
 def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
-    """(where it fires, where it is well again), (K,) each."""
+    """(where it fires, where it resolves), (K,) each."""
     limit, sign = rule.limit, -1 if rule.rises else 1
     if isinstance(limit, Floor):
         return np.full(baseline.shape, limit.at), np.full(baseline.shape, limit.back_at)

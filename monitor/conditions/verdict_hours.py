@@ -1,4 +1,4 @@
-"""Input of verdicts: the stored partials as steps, in the reading of the measure that is judged."""
+"""Input of verdicts: the stored partials as steps, read for the judged measure."""
 
 from __future__ import annotations
 

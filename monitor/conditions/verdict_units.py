@@ -29,7 +29,7 @@ class Unit:
         requests: per day.
         moved: relative change of the level since the baseline was fitted, without the last days.
         tolerated, smallest: relative drop that is ignored, and that raises an alarm within 24 h in half of the cases.
-        lacks: why it is not judged, or shows no drop.
+        lacks: why it is not judged, or cannot show a drop.
     """
 
     slice: str

@@ -108,7 +108,7 @@ class DataEvidence(Evidence):
         return replace(self, well_for=condition.streak * step, well_needed=CALM)
 
     def resolved(self, seen: Observations, by: ConditionEvent) -> Self:
-        """With why it resolved, if nothing came back, and what a baseline lacks."""
+        """With why it resolved, if nothing recovered, and what a baseline still needs."""
         verdict = by.verdict
         found = replace(self, lacks=verdict.lacks) if verdict.kind == "not_enough_data" else self
         if self.grows_into and self.grows_into == verdict.kind:

@@ -1,4 +1,4 @@
-"""The model version that may have caused a fall: one that began to serve with it, or a young, clearly worse one."""
+"""The model version that may have caused a fall: one that went live then, or a young, clearly worse one."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ REQUESTS = b.TRAFFIC_FIELDS.index("requests")
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A model version that began to serve about when a fall began; instants in seconds.
+    """A model version that went live around the start of a fall; instants in seconds.
 
     Attributes:
-        former: the version with most requests the day before.
+        former: the version with the most requests the day before.
         since: start of its first bucket, or of the first with clearly more requests than before.
         fell_at: start of the step of `step` seconds in which the fall most probably began; `fell_within`, of the first
             and the last step in which it may have begun.

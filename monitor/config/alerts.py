@@ -1,4 +1,4 @@
-"""Alert rules as they stand in the file, checked against their monitor, and the rules made of them."""
+"""Alert rules in the file, checked against their monitor, and the rules built from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from monitor.section import Section, Where, key
 from monitor.types import Judgments, Monitor, format_duration
 
 LIMITS = ("floor", "drop", "ceiling", "rise")
-"""Keys that say where a rule fires, and where it is well again."""
+"""Keys that say where a rule fires, and where it resolves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,39 +44,37 @@ class Resolve(Section):
 
 @dataclass(frozen=True, slots=True)
 class Alert(Section):
-    """One alert rule. Every bucket that becomes final is one evaluation, over the window that it ends."""
+    """One alert rule. Every bucket that becomes final is one evaluation, over the window it ends."""
 
     JUST_ONE = LIMITS
 
-    name: Annotated[Name, key("Name of the rule, unique in its monitor.", examples=["quality-drop"])]
+    name: Annotated[Name, key("Name of the rule, unique within its monitor.", examples=["quality-drop"])]
     measure: Annotated[
         Text,
         key(
-            "What is judged: one of the measures, or `label_coverage`. Where labels are events or a column, requests "
-            "with nothing relevant count 0 unless it says `empty=skip`.",
+            "Measure to judge: one of the measures, or `label_coverage`. With labels from events or a column, requests "
+            "with nothing relevant count as 0 unless it says `empty=skip`.",
             examples=["ndcg@10"],
         ),
     ]
-    window: Annotated[
-        Maybe[PositiveDuration], key("Over which window: one of `windows`. Default: the first of them.")
-    ] = None
+    window: Annotated[Maybe[PositiveDuration], key("Window to judge: one of `windows`. Default: the first.")] = None
     floor: Annotated[Maybe[Number], key("Fires below this value.")] = None
     drop: Annotated[
         Maybe[Fall],
-        key("Fires if the value is this far below the baseline: `7%` of it, or `0.05` as a difference."),
+        key("Fires if the value is this far below the baseline: relative, `7%`, or absolute, `0.05`."),
     ] = None
     ceiling: Annotated[
-        Maybe[Number], key("Of a measure that is better when it is lower (no_results): fires above this value.")
+        Maybe[Number], key("For measures where lower is better (no_results): fires above this value.")
     ] = None
     rise: Annotated[
         Maybe[Rise],
-        key("Of such a measure: fires at a larger rise over the baseline: `50%` of it, or `0.05`."),
+        key("For such measures: fires if the value is this far above the baseline: `50%` or `0.05`."),
     ] = None
-    baseline: Annotated[Maybe[Baseline], key("What the drop or rise is measured against.")] = None
+    baseline: Annotated[Maybe[Baseline], key("What the drop or rise is compared with.")] = None
     lasting: Annotated[
         Duration,
         key(
-            "How long the condition must last before it fires, in evaluations: 24h are 24 buckets of 1h. Default: 0s, "
+            "How long the condition must last before it fires, in evaluations: 24h is 24 buckets of 1h. Default: 0s, "
             "once.",
             alias="for",
         ),
@@ -84,7 +82,7 @@ class Alert(Section):
     resolve: Annotated[Resolve, key("When it resolves. Default: when it no longer fires.")] = Resolve()
     min_requests: Annotated[Count, key("Windows with fewer requests are not judged.", ge=1)] = 100
     severity: Annotated[Severity, key("Severity.")] = "critical"
-    retrain: Annotated[bool, key("Recommend to retrain the model while it fires.")] = False
+    retrain: Annotated[bool, key("Recommend retraining while it fires.")] = False
     overall: Annotated[bool, key("Judge all traffic together.")] = True
     slices: Annotated[
         tuple[Text, ...],
@@ -100,10 +98,10 @@ class Alert(Section):
     def _check(self) -> Self:
         fixed, change = self.keys
         if getattr(self, change) is not None and self.baseline is None:
-            said = f"has a `{change}:` but no `baseline:`; say what it is measured against, e.g. {{trailing: 21d}}"
+            said = f"has a `{change}:` but no `baseline:`; say what to compare with, e.g. {{trailing: 21d}}"
             raise ValueError(said)
         if getattr(self, fixed) is not None and self.baseline is not None:
-            said = f"has a `baseline:`, which a {fixed} is not compared with; take it away, or give a `{change}:`"
+            said = f"has a `baseline:`, which a {fixed} does not use; remove it, or give a `{change}:`"
             raise ValueError(said)
         return self
 
@@ -121,9 +119,9 @@ def build_rules(scope: Scope, monitor: Monitor, alerts: Sequence[Alert], unknown
     found: dict[str, Rule] = {}
     for index, alert in enumerate(alerts):
         if alert.name in condition_names():
-            scope.refuse(f"{alert.name!r} is the name of a verdict; take another", "alerts", index, "name")
+            scope.refuse(f"{alert.name!r} is the name of a verdict; choose another", "alerts", index, "name")
         elif alert.name in found:
-            scope.refuse(f"{alert.name!r} is the name of a rule above already; take another", "alerts", index, "name")
+            scope.refuse(f"{alert.name!r} is already the name of a rule above; choose another", "alerts", index, "name")
         elif (rule := _rule(scope, monitor, alert, index, unknown)) is not None:
             found[alert.name] = rule
     return tuple(found.values())
@@ -172,7 +170,7 @@ def _limit(alert: Alert) -> Floor | Drop:
 
 
 def _limits_of(alert: Alert) -> list[tuple[float | None, Amount | None]]:
-    """The fixed limit and the change against a baseline, where it fires and where it is well again."""
+    """The fixed limit and the change against a baseline, where it fires and where it resolves."""
     return [tuple(getattr(one, key) for key in alert.keys) for one in (alert, alert.resolve)]
 
 
@@ -202,7 +200,7 @@ def _about_measure(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]
     fixed = getattr(alert, alert.keys[0])
     if unit == "ratio" and fixed is not None and (fixed >= 1 if rises else fixed > 1):
         when = "would never" if rises else "would always"
-        yield (alert.keys[0],), f"{fixed:g} is above 1, the most that {measure.name} can be; it {when} fire"
+        yield (alert.keys[0],), f"{fixed:g} is above 1, the maximum of {measure.name}; it {when} fire"
 
 
 def _about_computed(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
@@ -216,7 +214,7 @@ def _about_computed(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str
 def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
     """What lies between 0 and 1 falls by less than 1, if that is given as a difference, and does not rise above it."""
     if alert.resolve.floor is not None and alert.resolve.floor > 1:
-        text = f"{alert.resolve.floor:g} is above 1, the most that {judged} can be; it would never resolve"
+        text = f"{alert.resolve.floor:g} is above 1, the maximum of {judged}; it would never resolve"
         yield ("resolve", "floor"), text
     (_, change), (_, back) = _limits_of(alert)
     changed = alert.keys[1]
@@ -226,34 +224,40 @@ def _about_fall(alert: Alert, judged: str) -> Iterator[tuple[Where, str]]:
             way = "rise" if changed == "rise" else "fall"
             yield (
                 steps,
-                f"{fall.number:g} as a difference is more than {judged} can {way}, it would never fire; {meant}",
+                f"{fall.number:g} as a difference is more than {judged} can {way}, so it would never fire; {meant}",
             )
 
 
 def _about_window(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     if alert.window is not None and alert.window not in monitor.windows:
         known = ", ".join(map(format_duration, monitor.windows))
-        yield ("window",), f"{format_duration(alert.window)} is none of this monitor's windows ({known}); add it there"
+        yield (
+            ("window",),
+            f"{format_duration(alert.window)} is not one of this monitor's windows ({known}); add it there",
+        )
 
 
 def _about_times(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     for steps, lasting in ((("for",), alert.lasting), (("resolve", "for"), alert.resolve.lasting)):
         if lasting is not None and lasting % monitor.bucket:
             bucket = format_duration(monitor.bucket)
-            yield steps, f"{format_duration(lasting)} is no whole number of buckets ({bucket}); each is one evaluation"
+            yield (
+                steps,
+                f"{format_duration(lasting)} is not a whole number of buckets ({bucket}); each is one evaluation",
+            )
 
 
 def _about_limit(_: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     (fixed, change), (fixed_back, change_back) = _limits_of(alert)
     fixed_key, change_key = alert.keys
     under, worse, way = ("over", "above", "lower") if change_key == "rise" else ("under", "below", "raise")
-    limit, where = (fixed_key, "where it is") if fixed is not None else (change_key, f"how far {under} the baseline is")
+    limit, where = (fixed_key, "at what value") if fixed is not None else (change_key, f"how far {under} the baseline")
     for other in (k for k in _given(alert.resolve) if k != limit):
-        yield ("resolve", other), f"the rule has a {limit}; say with `{limit}:` {where} well again"
+        yield ("resolve", other), f"the rule has a {limit}; say with `{limit}:` {where} it resolves"
     if alert.floor is not None and alert.floor <= 0:
-        yield ("floor",), f"nothing is below {alert.floor:g}, so it would never fire; give more than 0"
+        yield ("floor",), f"nothing is below {alert.floor:g}, so it would never fire; use more than 0"
     if alert.measure == COVERAGE and alert.floor is not None and alert.floor > 1:
-        yield ("floor",), f"{alert.floor:g} is above 1, the most that a share can be; it would always fire"
+        yield ("floor",), f"{alert.floor:g} is above 1, the maximum of a share; it would always fire"
     if fixed is not None and fixed_back is not None and is_beyond(fixed_back, fixed, change_key == "rise"):
         said = f"{fixed_back:g} is {worse} the {fixed_key} ({fixed:g}), where it fires; {way} it"
         yield ("resolve", fixed_key), said
@@ -291,13 +295,13 @@ def _about_slices(monitor: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]
         if any(s.dimension == dimension and s.column == monitor.rankings.query for s in monitor.slices):
             yield (
                 ("slices", place),
-                "is the query's column, whose text would stand in notifications; judge other slices",
+                "is the query column, and its text would appear in notifications; judge other slices",
             )
         if dimension not in dimensions:
             remedy = nearest(dimension, dimensions) if dimensions else "this monitor has no `slices:`; add them"
             yield ("slices", place), f"there is no dimension {dimension!r}; {remedy}"
         elif text in alert.slices[:place]:
-            yield ("slices", place), f"{text!r} is there twice; keep one"
+            yield ("slices", place), f"{text!r} is listed twice; keep one"
         elif value == "":
             yield ("slices", place), f"names no value after the =; write e.g. {dimension}=mobile, or just {dimension}"
     if not alert.overall and not alert.slices:

@@ -10,7 +10,7 @@ from monitor.database_url import how_to_install
 from monitor.types import ZONE
 
 SPAN = (date(1970, 1, 1), date(2100, 1, 1))
-"""What repeats for ever is taken within these days."""
+"""Endless recurrences are limited to these days."""
 
 
 def known_days(text: str) -> list[dict[str, str]]:
@@ -29,7 +29,7 @@ def known_days(text: str) -> list[dict[str, str]]:
         zone = _zone(calendar)
         events = recurring_ical_events.of(calendar).between(*SPAN)
     except (ValueError, KeyError) as error:  # a zone that is unknown is a KeyError
-        raise ValueError(f"is no iCalendar: {error}") from error
+        raise ValueError(f"is not an iCalendar file: {error}") from error
     found = [_known_days(one) | zone for one in events if one.get("STATUS") != "CANCELLED"]
     return sorted(found, key=lambda one: one["from"])
 

@@ -1,4 +1,4 @@
-"""What the parts of the configuration must have to do with each other; what is wrong is reported with its remedy."""
+"""Checks how the parts of the configuration fit together; mistakes are reported with their fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_BUCKETS = 100_000
 
 
 def check_names(scopes: Sequence[Scope], report: Report) -> None:
-    """Every monitor has a name of its own."""
+    """Monitor names are unique."""
     seen: dict[object, int] = {}
     for scope in scopes:
         name, where = scope.own.get("name"), (*scope.where, "name")
@@ -55,9 +55,9 @@ def check_source(scope: Scope, source: str, names: Sequence[str]) -> None:
 
 
 def _check_engine(scope: Scope, monitor: Monitor) -> None:
-    """A database that is to sum up by itself can do that for this monitor, as far as the file tells."""
+    """A database configured for push-down can serve this monitor, as far as the file tells."""
     if monitor.engine == "pushdown" and monitor.measures and (reason := obstacle(monitor)):
-        scope.refuse(f"pushdown cannot serve this monitor: {reason}; take auto or pull", "engine")
+        scope.refuse(f"pushdown cannot serve this monitor: {reason}; use auto or pull", "engine")
 
 
 def check_selects(scope: Scope, monitor: Monitor, dialect: str) -> None:
@@ -75,7 +75,7 @@ def check_selects(scope: Scope, monitor: Monitor, dialect: str) -> None:
 
 
 def check_monitor(scope: Scope, monitor: Monitor, unknown: frozenset[str]) -> None:
-    """The monitor's parts fit together, as far as they are known: `unknown` are the keys that cannot be read."""
+    """The known parts of the monitor fit together; the `unknown` keys cannot be read."""
     for needed_, check in _CHECKS:
         if not unknown & {*needed_} and not (unknown and not needed_):
             check(scope, monitor)
@@ -99,26 +99,26 @@ def _check_windows(scope: Scope, monitor: Monitor) -> None:
     for index, window in enumerate(monitor.windows):
         shown = format_duration(window)
         if window % monitor.bucket:
-            text = f"{shown} is no multiple of the bucket ({bucket}); a window is made of whole buckets"
+            text = f"{shown} is not a multiple of the bucket ({bucket}); a window is made of whole buckets"
             scope.refuse(text, "windows", index)
         elif window in monitor.windows[:index]:
-            scope.refuse(f"{shown} is there twice; keep one", "windows", index)
+            scope.refuse(f"{shown} is listed twice; keep one", "windows", index)
 
 
 def _check_lookback(scope: Scope, monitor: Monitor) -> None:
     lookback, longest = monitor.lookback, max(monitor.windows)
     if (number := lookback // monitor.bucket) > MOST_BUCKETS:
         text = f"{format_duration(lookback)} in buckets of {format_duration(monitor.bucket)} are {number:,} of them"
-        scope.refuse(f"{text}, more than {MOST_BUCKETS:,}; take longer buckets, or shorten it", "lookback")
+        scope.refuse(f"{text}, more than {MOST_BUCKETS:,}; use longer buckets, or shorten it", "lookback")
     elif lookback < longest:
         text = f"{format_duration(lookback)} is shorter than the longest window ({format_duration(longest)})"
         scope.refuse(f"{text}, which could never be filled; raise it", "lookback")
     elif lookback < (least := final_age(monitor) + monitor.bucket + monitor.refresh):
         delays = "ingest_delay" if monitor.ingest_delay > monitor.label_delay else "attribution, lateness"
-        text = f"{format_duration(lookback)} is shorter than {delays}, a bucket and refresh together"
+        text = f"{format_duration(lookback)} is shorter than {delays}, one bucket and one refresh together"
         scope.refuse(f"{text}; raise it to {format_duration(-(-least // HOUR) * HOUR)} or more", "lookback")
     elif lookback < (needed := max((rule.reach for rule in monitor.alerts), default=0)):
-        text = f"{format_duration(lookback)} is less than the alert rules look back on"
+        text = f"{format_duration(lookback)} is less than the alert rules look back"
         scope.refuse(f"{text}; raise it to {format_duration(needed)} or more, or leave it out", "lookback")
 
 
@@ -129,13 +129,15 @@ def _check_slices(scope: Scope, monitor: Monitor) -> None:
     for place, one in enumerate(monitor.slices):
         index = place - is_added
         if one.dimension in dimensions[:place]:
-            text = f"the dimension {one.dimension!r} is there twice; name one otherwise with `as:`"
+            text = f"the dimension {one.dimension!r} is listed twice; rename one with `as:`"
             scope.refuse(text, "slices", index)
         if version is not None and one.dimension == MODEL_VERSION and one.column != version:
-            text = f"the dimension model_version is the column {version!r} already; name this one otherwise with `as:`"
+            text = f"the dimension model_version is already the column {version!r}; rename this one with `as:`"
             scope.refuse(text, "slices", index)
     if len(dimensions) > MOST_DIMENSIONS:
-        scope.refuse(f"{len(dimensions)} dimensions, with model_version; at most {MOST_DIMENSIONS} go", "slices")
+        scope.refuse(
+            f"{len(dimensions)} dimensions including model_version; the maximum is {MOST_DIMENSIONS}", "slices"
+        )
 
 
 def _check_measures(scope: Scope, monitor: Monitor) -> None:
@@ -170,31 +172,33 @@ def _check_retention(scope: Scope, monitor: Monitor) -> None:
     if text := _too_young(monitor, coarse.after):
         scope.refuse(text, "retention", "roll_up", "after")
     elif said.retain is not None and coarse.after + coarse.to > said.retain:
-        text = f"{format_duration(coarse.after)} and a coarser bucket are more than retain"
-        text = f"{text} ({format_duration(said.retain)}), so there would be none; raise retain"
+        text = f"{format_duration(coarse.after)} and one coarser bucket are more than retain"
+        text = f"{text} ({format_duration(said.retain)}), so nothing would be merged; raise retain"
         scope.refuse(text, "retention", "roll_up", "after")
     if DAY % coarse.to and coarse.to % DAY:
         text = f"{format_duration(coarse.to)} does not divide a day evenly; use e.g. 6h, 24h or 7d"
         scope.refuse(text, "retention", "roll_up", "to")
     elif coarse.to % monitor.bucket or coarse.to == monitor.bucket:
-        text = f"{format_duration(coarse.to)} is not several buckets of {format_duration(monitor.bucket)}"
-        scope.refuse(f"{text}; take a multiple of that", "retention", "roll_up", "to")
+        text = f"{format_duration(coarse.to)} is not several whole buckets of {format_duration(monitor.bucket)}"
+        scope.refuse(f"{text}; use a multiple of that", "retention", "roll_up", "to")
 
 
 def _too_young(monitor: Monitor, age: int) -> str:
-    """Why buckets of an age are needed as they are; empty if they are not."""
+    """Why buckets of an age must stay as they are; empty if they need not."""
     least = least_age(monitor)
     if age >= least:
         return ""
-    return f"{format_duration(age)} is too young: needed are {needed(monitor)}; the least is {format_duration(least)}"
+    return (
+        f"{format_duration(age)} is too short: it must cover {needed(monitor)}; the minimum is {format_duration(least)}"
+    )
 
 
 def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Report) -> None:
     """What was judged stays for as long as it is shown and gone on from; `retain` in seconds."""
     least = max((least_kept(monitor) for monitor in monitors), default=0)
     if retain < least:
-        text = f"{format_duration(retain)} is too short: verdicts that the page draws would be forgotten"
-        report.add(("store", "retain"), f"{text}; the least is {format_duration(least)}")
+        text = f"{format_duration(retain)} is too short: verdicts that the page draws would be deleted"
+        report.add(("store", "retain"), f"{text}; the minimum is {format_duration(least)}")
 
 
 def _check_judgments(scope: Scope, monitor: Monitor) -> None:
@@ -207,7 +211,7 @@ def _check_drift_measure(scope: Scope, monitor: Monitor) -> None:
         return
     known = ", ".join(str(m) for m in monitor.measures if is_ratio(m))
     if not is_ratio(drift.measure):
-        text = f"{str(drift.measure)!r} is no mean of values from 0 to 1; judge one of {known or 'e.g. ndcg@10'}"
+        text = f"{str(drift.measure)!r} is not a mean of values from 0 to 1; judge one of {known or 'e.g. ndcg@10'}"
         scope.refuse(text, "drift", "measure")
     elif drift.measure.kernel not in {m.kernel for m in monitor.measures}:
         text = f"{str(drift.measure)!r} is not computed; add it to `measures`, or judge one of {known}"
@@ -219,10 +223,10 @@ def _check_drift_bucket(scope: Scope, monitor: Monitor) -> None:
         return
     bucket = format_duration(monitor.bucket)
     if monitor.bucket % HOUR and HOUR % monitor.bucket:
-        text = f"verdicts are of whole hours, in which a bucket of {bucket} does not go; take e.g. 15m or 1h"
+        text = f"verdicts cover whole hours, which a bucket of {bucket} does not divide; use e.g. 15m or 1h"
         scope.refuse(text, "drift", "measure")
     if monitor.bucket > DAY:
-        scope.refuse(f"a bucket of {bucket} is too long for verdicts; take at most 1d", "drift", "measure")
+        scope.refuse(f"a bucket of {bucket} is too long for verdicts; use at most 1d", "drift", "measure")
 
 
 def _check_drift_mix(scope: Scope, monitor: Monitor) -> None:
@@ -231,7 +235,7 @@ def _check_drift_mix(scope: Scope, monitor: Monitor) -> None:
     found = [one.dimension for one in lasting_dimensions(monitor.rankings, monitor.slices)]
     if drift.mix_by is not None and drift.mix_by not in found:
         if drift.mix_by in [s.dimension for s in monitor.slices]:
-            text = "has values that come and go, and a new one has no past to compare with; take another dimension"
+            text = "has values that come and go, and new ones have no past to compare with; use another dimension"
             scope.refuse(f"{drift.mix_by!r} {text}", "drift", "mix_by")
         else:
             remedy = nearest(drift.mix_by, found) if found else "this monitor has no `slices:` for it; add them"
@@ -250,7 +254,7 @@ def check_channels(scope: Scope, monitor: Monitor, channels: Collection[str]) ->
         for index, text in _channel_faults(names, channels):
             scope.refuse(text, *where, index)
     if monitor.paging == "prometheus":
-        text = "Prometheus is to page, so rankmon must not: one of the two would be doubled; keep [log]"
+        text = "Prometheus pages, so rankmon must not, or pages would be sent twice; keep [log]"
         if any(name != LOG for name in monitor.notify):
             scope.refuse(f"{text}, or `paging: push`", "notify")
         if any(name != LOG for name in owners):
@@ -268,7 +272,9 @@ def check_route(route: Route, where: Where, channels: Collection[str], report: R
             report.add((*place, index), text)
         for index, name in enumerate(step.channels):
             if name in told:
-                report.add((*place, index), f"{name!r} is notified before that already; name others, or use `repeat`")
+                report.add(
+                    (*place, index), f"{name!r} is already notified earlier; name other channels, or use `repeat`"
+                )
         told.update(step.channels)
 
 
@@ -285,7 +291,7 @@ def check_mailed(
         report.add((*where, "channels", index), text)
     for index, name in enumerate(mailed.channels):
         if name in unmailed:
-            report.add((*where, "channels", index), f"{name!r} sends no mail; name a channel of kind `email`")
+            report.add((*where, "channels", index), f"{name!r} is not a mail channel; name a channel of kind `email`")
     for index, name in enumerate(mailed.monitors):
         if name not in monitors:
             report.add((*where, "monitors", index), f"there is no monitor {name!r}; {nearest(name, monitors)}")
@@ -298,7 +304,7 @@ def _channel_faults(names: Sequence[str], channels: Collection[str]) -> Iterator
         if name not in channels:
             yield index, f"there is no channel {name!r}; {nearest(name, channels)}"
         elif name in names[:index]:
-            yield index, f"{name!r} is there twice; keep one"
+            yield index, f"{name!r} is listed twice; keep one"
 
 
 def _check_rules(scope: Scope, monitor: Monitor) -> None:
@@ -309,23 +315,23 @@ def _check_rules(scope: Scope, monitor: Monitor) -> None:
             if text := wrong(recipe, rule):
                 scope.refuse(text, "relevance", "events", "rules", index)
         if (rule.type, rule.minimum) in [(r.type, r.minimum) for r in recipe.rules[:index]]:
-            scope.refuse("fits the same events as a rule above; keep one", "relevance", "events", "rules", index)
+            scope.refuse("matches the same events as a rule above; keep one", "relevance", "events", "rules", index)
     if all(rule.grade == 0 for rule in recipe.rules):
         scope.refuse("no rule gives a grade above 0, so nothing would be relevant", "relevance", "events", "rules")
 
 
 def _needs_type_column(recipe: Events, rule: EventRule) -> str | None:
     if rule.type is not None and recipe.type is None:
-        return "names a type, but events.type is missing; name the column with the type of the event"
+        return "names a type, but events.type is missing; name the event type column"
     if rule.type is None and recipe.type is not None:
-        return "names no type; name it in every rule, or take events.type away"
+        return "names no type; add a type to every rule, or remove events.type"
     return None
 
 
 def _needs_value_column(recipe: Events, rule: EventRule) -> str | None:
     if recipe.value is None and (rule.minimum is not None or rule.grade is None):
         what = "a minimum" if rule.minimum is not None else "grade: value"
-        return f"has {what}, but events.value is missing; name the column with the event's value"
+        return f"has {what}, but events.value is missing; name the event value column"
     return None
 
 
@@ -352,7 +358,7 @@ def check_measure(measure: Measure, text: str, recipe: Recipe) -> None:
         raise ValueError(f"{text!r}: ideal=global needs relevance.judgments; use ideal=recall")
     bound = recipe.bound
     if bound is not None and measure.highest_grade < bound:
-        limit = "its max_grade" if measure.max_grade is not None else "the highest that its gain can take"
+        limit = "its max_grade" if measure.max_grade is not None else "the highest its gain accepts"
         raise ValueError(f"{text!r}: {limit} ({measure.highest_grade:g}) is below the highest grade ({bound:g})")
     if bound is not None and measure.rel is not None and measure.rel > bound:
         raise ValueError(f"{text!r}: no grade reaches rel={measure.rel:g}; the highest is {bound:g}")
@@ -364,7 +370,7 @@ def _check_table(held: set[float], text: str, recipe: Events) -> None:
     given = {rule.grade for rule in recipe.rules if rule.grade}
     if missing := sorted(grade for grade in given - held if grade is not None):
         shown = ", ".join(f"{grade:g}" for grade in missing)
-        raise ValueError(f"{text!r}: the gain table lacks {shown}, which events can give; add grade:gain")
+        raise ValueError(f"{text!r}: the gain table has no entry for {shown}, which events can give; add grade:gain")
 
 
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Scope, Monitor], None]], ...] = (
@@ -381,4 +387,4 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Scope, Monitor], None]], ...] = 
     (("relevance",), _check_rules),
     ((), _check_engine),
 )
-"""Each check with the keys that it needs; none: all of them."""
+"""Each check with the keys it needs; empty: all of them."""

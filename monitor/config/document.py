@@ -1,4 +1,4 @@
-"""Reads a YAML file into plain data: the line of every value is noted, ${NAME} is filled in.
+"""Reads a YAML file into plain data: records the line of every value, and fills in ${NAME}.
 
 Words are read as YAML 1.2 does: only `true` and `false` are truth values, so that `no`, `on` and `12:30` stay text.
 """
@@ -35,8 +35,8 @@ def read(path: Path, environ: Mapping[str, str], report: Report, first: str = _F
     node = _compose(_text(path, report), report)
     if isinstance(node, yaml.MappingNode):
         return _Reading(environ, report).mapping(node, ())
-    what = "is empty" if node is None else "is no mapping"
-    report.add((), f"{what}; write keys and values, beginning with {first}")
+    what = "is empty" if node is None else "is not a mapping"
+    report.add((), f"{what}; write keys and values, starting with {first}")
     report.raise_if_any()
     return {}
 
@@ -46,10 +46,10 @@ def _text(path: Path, report: Report) -> str:
         raw = path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(
-            [f"{path}: there is no such file; name rankmon's configuration with --config or RANKMON_CONFIG"]
+            [f"{path}: no such file; name rankmon's configuration with --config or RANKMON_CONFIG"]
         ) from None
     except OSError as error:
-        raise ConfigError([f"{path}: cannot be read ({error.strerror}); give a file this user may read"]) from None
+        raise ConfigError([f"{path}: cannot be read ({error.strerror}); give a file that this user may read"]) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -108,46 +108,46 @@ def _compose(text: str, report: Report) -> yaml.Node | None:
         return _Loader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
-        report.add_line(line, "holds a control character; take it out")
+        report.add_line(line, "contains a control character; remove it")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         report.add_line(1 if mark is None else mark.line + 1, _what_is_wrong(error.problem or ""))
     except RecursionError:
-        report.add_line(1, "is nested too deeply; write it flatter")
+        report.add_line(1, "is nested too deeply; flatten it")
     report.raise_if_any()
     return None
 
 
 _SYNTAX = (
-    (r"'\\t' that cannot start", "a tab stands where spaces must; indent with spaces"),
-    (r"(.) that cannot start|'(.)' that cannot start", "a value begins with {}; put it in quotes"),
+    (r"'\\t' that cannot start", "a tab is used for indentation; indent with spaces"),
+    (r"(.) that cannot start|'(.)' that cannot start", "a value starts with {}; put it in quotes"),
     (
         r"mapping values are not allowed",
-        "a colon where none can stand; put text in quotes that holds ': ' or ends with ':'",
+        "an unexpected colon; put text that contains ': ' or ends with ':' in quotes",
     ),
-    (r"could not find expected ':'", "a key without its colon; write `key: value`, or mind the indentation above"),
-    (r"undefined alias", "a value begins with *; put it in quotes"),
-    (r"duplicate anchor|alphabetic or numeric", "a value begins with & or *; put it in quotes"),
-    (r"expected <block end>", "the line does not fit those above; compare its indentation and quotes with theirs"),
+    (r"could not find expected ':'", "a key without a colon; write `key: value`, or check the indentation above"),
+    (r"undefined alias", "a value starts with *; put it in quotes"),
+    (r"duplicate anchor|alphabetic or numeric", "a value starts with & or *; put it in quotes"),
+    (r"expected <block end>", "the line does not fit the lines above; compare indentation and quotes"),
     (
         r"expected ',' or '[\]}]'",
-        "a [list] or {{mapping}} is not closed, lacks a comma, or holds text that needs quotes",
+        "a [list] or {{mapping}} is not closed, misses a comma, or contains text that needs quotes",
     ),
-    (r"another document", "a second document begins with ---; keep one in a file"),
-    (r"unexpected end of stream", "a quoted text is not closed; add the quote at its end"),
+    (r"another document", "a second document starts with ---; keep one per file"),
+    (r"unexpected end of stream", "a quoted text is not closed; add the closing quote"),
 )
 
 
 def _what_is_wrong(problem: str) -> str:
-    """PyYAML's complaint in plain words, and without what stands in the file: that might be a secret."""
+    """PyYAML's complaint in plain words, without file content, which might be secret."""
     for pattern, text in _SYNTAX:
         if found := re.search(pattern, problem):
-            return "no valid YAML: " + text.format(next((g for g in found.groups() if g), ""))
-    return "no valid YAML; look at the quotes, colons and indentation around here"
+            return "invalid YAML: " + text.format(next((g for g in found.groups() if g), ""))
+    return "invalid YAML; check quotes, colons and indentation around here"
 
 
 class _Reading:
-    """Turns nodes into data and notes where each value stands."""
+    """Turns nodes into data and records where each value is."""
 
     def __init__(self, environ: Mapping[str, str], report: Report) -> None:
         self._environ = environ
@@ -167,7 +167,7 @@ class _Reading:
     def _count(self, node: yaml.Node, where: Where) -> None:
         self._nodes += 1
         if self._nodes > MOST_NODES or len(where) > 50:
-            self._report.add_line(node.start_mark.line + 1, "holds too much; do not let an alias hold itself")
+            self._report.add_line(node.start_mark.line + 1, "is too large; an alias must not contain itself")
             self._report.raise_if_any()
 
     def _item(self, node: yaml.Node, where: Where) -> Any:
@@ -203,7 +203,7 @@ class _Reading:
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 self._report.lines[*where, key.value] = line
-                self._report.add((*where, key.value), f"stands twice, first in line {seen[key.value]}; keep one")
+                self._report.add((*where, key.value), f"appears twice, first in line {seen[key.value]}; keep one")
             elif isinstance(key, yaml.ScalarNode):
                 seen[key.value] = line
 
@@ -219,7 +219,7 @@ class _Reading:
         if node.tag in _SCALARS:
             with suppress(ValueError):
                 return _SCALARS[node.tag](str(node.value))
-        self._report.add_unknown(where, "begins with ! or is <<; put it in quotes")
+        self._report.add_unknown(where, "starts with ! or is <<; put it in quotes")
         return ""
 
     def _filled_in(self, text: str, where: Where) -> str:
@@ -233,7 +233,7 @@ class _Reading:
             return "${"
         reference = _REFERENCE.fullmatch(written)
         if reference is None:
-            self._report.add_unknown(where, "holds a ${ that is no ${NAME} or ${NAME:-default}; a literal ${ is $${")
+            self._report.add_unknown(where, "holds a ${ that is not ${NAME} or ${NAME:-default}; a literal ${ is $${")
             return ""
         name, value = reference["name"], self._environ.get(reference["name"])
         if reference["has_default"]:

@@ -66,21 +66,21 @@ def _unknown(where: Where, _: Error, root: Any) -> str:
 
 
 def _above(where: Where, root: Any) -> str:
-    """That a key belongs to a mapping around the one where it stands; empty if it does not."""
+    """Says that a key belongs to an enclosing mapping; empty if it does not."""
     for depth in range(len(where) - 2, -1, -1):
         if where[-1] in written_keys(_kind_at(where[:depth], root)):
-            return f"it is one of {path_of(where[:depth]) or 'the file itself'}; move it there"
+            return f"it belongs under {path_of(where[:depth]) or 'the top level'}; move it there"
     return ""
 
 
 def _below(key: str, kind: Any) -> str:
-    """That a key belongs to a mapping inside the one where it stands, the least deep one; empty if it does not."""
+    """Says that a key belongs to a nested mapping, the shallowest; empty if it does not."""
     level: list[tuple[tuple[str, ...], Any]] = [((), kind)]
     while level:
         level = [((*path, name), found.kind) for path, of in level for name, found in written_keys(of).items()]
         for path, of in level:
             if key in written_keys(of):
-                return f"it is one of `{'.'.join(path)}`; move it there"
+                return f"it belongs under `{'.'.join(path)}`; move it there"
     return ""
 
 
@@ -89,11 +89,11 @@ def _own(_: Where, error: Error, root: Any) -> str:
 
 
 def _empty(*_: object) -> str:
-    return "is empty; give it a value, or take the key out"
+    return "is empty; give it a value, or remove the key"
 
 
 def _found(error: Error) -> str:
-    """What stands there instead; not for secrets."""
+    """What the file has there instead; not for secrets."""
     given = error["input"]
     if isinstance(given, dict | list):
         return "a mapping" if isinstance(given, dict) else "a list"
@@ -148,7 +148,7 @@ _SENTENCES: dict[str, Tell] = {
     "tuple_type": _not_a_list,
     "dict_type": _not_a_mapping,
     "dataclass_type": _not_a_mapping,
-    "too_short": lambda *_: "is empty; it must hold at least one",
+    "too_short": lambda *_: "is empty; it needs at least one",
     "too_long": _must_be("at most {max_length} long"),
     "literal_error": _must_be("{expected}"),
     "int_type": _must_be("a whole number"),

@@ -1,4 +1,4 @@
-"""Where a daemon listens, read from a file that may be wrong elsewhere: it goes on with what it had read before."""
+"""Where a daemon listens, read from a file that may be wrong elsewhere: the daemon keeps what it read before."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def parse_listen(text: str) -> tuple[str, int]:
     """
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65535:
-        raise ValueError(f"{text!r} is no host:port; write e.g. 127.0.0.1:9184, or 0.0.0.0:9184 for all interfaces")
+        raise ValueError(f"{text!r} is not a host:port; write e.g. 127.0.0.1:9184, or 0.0.0.0:9184 for all interfaces")
     return match[1] or match[2], int(match[3])

@@ -1,4 +1,4 @@
-"""From the file to the frozen configuration: read, check each part by itself, then the parts against each other."""
+"""From the file to the frozen configuration: read, check each part on its own, then the parts together."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REACH = 42 * DAY
 """How far back is read for a baseline, unless `lookback` says otherwise."""
 
 MOST_VERSIONS = 200
-"""Versions of a model that get a series. They come one after the other for years, and few serve at the same time."""
+"""Model versions that get a series. Over years there are many, but few serve at the same time."""
 
 _HOLDERS = {
     "sources": Annotated[dict[Name, Any], Field(min_length=1)],
@@ -99,7 +99,7 @@ class _Files:
         self.folder = folder
 
     def read(self, name: str) -> Any:
-        """What stands in a file, without the end of its line; events of an `.ics`. Raises PydanticCustomError."""
+        """The content of a file, without its trailing newline; events of an `.ics`. Raises PydanticCustomError."""
         try:
             text = (self.folder / name).read_text(encoding="utf-8").rstrip("\r\n")
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class _Files:
 
 
 class _Parts:
-    """Checks the parts of a file one by one, so that mistakes in one do not hide those in another."""
+    """Checks the parts of a file one by one, so mistakes in one do not hide those in another."""
 
     def __init__(self, report: Report, data: dict[str, Any]) -> None:
         self.report = report
@@ -133,11 +133,11 @@ class _Parts:
             self._refuse({"type": "missing", "loc": (name,)})
 
     def one(self, name: str) -> Any:
-        """A part that stands alone; None if it is wrong."""
+        """A separate part; None if it is wrong."""
         return self.check(keys_of(File)[name].kind, self._data[name], (name,))
 
     def held(self, name: str) -> Any:
-        """What a part holds as it stands in the file; nothing, if it is no list or mapping as it should be."""
+        """What a part contains in the file; nothing if it is not the list or mapping that it should be."""
         if name not in self._data:
             return ()
         given = self._data[name]
@@ -149,7 +149,7 @@ class _Parts:
         return tuple(given) if isinstance(given := self._data.get(name), dict) else ()
 
     def defaults(self) -> dict[str, Any]:
-        """What monitors have in common, as it stands in the file."""
+        """What monitors have in common, as written in the file."""
         if "defaults" not in self._data:
             return {}
         given = self._data["defaults"]
@@ -270,7 +270,7 @@ def _channels(parts: _Parts) -> Iterator[ChannelConfig]:
     for name in channels:
         given, where = channels[name], ("channels", name)
         if name == checks.LOG:
-            parts.report.add(where, "is the name of the log, which is always there; take another")
+            parts.report.add(where, "is the name of the built-in log channel; choose another")
             continue
         if isinstance(given, dict):
             given = {kind: _named(one, name) for kind, one in given.items()}

@@ -1,4 +1,4 @@
-"""What is allowed in a configuration, but hardly meant."""
+"""What a configuration allows but probably does not mean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def remarks(config: Config, now: float) -> Iterator[str]:
     """Each with its place in the file; `now` in seconds since 1970."""
     if _tells_others(config) and not config.web.external_url and _is_for_few(config.web.host):
         text = (
-            f"is missing, so links in notifications lead to {config.web.page_url()}; give the address that people use"
+            f"is missing, so links in notifications point to {config.web.page_url()}; give the address that people use"
         )
         yield f"{config.place('web', 'external_url')}: {text}"
     yield from _of_routes(config)
@@ -44,13 +44,13 @@ def _of_rare_looks(measure: Measure) -> Iterator[str]:
         (_, first), *_ = part.examination
         if rare := next((int(rank) for rank, look in part.examination[: part.k] if look < LEAST_LOOK * first), None):
             counts = first / part.examination[rare - 1][1]
-            text = f"counts a click at rank {rare} as much as {counts:,.0f} at rank 1, so that a few clicks move it; "
-            yield text + f"cut it where more people look, e.g. @{rare - 1}"
+            text = f"counts a click at rank {rare} as much as {counts:,.0f} at rank 1, so a few clicks move it; "
+            yield text + f"cut it off where more people look, e.g. @{rare - 1}"
 
 
 def _of_clicked_lists(measure: Measure) -> str:
     text = f"judges only the requests with something relevant ({measure}): it falls when better lists bring clicks "
-    text += "further down, and does not see that clicks are lost; "
+    text += "further down, and does not notice lost clicks; "
     if measure.aggregate == "pooled":
         return text + "take the mean over requests"
     return text + f"leave `empty=skip` out, which judges {replace(measure, empty='zero')}"
@@ -67,12 +67,12 @@ def _of_routes(config: Config) -> Iterator[str]:
             is_left = any(all(r not in config.routes and r.channels == (LOG,) for r in routes) for routes in found)
             if is_left and monitor.paging == "push" and (severity, matter) in routing.cases:
                 text = (
-                    f"has only the log, and at some time no route takes incidents of severity {severity} about {matter}"
+                    f"notifies only the log, and at some times no route takes {matter} incidents of severity {severity}"
                 )
                 yield f"{config.place('monitors', index, 'notify')}: {text}; name a channel, or add a route"
     for number in (n for n, route in enumerate(config.routes) if id(route) not in used):
         text = (
-            "never matches: routes above take all that it would, or no monitor has its labels; move it up, or remove it"
+            "never matches: routes above take everything first, or no monitor has its labels; move it up, or remove it"
         )
         yield f"{config.place('routes', number)}: {text}"
 
@@ -100,4 +100,4 @@ def _not_yet(monitor: Monitor, now: float) -> Iterator[tuple[int, str]]:
     for number, rule in enumerate(monitor.alerts):
         pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
         if pinned is not None and pinned[1] > now:
-            yield number, f"is not over yet, so rule {rule.name} cannot fire before it is; did you mean a past period?"
+            yield number, f"is not over yet, so rule {rule.name} cannot fire until it is; did you mean a past period?"

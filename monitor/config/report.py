@@ -1,4 +1,4 @@
-"""Gathers the mistakes of one configuration file, so that all of them are told at once, each with its line."""
+"""Collects the mistakes of one configuration file, to report all at once, each with its line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Report:
     Attributes:
         file: named in front of every mistake.
         lines: line of each place, from 1.
-        written: what stands in the file, and what it became, where a value holds ${NAME}.
+        written: what the file says, and what it became, if a value contains ${NAME}.
         unread: key at the top that nobody needs, so that what is wrong below it does not matter; empty for none.
     """
 
@@ -91,7 +91,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Scope:
-    """A monitor at its place in the file: what stands there, and what in `defaults`, as far as it has no other."""
+    """A monitor at its place in the file, with `defaults` for what it does not set."""
 
     where: Where
     own: Mapping[str, object]

@@ -14,13 +14,13 @@ from monitor.section import Derived, Flat, FromFile, Section, keys_of
 _HEAD = """\
 # Configuration reference
 
-One YAML file. Start from one of the files in `config/examples`; editors complete and check with
-`config/rankmon.schema.json`. Made from the schema by `make docs`; do not edit.
+One YAML file. Start from a file in `config/examples`; editors complete and check it with
+`config/rankmon.schema.json`. Generated from the schema by `make docs`; do not edit.
 
 - Durations are text with a unit: `90s`, `15m`, `24h`, `7d`.
 - `${NAME}` is taken from the environment, `${NAME:-text}` falls back to the text, `$${` is a literal `${`.
-- Every secret can stand in a file instead (`url_file`, `password_file`), relative to the configuration.
-- `rankmon check-config` names all mistakes at once, `rankmon check-config --connect` also asks the databases.
+- Every secret can be in a file instead (`url_file`, `password_file`), relative to the configuration.
+- `rankmon check-config` lists all mistakes at once; `rankmon check-config --connect` also connects to the databases.
 """
 
 

@@ -1,4 +1,4 @@
-"""Database URLs, with their passwords put in."""
+"""Database URLs, with their passwords filled in."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def database_url(text: str, password: str | None, folder: Path) -> URL:
     except ValueError:
         url = None
     if url is None:
-        raise ValueError("is no database URL; write e.g. postgresql+psycopg://user@host/name or sqlite:///file.db")
+        raise ValueError("is not a database URL; write e.g. postgresql+psycopg://user@host/name or sqlite:///file.db")
     if wrong := _fault(url, password or None):
         raise ValueError(wrong)
     return _in_folder(folder, url.set(password=password) if password else url)
@@ -55,11 +55,11 @@ def _fault(url: URL, password: str | None) -> str | None:
         return f"{driver} is an asynchronous driver; use another, e.g. postgresql+psycopg"
     # After a password with @ and / what is left of it would be taken for the database's name, and shown as such.
     if "@" in (url.host or "") or (url.password is not None and "@" in (url.database or "")):
-        return "the user or password holds an @; write it as %40, or give the password as `password:`"
+        return "the user or password contains an @; write it as %40, or set `password:`"
     if url.password is not None and password is not None:
-        return "holds a password, and another is given; keep one"
+        return "contains a password, and another is given; keep one"
     if any(word in key.lower() for key in url.query for word in _SHOWN):
-        return "holds a password after the ?, where it would be shown; give it as `password:`"
+        return "contains a password after the ?, where it would be shown; set `password:` instead"
     return _sqlite_fault(url, password) if url.get_backend_name() == "sqlite" else None
 
 

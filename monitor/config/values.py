@@ -31,7 +31,7 @@ _Named = TypeVar("_Named", "Monitor", "SourceConfig")
 
 @dataclass(frozen=True, slots=True)
 class AccessConfig:
-    """Under what conditions the web is served: TLS, and (name, bcrypt hash) of those who may see it.
+    """Who may access the web server: TLS, and (name, bcrypt hash) of its users.
 
     No users: everybody may. The hashes are left out of the repr.
     """
@@ -43,7 +43,7 @@ class AccessConfig:
 
 def _listen(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
-        raise ValueError(f"is a port alone; write the address too, e.g. 127.0.0.1:{value}")
+        raise ValueError(f"is only a port; write the address too, e.g. 127.0.0.1:{value}")
     return parse_listen(value) if isinstance(value, str) else value
 
 
@@ -62,7 +62,7 @@ DatabaseUrl = Annotated[InstanceOf[URL], BeforeValidator(_url), WithJsonSchema({
 class _Database(Section):
     """How to reach a database. The URL may hold a password, so it is left out of the repr."""
 
-    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+    password: Annotated[Maybe[str], FromFile, key("Password; best set as ${NAME}. Default: none.")] = field(
         default=None, repr=False, kw_only=True
     )
     url: Annotated[
@@ -93,7 +93,7 @@ class StoreConfig(_Database):
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig(_Database):
-    """A database of yours, read only."""
+    """One of your databases, read-only."""
 
     name: Annotated[str, SkipJsonSchema(), key("Its key.", alias="(name)")]
     statement_timeout: Annotated[PositiveDuration, key("Time limit of one query.")] = 60
@@ -116,11 +116,11 @@ class WebConfig(Section):
         tuple[str, int],
         BeforeValidator(_listen),
         WithJsonSchema({"type": "string"}),
-        key(f"Address and port. Default: {DEFAULT}, this host only."),
+        key(f"Address and port. Default: {DEFAULT}, localhost only."),
     ] = parse_listen(DEFAULT)
     external_url: Annotated[
         PageAddress,
-        key("Address by which people reach the page, for links in notifications. Default: the listen address."),
+        key("Address at which people reach the page, for links in notifications. Default: the listen address."),
     ] = ""
     config_file: Annotated[
         Maybe[Text],
@@ -129,7 +129,7 @@ class WebConfig(Section):
             "none, plain HTTP without passwords."
         ),
     ] = None
-    access: Annotated[InstanceOf[AccessConfig], SkipJsonSchema(), key("What the file says.", alias="(access)")] = (
+    access: Annotated[InstanceOf[AccessConfig], SkipJsonSchema(), key("The file's content.", alias="(access)")] = (
         AccessConfig()
     )
 
@@ -155,7 +155,7 @@ class WebConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig(Section):
-    """What is logged to the standard error."""
+    """What is logged to standard error."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], key("Minimum level.")] = "info"
     format: Annotated[Literal["text", "json"], key("Text for people or JSON for machines.")] = "text"
@@ -163,10 +163,10 @@ class LogConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig(Section):
-    """How the monitors are run."""
+    """How monitors are run."""
 
-    workers: Annotated[Count, key("Monitors of one source that run at the same time.", ge=1, le=64)] = 4
-    lease: Annotated[PositiveDuration, key("How long a dead process can keep others from writing its monitors.")] = 30
+    workers: Annotated[Count, key("Number of monitors of one source that run at the same time.", ge=1, le=64)] = 4
+    lease: Annotated[PositiveDuration, key("How long a dead process can block others from writing its monitors.")] = 30
 
 
 _HINTS = get_type_hints(Monitor, include_extras=True)
@@ -175,7 +175,7 @@ _OWN = ("name", "rankings", "recipe", "measures", "slices", "alerts", "drift")
 
 
 def _as_written(name: str, doc: str, left_out: tuple[str, ...], **changes: Any) -> Any:
-    """A section with the fields of a monitor, as they stand in the file."""
+    """A section with the fields of a monitor, as written in the file."""
     found = [
         (f.name, changes.get(f.name, _HINTS[f.name]), field(default="" if f.name == "source" else f.default))
         if f.default is not MISSING or f.name == "source"
@@ -215,7 +215,7 @@ class File(Section):
         tuple[WrittenMonitor, ...],  # type: ignore[valid-type]  # made above, of the fields of a monitor
         key("The monitors.", min_length=1, examples=["[{name: search, ...}]"]),
     ]
-    web: Annotated[WebConfig, key("Where metrics and pages are served. Default: this host only.")] = WebConfig()
+    web: Annotated[WebConfig, key("Where metrics and pages are served. Default: localhost only.")] = WebConfig()
     log: Annotated[LogConfig, key("Logging. Default: as below.")] = LogConfig()
     scheduler: Annotated[SchedulerConfig, key("How many monitors run at once, and the lease. Default: as below.")] = (
         SchedulerConfig()
@@ -226,17 +226,17 @@ class File(Section):
     routes: Annotated[
         tuple[Route, ...],
         key(
-            "Who is notified of what, for all monitors. The first route that matches decides; where none does, "
-            "`notify` and `data_channels` of the monitor. Monitors that Prometheus pages for have only these. "
+            "Who is notified of what, for all monitors. The first matching route decides; if none matches, "
+            "the monitor's `notify` and `data_channels` do. Monitors paged by Prometheus have only these. "
             "Default: none."
         ),
     ] = ()
-    reports: Annotated[tuple[MailedReport, ...], key("Reports that are mailed regularly. Default: none.")] = ()
+    reports: Annotated[tuple[MailedReport, ...], key("Reports to mail regularly. Default: none.")] = ()
     templates: Annotated[
         Maybe[Text],
         key(
-            "Folder with templates of your own for the messages: `title.txt`, `page.txt`, `details.txt`; relative to "
-            "this file. Default: the built-in ones."
+            "Folder with your own message templates: `title.txt`, `page.txt`, `details.txt`; relative to this file. "
+            "Default: the built-in ones."
         ),
     ] = None
     defaults: Annotated[
@@ -247,7 +247,7 @@ class File(Section):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that a configuration file says, checked; `lines` says where in the file."""
+    """Everything a configuration file says, checked; `lines` says where in the file."""
 
     path: Path
     store: StoreConfig

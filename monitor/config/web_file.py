@@ -1,4 +1,4 @@
-"""The web configuration file: TLS and passwords, in the shape that Prometheus' exporters share."""
+"""The web configuration file: TLS and passwords, in the format of Prometheus exporters."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from monitor.tls import TlsConfig, TlsFault, server_context
 MOST_ROUNDS = 15
 """Highest cost of a bcrypt hash: a check takes about two seconds; each step more doubles it."""
 
-_OPENSSL = "rankmon leaves this to OpenSSL; take it out"
+_OPENSSL = "rankmon leaves this to OpenSSL; remove it"
 _UNSUPPORTED: Mapping[tuple[str, ...], str] = {
-    ("http_server_config",): "rankmon speaks HTTP/1.1 and sets its own headers; take it out",
-    ("rate_limit",): "rankmon does not limit rates; take it out",
-    ("tls_server_config", "cert"): "rankmon reads the certificate from a file; name it as cert_file",
-    ("tls_server_config", "key"): "rankmon reads the key from a file; name it as key_file",
-    ("tls_server_config", "client_ca"): "rankmon reads the authority from a file; name it as client_ca_file",
-    ("tls_server_config", "client_allowed_sans"): "rankmon admits every certificate of client_ca_file; take it out, "
-    "and give those clients an authority of their own",
+    ("http_server_config",): "rankmon speaks HTTP/1.1 and sets its own headers; remove it",
+    ("rate_limit",): "rankmon does not limit rates; remove it",
+    ("tls_server_config", "cert"): "rankmon reads the certificate from a file; use cert_file",
+    ("tls_server_config", "key"): "rankmon reads the key from a file; use key_file",
+    ("tls_server_config", "client_ca"): "rankmon reads the authority from a file; use client_ca_file",
+    ("tls_server_config", "client_allowed_sans"): "rankmon admits every certificate of client_ca_file; remove it, "
+    "and give those clients their own authority",
     ("tls_server_config", "cipher_suites"): _OPENSSL,
     ("tls_server_config", "prefer_server_cipher_suites"): _OPENSSL,
     ("tls_server_config", "curve_preferences"): _OPENSSL,
@@ -42,16 +42,16 @@ _HASH = re.compile(r"(\$2[aby]\$)([0-9]{2})(\$[./A-Za-z0-9]{22})[./A-Za-z0-9]{31
 
 def _user(name: str) -> str:
     if not name or ":" in name:
-        raise ValueError("is no user name; write at least one letter, and no colon")
+        raise ValueError("is not a user name; write at least one letter, and no colon")
     return name
 
 
 def _hash(text: str) -> str:
     found = _HASH.fullmatch(text)
     if found is None or not _is_salt(f"{found[1]}04{found[3]}"):
-        raise ValueError("is no bcrypt hash; make one with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`")
+        raise ValueError("is not a bcrypt hash; make one with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`")
     if not 4 <= int(found[2]) <= MOST_ROUNDS:
-        raise ValueError(f"has a cost of {found[2]}, and must have 04 to {MOST_ROUNDS}; make it with 10")
+        raise ValueError(f"has a cost of {found[2]}, but 04 to {MOST_ROUNDS} is allowed; use 10")
     return text
 
 

@@ -1,4 +1,4 @@
-"""The demo's telephone: a local web server that shows each notification as on-call would see it."""
+"""The demo's pager: a local web server that shows each notification as on-call would see it."""
 
 from __future__ import annotations
 

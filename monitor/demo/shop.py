@@ -195,7 +195,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Visits:
-    """Searches of one hour in order of time; all arrays are (n,)."""
+    """Searches of one hour in time order; all arrays are (n,)."""
 
     hour: int  # since the epoch
     served: Ints  # epoch seconds

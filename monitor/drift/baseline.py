@@ -237,7 +237,7 @@ class DriftBaseline:
         since, until: fitted on [since, until), seconds; the first step with requests starts at `since`.
         days, requests: in the reference.
         known: (S,) slices with a baseline; the others borrow the common cycle.
-        alone: (S,) slices with enough data to be judged by themselves.
+        alone: (S,) slices with enough data to be judged alone.
         quality, coverage: expected means of the measure and of the label coverage.
         weekdays: (7,) factor on the coverage by weekday, from Thursday on; 1 if unlabelled requests count 0.
         volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests per step.
@@ -297,7 +297,7 @@ class DriftBaseline:
 
     @cached_property
     def has_thin_slices(self) -> bool:
-        """Whether any slice has a baseline that is too thin to judge it by itself."""
+        """Whether any slice has a baseline that is too thin to judge it alone."""
         return some(self.known & ~self.alone)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A block: steps of one day at one level, first computed together, then checked for data faults one by one."""
+"""A block: steps of one day at one level, computed together, then checked for data faults one by one."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class FaultTracker:
         self._never = np.zeros(len(state.slices), np.int64)
 
     def step(self, row: int, fallen: AlarmStates | None) -> Kind | None:
-        """The gravest data fault in a step; only label faults while a new level is learnt.
+        """The most severe data fault in a step; only label faults while a new level is learnt.
 
         `fallen`: the alarms before it; None if none is open.
         """
@@ -322,14 +322,14 @@ class FaultTracker:
         return self._gravest(end)
 
     def hold(self, row: int, since: int) -> Kind | None:
-        """The gravest fault in the last step, whose labels explain a fall since the step that ended at `since`."""
+        """The most severe fault in the last step, whose labels explain a fall since the step that ended at `since`."""
         now, end = self.now, self._block.ends[row]
         until = end + self._settings.lasting
         self.now = replace(now, suspect_since=now.suspect_since or since, suspect_until=until, held=True)
         return self._gravest(end)
 
     def _still_lacks(self, row: int) -> bool:
-        """Whether a loss that was slow to show, or has lasted for a day, goes on: a few hours may hide it."""
+        """Whether a loss that was slow to show, or has lasted for a day, continues: a few hours may hide it."""
         now, (_, short, day) = self.now, (sums[:, row] for sums in self._block.checked.spans)
         if not (now.held or (now.suspect_since > 0 and self._block.ends[row] - now.suspect_since >= DAY)):
             return False
@@ -443,7 +443,7 @@ class FaultTracker:
         return float(seen), None if each is None else each * float(size)
 
     def _span_until(self, until: int, row: int) -> slice:
-        """The last three hours that were unusable by themselves, for a fault that lasts until `until` (seconds)."""
+        """The last three hours that were unusable on their own, for a fault that lasts until `until` (seconds)."""
         few = self._settings.few
         left = (until - self._block.ends[row]) // self._settings.step
         end = max(self._settings.day + row + 1 - max(few - 1 - left, 0), few)

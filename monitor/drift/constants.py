@@ -1,4 +1,4 @@
-"""Every constant that a verdict rests on, each with its source, or a test of what it brings about (`file: test`).
+"""Every constant behind a verdict, each with its source, or a test of its effect (`file: test`).
 
 A change of one is a change of `VERSION`: run the scorer before and after. Files are those of tests/drift; `scorer` is
 tests/evaluation/test_alert_quality.py, whose whole run `make evaluate` makes. Names end in what they count: Z standard

@@ -152,7 +152,7 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     """What explains a unit's fall, in (9, S) sums of its time: missing labels, a worse model, or either.
 
     Missing labels leave the mean of the labelled requests; who finds less clicks less, and what is clicked is worse.
-    Labels must be missing from most of the traffic, since a worse slice gets fewer labels by itself.
+    Labels must be missing from most of the traffic, since a worse slice gets fewer labels anyway.
 
     Args:
         unit: 0 for overall, or a slice's number from 1 on.
@@ -340,7 +340,7 @@ def _lacking(requests: Floats, expected: Floats, spread: Dispersion) -> Floats:
 
 
 def silences(requests: Floats, expected: Floats) -> tuple[Bools, Floats]:
-    """((T, S) whether a slice was silent in a step, requests it should have had as the others go on).
+    """((T, S) whether a slice was silent in a step, requests it should have had, judging by the others).
 
     Silent: at most stragglers. By (T, S) requests, and what is expected of them.
     """

@@ -280,7 +280,7 @@ def _lacks(settings: DriftSettings, reference: Reference, until: int) -> str:
     days, least, before = reference.days(until), settings.least_reference // DAY, reference.starts < until
     size = int(reference.requests[before].sum())
     if size and not reference.total[before].any():
-        return f"a first label that is worth anything, and {least} days from then on"
+        return f"a first label with a value above 0, and {least} days from then on"
     if days >= least and size < c.LEAST_REQUESTS:
         return f"a first reference: {size} of {c.LEAST_REQUESTS} requests to begin with"
     return f"a first reference: {days or 'less than one'} of {least} days to begin with"

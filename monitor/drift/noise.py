@@ -1,4 +1,4 @@
-"""How much a unit (slice or overall) moves by itself: over-dispersion beyond sampling, its autocorrelation, its wander,
+"""How much a unit (slice or overall) moves on its own: over-dispersion beyond sampling, autocorrelation, wander,
 and the mix.
 """
 
@@ -95,7 +95,7 @@ def fit_wander(off: Floats, sampling: Floats, known: Floats, hours: float) -> tu
 
     By (T, U) relative deviations, their sampling variance, and 1 where there were requests. The wander is a first-order
     autoregression under sampling noise, fitted by likelihood on a grid (Kalman, 1960; misses as Student's t, since a
-    few are large). What the slices have in common counts as much as what each shows by itself.
+    few are large). What the slices have in common counts as much as what each shows alone.
     """
     persistence = np.repeat(c.WANDER_PERSISTENCES, len(c.WANDER_DEVIATIONS)) ** hours
     variance = np.tile(c.WANDER_DEVIATIONS, len(c.WANDER_PERSISTENCES)) ** 2

@@ -168,7 +168,7 @@ class _StepJudge:
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
         if explanation(self._found, day, 0, spread, c.SURE_LOG) != "labels":
             return None, ()
-        # A worse slice has fewer labels by itself: they must be missing without it too.
+        # A worse slice has fewer labels anyway: they must be missing without it too.
         sums = day.sum(axis=1)
         others = (sums.sum(axis=1) - sums[:, i] for i in np.flatnonzero(now.open[1:]).tolist() if sums.shape[1] > 1)
         if not all(checks.labels_surely_lack(rest, spread) for rest in others):
@@ -353,9 +353,9 @@ class _StepJudge:
             return lacks_to_settle(self._was, self.block.ends[row])
         if not self._day[row][checks.JUDGED]:
             if self._day[row][checks.SERVED]:
-                return "labels: for a day no request has had one"
+                return "labels: no request has had one for a day"
             if not self.block.window[checks.REQUESTS, self._until(row)].any():
-                return "requests: for a day there has been none"
+                return "requests: there have been none for a day"
             least = self._settings.least_reference / DAY
             return f"requests in a slice with a baseline, for a day; a new one has its own after {least:.0f} days"
         if not self._was.fits:
@@ -365,8 +365,8 @@ class _StepJudge:
             return f"a whole reference: {days:.0f} of {whole:.0f} days"
         if days >= c.NEARLY_ALL * whole:
             return ""
-        lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, for good"
-        return f"{lost}: rankmon baseline begin has another one learnt"
+        lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, permanently"
+        return f"{lost}: rankmon baseline begin starts learning a new one"
 
     def _pending(self, row: int) -> tuple[str, ...]:
         now = self._standing

@@ -20,7 +20,7 @@ DataKind = Literal[
     "slice_labels_collapsed",
     "slice_missing",
 ]
-"""Data faults, gravest first; a step reports the gravest."""
+"""Data faults, most severe first; a step reports the most severe."""
 Kind = Literal["healthy", "degraded", DataKind, "not_enough_data", "announced"]
 SLICE_KINDS = frozenset({"slice_labels_suspect", "slice_labels_collapsed", "slice_missing"})
 """The data of some slices broke: they are left out, the others are judged."""
@@ -141,7 +141,7 @@ class AlarmChange:
 
 @dataclass(frozen=True, slots=True)
 class LabelLoss:
-    """What is left of the labels, over at most the last day since they became suspect.
+    """The labels that are left, over at most the last day since they became suspect.
 
     Attributes:
         since: end of the first suspect step, seconds.
@@ -149,7 +149,7 @@ class LabelLoss:
         events, events_before: per request, including those that match no impression.
         unmatched, unmatched_before: share of the events that match no impression.
         span: seconds covered.
-        worthless: as many labels as ever, but no request is worth anything.
+        worthless: as many labels as usual, but every request has a value of 0.
     """
 
     since: int
@@ -179,7 +179,7 @@ class Verdict:
 
     Attributes:
         end: of the step, seconds.
-        kind: the gravest data fault, otherwise the model's state.
+        kind: the most severe data fault, otherwise the model's state.
         alarms: open ones, overall first; frozen while the data are bad.
         changes: alarms that opened or closed at this step.
         pending: units with half the evidence of an alarm, on a log scale.

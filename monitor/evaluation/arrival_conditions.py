@@ -1,4 +1,4 @@
-"""Conditions on missing arrivals and misread sources: by what the source has now, which no bucket will show again."""
+"""Conditions on missing arrivals and misread sources, from the source's current state, which buckets do not show."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class VerdictConditions(ConditionSet):
                 return f"its baseline was reset at {utc(reset.since)} by {reset.author}{_noted(reset.note)}"
         for one in self.announced:
             if identity == self._identity_with(self.resets, (a for a in self.announced if a is not one)):
-                return f"{one.author} announced something unusual from {utc(one.since)} on{_noted(one.note)}"
+                return f"{one.author} announced something unusual from {utc(one.since)}{_noted(one.note)}"
         return CHANGED
 
     def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:

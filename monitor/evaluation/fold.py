@@ -1,4 +1,4 @@
-"""One fold over final hours, from a checkpoint to the next, with the events on the way. It knows no store and no clock.
+"""One fold over final hours, from one checkpoint to the next, with its events. It uses no store and no clock.
 
 `begin` decides where evaluation starts, for each set of conditions with one definition:
 
@@ -27,9 +27,9 @@ from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.series.windows import History
 from monitor.types import Definition
 
-GONE = "its rule, its slice, or the series that the rule judges is gone"
-CHANGED = "its rule, or what that judges, was changed, and as it is now it does not fire"
-GOES_ON = "its rule, or what that judges, was changed, and as it is now it fires too"
+GONE = "its rule, its slice, or the series the rule judges is gone"
+CHANGED = "its rule, or the series it judges, was changed and no longer fires"
+GOES_ON = "its rule, or the series it judges, was changed and still fires"
 
 
 @dataclass(frozen=True)

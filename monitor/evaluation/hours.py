@@ -1,4 +1,4 @@
-"""The stored hours of a monitor, and what was said of its baseline."""
+"""The stored hours of a monitor, and its baseline resets and announcements."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from monitor.evaluation.fold import Checkpoint, EventBatch
 from monitor.store.alerts import AlertState, StoredIncident
 from monitor.types import Drift, Monitor
 
-RESTATED = "the data that it rested on were read again and say otherwise"
+RESTATED = "the data behind it were read again and no longer show it"
 
 
 @dataclass(frozen=True)

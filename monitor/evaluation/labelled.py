@@ -1,4 +1,4 @@
-"""A replay held against what people said of pages: the right ones it has too, the wrong ones it sends again."""
+"""A replay compared with people's labels: which right pages and which wrong pages it would send again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PeopleSaid:
     Attributes:
         right, wrong: pages that they called so.
         methods: of the replay.
-        budgets: of the verdicts by themselves, for each budget of false alarms that was tried, ascending.
+        budgets: of the verdicts alone, for each budget of false alarms that was tried, ascending.
         budget: the configured one; None without verdicts.
         proposed: the budget that has most of the right pages, then fewest of the wrong ones; of several such the
             configured one, or else the largest.

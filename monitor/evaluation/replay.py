@@ -342,7 +342,7 @@ def _plain(monitor: Monitor, span: tuple[int, int], first: int) -> Iterator[tupl
         max(since, known[1]),
     )
     trailing = Drop(TRAILING, TRAILING, True, Baseline(trailing=week))
-    what = f"{100 * TRAILING:g} % below the {format_duration(week)} before"
+    what = f"{100 * TRAILING:g} % below the previous {format_duration(week)}"
     yield _rule(monitor, "trailing threshold", window, trailing), what, since
 
 

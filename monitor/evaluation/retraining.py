@@ -95,9 +95,9 @@ def in_the_way(
     if (changed := Assessment(current.findings).concurrent) is not None:
         return held_back_by(changed)
     if any(_is_taken(incident, said) for said in accepted):
-        return "what it is about was taken for the new level"
+        return "somebody accepted its level as the new baseline"
     if last is not None and last.incident == incident.id:
-        return f"it was asked for already, {utc(last.asked_at)}"
+        return f"it was already requested, {utc(last.asked_at)}"
     # Whatever its slices do: what makes the whole rise may be the remedy.
     whole = max((f.well_for for f in current.findings if f.verdict == DEGRADED and not f.dimension), default=0)
     if whole:
@@ -105,7 +105,7 @@ def in_the_way(
     recovering = {f.name for f in current.findings if f.well_for}
     asking = [f.since for name, f in (incident.firing or {}).items() if f.retrain and name not in recovering]
     if not asking:
-        return "all that asks for it is on its way back"
+        return "every condition that asks for it is recovering"
     lasts = end - asking_since(incident, asking)
     if lasts < monitor.retrain.after:
         return f"it has lasted {lasting(max(lasts, 0))} of {lasting(monitor.retrain.after)}"

@@ -1,4 +1,4 @@
-"""Who is notified of a change, and what is stored of it."""
+"""Who is notified of a change, and what is stored about it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _notices(
 ) -> list[tuple[str, Notification]]:
     """A notification per receiver: an opening goes by the routes, all else to those who were notified of it.
 
-    What became graver goes by the routes of its new severity too.
+    Incidents that became more severe also take the routes of their new severity.
     """
     id_, monitor = stored.incident.id, update.monitor
     number, last = store.alerts.notices(id_)

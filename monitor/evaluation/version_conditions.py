@@ -1,4 +1,4 @@
-"""The conditions on new model versions, each compared with the others that serve at the same time."""
+"""The conditions on new model versions, each compared with the others serving at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from monitor.types import Drift, Monitor
 
 LONGEST = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""
-NO_LONGER_NEW = "hardly anything else was served for so long that it counts as usual now"
+NO_LONGER_NEW = "almost all requests have had it for so long that it now counts as normal"
 
 Compared = dict[ConditionName, VersionWorse]
 

@@ -223,7 +223,7 @@ def _estimate(counts: ShownCounts, depth: int, too_few: Callable[[ShownCounts, i
 
 def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     """That swaps are too few at a rank: how many there are and how many are needed."""
-    here, take = counts.rank == rank, "take fewer ranks or more days"
+    here, take = counts.rank == rank, "use fewer ranks or more days"
     told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
     told += " in the same slices" if any(len(name) > len(("query", "item")) for name in counts.names[:1]) else ""
     if not counts.clicked[here].sum():
@@ -231,7 +231,7 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
         return f"{told} and clicked, and nothing was ever {never} there; {take}"
     needed = swaps_needed(counts, depth, SURE)[rank - 1]
     if not np.isfinite(needed):
-        return f"{told} and clicked, and queries come too seldom again for any swaps to be enough; {take}"
+        return f"{told} and clicked, and queries repeat too rarely for any number of swaps to be enough; {take}"
     return (
         f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
         f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
@@ -246,12 +246,12 @@ def _too_few_clicks(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> 
     return (
         f"not enough clicks at rank {rank} in {counts.requests:,.0f} requests in random order: {clicks:,.0f} on "
         f"{shown:,.0f} items shown there; to know it to within {100 * SURE:.0f} %, more than {needed:,.0f} are needed; "
-        "rank more requests at random, or take fewer ranks or more days"
+        "rank more requests at random, or use fewer ranks or more days"
     )
 
 
 class LooksChange(NamedTuple):
-    """Where looks differ most surely.
+    """Where looks differ most significantly.
 
     Attributes:
         part: (dimension, value) of those who look elsewhere; `ALL` if it is common to all parts.
@@ -351,7 +351,7 @@ def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Exam
     try:
         one = estimate(both, len(looks) + 1)
     except ValueError as error:
-        told = "too few of the items that are shown now at each rank were clicked then and before; take more days"
+        told = "too few of the items now shown at each rank were clicked both now and before; use more days"
         raise ValueError(told) from error
     return Examination(one.value[1:], one.covariance, one.swaps[1:], one.clicks[1:], now.requests)
 
@@ -482,7 +482,7 @@ def swap_errors(counts: ShownCounts, depth: int, swapped: float) -> Floats:
     """
     requests, again, variance = _of_one_swap(counts, depth)
     if np.isnan(variance).any():
-        raise ValueError(f"no item was shown at rank {int(np.isnan(variance).argmax()) + 1}; take fewer ranks")
+        raise ValueError(f"no item was shown at rank {int(np.isnan(variance).argmax()) + 1}; use fewer ranks")
     if not 0 < swapped <= requests:
         raise ValueError(f"{swapped:,.0f} requests cannot swap: {requests:,.0f} show an item at rank 1")
     share = swapped / requests / (depth - 1)

@@ -51,7 +51,7 @@ def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wis
     clicks = sum_by_request(pair, counts.clicked[kept], size)
     expected = sum_by_request(pair, shown * looks[rank - 1], size)
     if not clicks.sum():
-        raise ValueError(f"nothing was clicked at ranks 1 to {len(looks)}, so clicks say nothing of any item")
+        raise ValueError(f"nothing was clicked at ranks 1 to {len(looks)}, so clicks say nothing about any item")
     mean = float(clicks.sum() / expected.sum())
     rate = np.divide(clicks, expected, out=np.full(size, np.nan), where=expected > 0)
     squares = sum_by_request(pair, shown * looks[rank - 1] ** 2, size)

@@ -144,7 +144,7 @@ def check_range(measure: Measure, grade: Floats) -> None:
     highest = measure.highest_grade
     within = (grade >= 0) & (grade <= highest)
     if not within.all():
-        raise ValueError(f"grade {grade[~within][0]:g} is not from 0 to {highest:g}, as {measure} needs it")
+        raise ValueError(f"grade {grade[~within][0]:g} is not between 0 and {highest:g}, as {measure} requires")
 
 
 def discounts(measure: Measure, rank: Ints) -> Floats:

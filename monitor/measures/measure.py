@@ -151,7 +151,7 @@ class Measure:
         examination: pairs (rank, chance that people look there, usually relative to rank 1), from rank 1 to k at least.
             In `dcg` a gain counts divided by its rank's, so that clicks stand for what people would have clicked had
             they looked everywhere (Joachims et al. 2017). Empty: 1 at each rank.
-        by_slice: pairs ((dimension, value), table): the examination of a slice's requests, in place of that of all.
+        by_slice: pairs ((dimension, value), table): the examination of a slice's requests, instead of that of all.
         aggregate: `mean` over requests, or `pooled` = sum of numerators / sum of denominators.
         empty: what a request without a defined value counts as.
     """
@@ -303,14 +303,12 @@ p=None, examination=(), by_slice=(), aggregate='mean', empty='skip')
     """
     match = _TEXT.fullmatch(text)
     if match is None or match["name"] not in SPECS:
-        raise ValueError(f"{text!r} is no measure; {_meant(text)}")
+        raise ValueError(f"{text!r} is not a measure; {_meant(text)}")
     name = match["name"]
     options = _options(name, match["options"] or "", text)
     measure = replace(_defaults(name), k=_cutoff(match["k"], text), **options)  # type: ignore[arg-type]
     if "empty" in options and measure.aggregate == "pooled":
-        raise ValueError(
-            f"{text!r}: empty changes nothing with aggregate=pooled, which adds all requests up; leave it out"
-        )
+        raise ValueError(f"{text!r}: empty has no effect with aggregate=pooled, which adds up all requests; remove it")
     if "empty" not in options:
         is_read_so = empty in measure.spec.empties and measure.aggregate == "mean"
         measure = replace(measure, empty=empty if empty is not None and is_read_so else measure.default_empty)
@@ -358,7 +356,7 @@ def _options(name: str, text: str, whole: str) -> dict[str, object]:
         key = tuple(map(unquote, filter(None, match.group("key", "dimension", "of")))) if match else ("",)
         if match is None or key[0] not in SPECS[name].options or (key[1:] and key[0] != "examination"):
             known = ", ".join(sorted(SPECS[name].options))
-            raise ValueError(f"{whole!r}: {part.strip()!r} is no option of {name}; it has {known}")
+            raise ValueError(f"{whole!r}: {part.strip()!r} is not an option of {name}; it has {known}")
         if key in found:
             raise ValueError(f"{whole!r}: {part[: match.start('value')].strip(' =')} is given twice")
         found[key] = _value(name, key[0], match["value"], whole)
@@ -418,11 +416,11 @@ def _check(m: Measure, text: str) -> None:
         raise ValueError(f"{text!r}: {why}")
 
     if m.spec.needs_max_grade and m.max_grade is None:
-        refuse(f"{m.name} needs the highest grade there can be, e.g. {m.name}(max_grade=4)@20")
+        refuse(f"{m.name} needs the highest possible grade, e.g. {m.name}(max_grade=4)@20")
     if m.is_of_lists and m.k is not None:
-        refuse(f"{m.name} is of whole lists; leave @{m.k} out")
+        refuse(f"{m.name} covers whole lists; remove @{m.k}")
     if m.ideal == "max" and m.max_grade is None:
-        refuse("ideal=max needs the highest grade there can be, e.g. ndcg(ideal=max,max_grade=3)@10")
+        refuse("ideal=max needs the highest possible grade, e.g. ndcg(ideal=max,max_grade=3)@10")
     if m.ideal == "max" and m.k is None:
         refuse("ideal=max needs a cut-off, e.g. @10")
     if "max" in m.spec.ideals and m.max_grade is not None and m.ideal != "max":
@@ -432,11 +430,11 @@ def _check(m: Measure, text: str) -> None:
     if m.rel is not None and m.rel <= 0:
         refuse("rel must be above 0: a grade of 0 is not relevant")
     if m.p is not None and not 0 < m.p < 1:
-        refuse("p must lie between 0 and 1")
+        refuse("p must be between 0 and 1")
     if m.by_slice and not m.examination:
-        refuse("examination of all requests is missing; it is that of slices that have none of their own")
+        refuse("the examination of all requests is missing; slices without their own use it")
     if len({dimension for (dimension, _), _ in m.by_slice}) > 1:
-        refuse("examination can differ between the values of one slice, not of several")
+        refuse("examination can differ between the values of one slice only")
     for part in m.parts if m.examination else ():
         ranks, chances = zip(*part.examination, strict=True)
         if m.k is None:
@@ -444,15 +442,15 @@ def _check(m: Measure, text: str) -> None:
         if list(ranks) != list(range(1, len(ranks) + 1)) or len(ranks) < (m.k or 0):
             refuse(f"examination must have each rank from 1 to {m.k}")
         if not 1 / HIGHEST_GAIN <= min(chances) <= max(chances) <= HIGHEST_GAIN:
-            refuse("examination must be above 0 at each rank; cut where people look too rarely, e.g. @5")
+            refuse("examination must be above 0 at each rank; cut off where people look too rarely, e.g. @5")
     if isinstance(m.gain, tuple):
         gains = [gain for _, gain in m.gain]
         if m.gain[0][0] < 0:
             refuse("grades in the gain table must be 0 or more")
         if min(gains) < 0 or max(gains) > HIGHEST_GAIN or gains != sorted(gains):
-            refuse(f"gains must lie from 0 to {HIGHEST_GAIN:g} and must not fall with the grade")
+            refuse(f"gains must be between 0 and {HIGHEST_GAIN:g} and must not decrease with the grade")
         if m.ideal == "max" and m.max_grade not in dict(m.gain):
-            refuse("the gain table must hold max_grade")
+            refuse("the gain table must include max_grade")
 
 
 def _quoted(text: str) -> str:

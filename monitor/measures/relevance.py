@@ -14,24 +14,24 @@ from monitor.types import Events
 
 REASONS = {
     "null_request": "rows without a request id",
-    "null_item": "rows without an item (its place in the list stays taken)",
+    "null_item": "rows without an item (they still occupy a place in the list)",
     "null_position": "rows without a position",
-    "bad_position": "rows whose position is before the first, or no whole number",
-    "bad_time": "rows of requests, and events, whose time cannot be read; the requests are no sample",
-    "long_request": "rows of requests that take longer than max_request_span; the requests are left out",
-    "bad_text": "rows of requests whose slice or query is not valid UTF-8; the requests are left out",
-    "ambiguous_time": "the same where a local time stands twice or never because the clocks change; of events those "
-    "of which it depends on the reading whether they count",
-    "duplicate_row": "relevant rows that the request has already, same item and place; the highest grade counts",
-    "duplicate_item": "relevant rows of an item at several places; the highest grade counts, then the last place",
-    "duplicate_position": "relevant rows at a place that another relevant item holds; the highest grade counts",
-    "bad_grade": "grades that are no number, or not in a measure's gain table; then that measure alone goes without",
+    "bad_position": "rows with a position before the first, or not a whole number",
+    "bad_time": "rows of requests, and events, with an unreadable time; the requests are not counted",
+    "long_request": "rows of requests longer than max_request_span; the requests are left out",
+    "bad_text": "rows of requests with a slice or query that is not valid UTF-8; the requests are left out",
+    "ambiguous_time": "rows of requests with a local time that occurs twice or never when clocks change; also such "
+    "events, if the reading decides whether they count",
+    "duplicate_row": "repeated relevant rows of a request, with the same item and place; the highest grade counts",
+    "duplicate_item": "relevant rows of one item at several places; the highest grade counts, then the last place",
+    "duplicate_position": "relevant rows at a place taken by another relevant item; the highest grade counts",
+    "bad_grade": "grades that are not numbers, or not in a measure's gain table; only that measure leaves them out",
     "negative_grade": "grades under 0",
-    "grade_above_max": "grades over the highest; where it is a measure's own, that measure alone goes without",
+    "grade_above_max": "grades above the highest; if only a measure sets it, only that measure leaves them out",
     "early_event": "events shortly before their request was served",
-    "late_event": "events shortly after the attribution time, if they were there when the bucket was last read",
-    "mixed_slice": "requests whose rows differ in a slice column; they count under `(mixed)`",
-    "mixed_query": "requests whose rows differ in their query; they are no sample",
+    "late_event": "events shortly after the attribution window, if they existed when the bucket was last read",
+    "mixed_slice": "requests with conflicting values in a slice column; they count as `(mixed)`",
+    "mixed_query": "requests with conflicting queries; they are not counted",
 }
 """Reason -> meaning. A refused row is counted, never repaired."""
 
@@ -137,7 +137,7 @@ def event_grades(recipe: Events, kind: NDArray[np.object_] | None, value: Floats
     Args:
         kind: (size,) event types, if the recipe names a type column.
         value: (size,) event values, if the recipe names a value column: nan is missing, inf is not a number, which
-            meets no minimum and is no grade.
+            meets no minimum and is not a grade.
     """
     grade = np.full(size, np.nan)
     for rule in recipe.rules:
@@ -226,7 +226,7 @@ def once(rows: GradedRows, refusals: Refusals) -> GradedRows:
     """Each item and each place of a request once.
 
     Of duplicates the highest grade wins, then the last place: contradicting logs must not make a list look better than
-    the worse of them. Removing rows of grade 0 beforehand only changes the count of refused ones.
+    the worse of them. Removing rows of grade 0 in advance only changes the count of refused ones.
     """
     rows = _one_of(rows, (rows.request, rows.item), "duplicate_item", refusals)
     return _one_of(rows, (rows.request, rows.position), "duplicate_position", refusals)

@@ -1,4 +1,4 @@
-"""Whether a database can sum up a monitor's numbers, by counting a small set of grades."""
+"""Whether a database can sum a monitor's numbers, by counting a small set of grades."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def obstacle(monitor: Monitor) -> str:
     """
     recipe = monitor.recipe
     if isinstance(recipe, Judgments):
-        return "judgments: a fingerprint of those used is kept, which takes the rows"
+        return "judgments: their fingerprint is kept, which needs the rows"
     if isinstance(recipe, Events) and recipe.combine == "sum":
-        return "combine: sum makes grades that are no small set"
+        return "combine: sum makes too many different grades"
     if isinstance(recipe, Events) and any(rule.grade is None for rule in recipe.rules):
-        return "a rule takes the event's own value, so grades are no small set"
+        return "a rule uses the event's own value, so there are too many different grades"
     for measure in monitor.measures:
         if reason := _against(measure):
             return f"{measure}: {reason}"
     found = grades(monitor)
     if len(found) > MOST_GRADES or not found:
-        return f"there are {len(found) or 'no'} grades to count, and it takes from 1 to {MOST_GRADES}"
+        return f"there are {len(found) or 'no'} grades, and it needs 1 to {MOST_GRADES}"
     if not GradeLimits.of(monitor.measures, recipe.bound).allow(np.array(found)).all():
-        return "not every measure can take every grade"
+        return "not every measure accepts every grade"
     return ""
 
 
 def _against(measure: Measure) -> str:
     if measure.ideal == "global":
-        return "its ideal is made of judgments"
+        return "its ideal comes from judgments"
     if not measure.is_sparse:
         return "items of grade 0 have a gain"
     return measure.spec.sql if isinstance(measure.spec.sql, str) else ""

@@ -13,7 +13,7 @@ from monitor.types import format_duration
 Document = Mapping[str, Any]
 
 HOUR = 3600
-NO_VERSION = "monitor {} has no column of the model's version; name it under `rankings: model_version`"
+NO_VERSION = "monitor {} has no model version column; name it under `rankings: model_version`"
 
 
 OF_VERSIONS: Columns = {
@@ -38,8 +38,8 @@ def compared(found: Document | None, began: int | None = None) -> Iterator[str]:
 def _strangers(found: Document) -> Iterator[str]:
     first, second = (f"{shown(v['version'])} at {number(v['value'])}" for v in (found["first"], found["second"]))
     yield (
-        f"\n{first} and {second} have no slice of {shown(found['dimension'])} in common with {FEWEST_OF_PLACE} "
-        "requests of each: the difference may be that of their slices. Neither can be called better."
+        f"\n{first} and {second} share no {shown(found['dimension'])} slice with {FEWEST_OF_PLACE} "
+        "requests from each: the difference may come from their slices. Neither can be called better."
     )
 
 
@@ -48,15 +48,15 @@ def _versus(found: Document, began: int | None) -> Iterator[str]:
     surely = "" if found["lower"] is None else f" (95 %: {signed(found['lower'])} to {signed(found['upper'])})"
     is_paired, is_one_time = found["by"] == "query", found.get("at_one_time", True)
     within = f" within one {shown(found['dimension'])}" if found.get("dimension") else ""
-    on = f"{found['shared']:,} queries that both got{within}" if is_paired else f"all requests{within}, not paired"
+    on = f"{found['shared']:,} queries that both served{within}" if is_paired else f"all requests{within}, not paired"
     where = _shares(found, "common", "where both served")
     where += _shares(found, "together", "while both served") if is_one_time else ""
-    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be of the time."
+    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be due to time."
     yield f"{second} against {first}, {'on ' * is_paired}{on}{where}: {signed(found['difference'])}{surely}"
     if is_paired:
         yield f"  queries: {_signs(found)}"
     elif found.get("queries"):
-        yield f"  the {found['shared']:,} queries that both got{within}: {_signs(found['queries'])}"
+        yield f"  the {found['shared']:,} queries that both served{within}: {_signs(found['queries'])}"
 
 
 def _shares(found: Document, key: str, what: str) -> str:
@@ -82,7 +82,7 @@ def _times(found: Document, began: int | None) -> str:
     by = "" if width == 1 else f" (by stored buckets of {format_duration(width)})"
     if before["until"] - (width if width > 1 else 0) <= after["since"]:
         is_then = width > 1 and began is not None and after["since"] < began <= after["since"] + width
-        then = f", in the {'hour' if width == HOUR else format_duration(width)} in which this began" * is_then
+        then = f", in the {'hour' if width == HOUR else format_duration(width)} when this began" * is_then
         return f"{names[0]} until {utc(before['until'])}, {names[1]} from {utc(after['since'])}{then}{by}; "
     spans = [f"{shown(v['version'])} from {utc(v['since'])} to {utc(v['until'])}" for v in (before, after)]
     return f"{', '.join(spans)}{by}; "

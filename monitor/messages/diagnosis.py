@@ -1,4 +1,4 @@
-"""A diagnosis for people: what was captured when a condition began to fire, as headings, tables and notes."""
+"""A diagnosis for people: what was captured when a condition started firing, as headings, tables and notes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = "  within: by its own value; mix: by its share of requests; z: in stan
 FIRST, LAST = 24, 24
 """Steps shown of a long incident on the data."""
 
-STILL_COMING, IN_PART = "labels still coming", "stored in part"
+STILL_COMING, IN_PART = "labels still arriving", "stored in part"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Told:
         diagnosis: as JSON data, or the store's part of it.
         missing: why the rest is missing.
         restated: how its figures have changed since, see `diagnosis.moved`; None: they did not.
-        is_over: it stopped firing, though the incident goes on.
+        is_over: it stopped firing, but the incident continues.
     """
 
     condition: ConditionName
@@ -89,12 +89,12 @@ def restated(one: Told) -> Iterator[str]:
     captured, then, now = one.diagnosis.get("captured"), one.restated["value"], one.restated["value_now"]
     at = "" if captured is None else f" at {utc(int(captured['taken_at']))}"
     if one.restated["end_now"] is None:
-        yield f"Captured{at}: value then {number(then)}; data or measure changed since, and now it does not fire."
+        yield f"Captured{at}: value then {number(then)}; data or measure have changed, and it no longer fires."
         return
     yield (
         f"Captured{at} of the figures as they were: value then {number(then)}, now {number(now)}; compared with then "
-        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. Data or measure changed since; "
-        "what follows is as captured."
+        f"{number(one.restated['before'])}, now {number(one.restated['before_now'])}. The data or the measure have "
+        "changed since; the rest is as captured."
     )
 
 
@@ -119,7 +119,7 @@ def _split(document: Document) -> Iterator[str]:
     found = document["split"]
     if found is None:
         is_known = bool(document["coverage"]["requests_before"])
-        why = "there is no dimension to split by" if is_known else "no request from before the fall is stored"
+        why = "there is no dimension to split by" if is_known else "no requests from before the fall are stored"
         yield f"\nNot split by slices: {why}."
         return
     split = "All traffic, split" if document["dimension"] else "Split"
@@ -127,13 +127,13 @@ def _split(document: Document) -> Iterator[str]:
         f"\n{split} by {shown(found['by'])}, {_against(document, BASELINE if found['from'] == 'verdict' else BEFORE)}: "
         f"{number(found['before'])} -> {number(found['value'])}, change {signed(found['value'] - found['before'])}"
     )
-    yield f"  within slices {signed(found['within'])}, from another mix {signed(found['mix'])}"
+    yield f"  within slices {signed(found['within'])}, from a different mix {signed(found['mix'])}"
 
 
 def _left_out(document: Document) -> Iterator[str]:
     if spans := document.get("left_out"):
         days = ", ".join(sorted(utc(since)[:10] for since, _ in spans))
-        yield f"  not compared with the same hours from {days} on: the data were bad then, or an alarm was open"
+        yield f"  not compared with the same hours from {days} on: the data were bad, or an alarm was open"
 
 
 def _against(document: Document, what: str = BEFORE) -> str:
@@ -142,7 +142,7 @@ def _against(document: Document, what: str = BEFORE) -> str:
         return f"against {_before(document)}" if document["compared"] else "against nothing"
     window = document["split"].get("window", document["window"])
     is_all = list(window) == list(document["window"])
-    length = "" if is_all else f"the {lasting(window[1] - window[0])} until it fired "
+    length = "" if is_all else f"the {lasting(window[1] - window[0])} before it fired "
     return f"{length}against the verdict's baseline of the same hours"
 
 
@@ -161,7 +161,7 @@ def slice_name(part: Document) -> str:
 def _slices(document: Document, full: bool = True) -> Iterator[list[Part]]:
     """Slices by contribution, and by z where that order differs, each against its reference."""
     told: dict[str, list[Any]] = {}
-    orders = (("By what they add to the change", "slices"), ("By z, the surest fall first", "slices_by_z"))
+    orders = (("By contribution to the change", "slices"), ("By z, most significant fall first", "slices_by_z"))
     for title, name in orders[: 1 + full]:
         for what in (BASELINE, BEFORE):
             # Separate tables per reference: falls against different references do not compare.
@@ -203,7 +203,7 @@ def _labels(document: Document) -> Iterator[Part]:
     c, lost = document["coverage"], document.get("unlabelled")
     of_slice = f" of {slice_name(document)}" if document["dimension"] else ""
     if lost:
-        of_slice = f" without {', '.join(map(shown, lost))}, which had lost the labels"
+        of_slice = f" without {', '.join(map(shown, lost))}, which had lost their labels"
     yield f"\nLabels and traffic{of_slice}{_last_of(document)}, {_against(document)}:"
     is_part = bool(document["dimension"] or lost) or document["version"] < EVERY_EVENT
     before = c["requests_before"] / max(1, len(document["compared"]))
@@ -231,7 +231,7 @@ def _versions(document: Document) -> Iterator[Part]:
     read, lost = (document.get("captured") or {}).get("versions", []), document.get("unlabelled", ())
     if (document["dimension"] or lost) and any(v["version"] != NONE for v in read):
         whose = f"without {', '.join(map(shown, lost))}" if lost else f"of {slice_name(document)}"
-        found, of = read, f"{whose}, by the requests that were read"
+        found, of = read, f"{whose}, from the requests read"
     if found:
         yield f"\nModel versions in the window, {of}, {_against(document)}:"
         yield tabled(_VERSIONS, found)
@@ -239,7 +239,7 @@ def _versions(document: Document) -> Iterator[Part]:
 
 _VERSIONS = {
     **OF_VERSIONS,
-    "requests before, in all": lambda v: count(v["requests_before"]),
+    "total requests before": lambda v: count(v["requests_before"]),
     "before": lambda v: number(v["before"]),
 }
 _REQUESTS = {
@@ -255,14 +255,14 @@ _REQUESTS = {
 def _requests(document: Document) -> Iterator[Part]:
     captured = document["captured"]
     if captured.get("why"):
-        yield f"\nNo requests are named: {captured['why']}."
+        yield f"\nNo requests listed: {captured['why']}."
     if captured["requests"]:
         yield f"\nRequests that lost most, {_against(document)}:"
         yield tabled(_REQUESTS, captured["requests"], left=(0, 1, 2, 3))
         yield from _bare(document)
     now, before = captured.get("left_out", (None, None))
     if now or before:
-        yield f"  Requests with nothing relevant are no part of this: {percent(now)}, before {percent(before)}."
+        yield f"  Requests with nothing relevant are not part of this: {percent(now)}, {percent(before)} before."
 
 
 def _bare(document: Document) -> Iterator[str]:
@@ -270,9 +270,9 @@ def _bare(document: Document) -> Iterator[str]:
     if not (bare := sum(bool(r.get("bare")) for r in captured["requests"])):
         return
     many = f"All {bare}" if bare == len(captured["requests"]) else f"{bare} of these {len(captured['requests'])}"
-    none = "have no item that is judged relevant" if document["by_judgments"] else "got no label at all (no click, say)"
+    none = "have no item judged relevant" if document["by_judgments"] else "got no label at all (no click, say)"
     now, before = captured.get("bare", (None, None))
-    yield f"  {many} {none}, hence 0: so do {percent(now)} of all requests, before {percent(before)}."
+    yield f"  {many} {none}, so they count as 0, like {percent(now)} of all requests ({percent(before)} before)."
 
 
 def _queries(document: Document) -> Iterator[Part]:
@@ -280,7 +280,7 @@ def _queries(document: Document) -> Iterator[Part]:
     if found is None or not found["worst"]:
         return
     yield f"\nQueries that lost most, {_against(document)}:"
-    yield f"  of the requests, {percent(found['common_share'])} are of queries seen before"
+    yield f"  {percent(found['common_share'])} of the requests are for queries seen before"
     with_text = any("text" in q for q in found["worst"])
     columns = _QUERIES | ({"text": lambda q: shown(q.get("text", ""))} if with_text else {})
     yield tabled(columns, found["worst"], (0, 7))
@@ -288,7 +288,7 @@ def _queries(document: Document) -> Iterator[Part]:
 
 _QUERIES = {
     "query": lambda q: q["query"],
-    "requests before, in all": lambda q: count(q["requests_before"]),
+    "total requests before": lambda q: count(q["requests_before"]),
     "now": lambda q: count(q["requests"]),
     "before": lambda q: number(q["before"]),
     "value": lambda q: number(q["value"]),
@@ -299,9 +299,9 @@ _QUERIES = {
 
 def _source(captured: Document) -> Iterator[str]:
     window, *past = captured["periods"]
-    before = f"{sum(period['requests'] for period in past):,} of {len(past)} periods before it"
+    before = f"{sum(period['requests'] for period in past):,} in {len(past)} earlier periods"
     at = utc(int(captured["taken_at"]))
-    yield f"\nSource read at {at}: {window['requests']:,} requests of the window, {before}."
+    yield f"\nSource read at {at}: {window['requests']:,} requests in the window, {before}."
     yield from (f"Note: {note}." for note in captured["notes"])
 
 
@@ -336,7 +336,7 @@ def _state(hour: Document) -> str:
     said = [] if verdict is None else [str(title_of(verdict))]
     if is_stored:
         said += [IN_PART] * (not hour["whole"]) + [STILL_COMING] * (not hour["final"])
-    return ", ".join(said) or (DASH if is_stored else "not stored by itself")
+    return ", ".join(said) or (DASH if is_stored else "not stored separately")
 
 
 _HOURS = {

@@ -25,7 +25,7 @@ TITLES = {"healthy": "healthy", "not_enough_data": "not enough data", "announced
 
 _CHANGES = {
     "requests": "far more requests",
-    "items": "lists of another length",
+    "items": "a different list length",
     "events": "more events per request",
     "no_results": "more requests without results",
     "relevant": "more requests with something relevant",
@@ -42,7 +42,7 @@ def title_of(verdict: str) -> str:
 def condition(rule: str, dimension: str, value: str) -> str:
     """A condition by its verdict or rule, and its slice."""
     what = f"rule {rule}" if kind_of(rule) is None else f"verdict {title_of(rule)}"
-    return f"{what} of {named(dimension, value)}" if dimension else what
+    return f"{what} for {named(dimension, value)}" if dimension else what
 
 
 def sentence(it: Evidence, is_over: bool = False) -> str:
@@ -93,7 +93,7 @@ def on_retraining(findings: Sequence[Evidence]) -> str:
     """Advice while retraining is requested: what to do first."""
     if first := before_retraining(findings):
         return f"Requested, but first {first}: retrain only if that does not help."
-    return "Recommended. Make sure first that the labels are sound."
+    return "Recommended. First check that the labels are sound."
 
 
 def held_back_by(one: ConcurrentChange) -> str:
@@ -169,11 +169,11 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
             return f"{it.title} for a day: now {grown.title}"
         return " ".join(fill(it.fired if became == "firing" else it.recovered, it=it))
     if it is None or it.value is None or it.threshold is None:
-        return "not known long enough"
+        return "not observed for long enough"
     value = f"{it.value:.4g}"
     if became == "ok":
-        return f"{value}: well again" if was == "firing" else f"{value}: did not last"
-    lasted = "" if became == "pending" else " for as long as the rule says"
+        return f"{value}: back to normal" if was == "firing" else f"{value}: did not last"
+    lasted = "" if became == "pending" else " for as long as the rule requires"
     return f"{value} is {'above' if it.rises else 'below'} {it.threshold:.4g}{lasted}"
 
 

@@ -91,7 +91,7 @@ class Notification:
 
     @property
     def lines(self) -> list[str]:
-        """The text's lines for what shows `links` by itself."""
+        """The text's lines for channels that show `links` themselves."""
         return [line for line in self.text.splitlines() if not (self.url and line.startswith(f"Page: {self.url}"))]
 
     def plain(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def notification(
         findings: the conditions that fire, or those that did when it closed.
         number: earlier notifications of this incident.
         reason: why it was withdrawn.
-        over: reported conditions that ended while others go on.
+        over: reported conditions that ended while others continue.
         most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)

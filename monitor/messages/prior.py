@@ -1,4 +1,4 @@
-"""What a receiver was told before."""
+"""What a receiver was notified of before."""
 
 from __future__ import annotations
 

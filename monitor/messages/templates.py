@@ -1,6 +1,6 @@
-"""Templates of texts on conditions, and their filters; and those of a user in place of the built-in ones.
+"""Text templates for conditions and notifications, their filters, and the user's own templates.
 
-All are filled in within a sandbox: a template reads what it is given, and nothing else.
+All run in a sandbox: a template can read what it is given, and nothing else.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def subject(it: Evidence) -> str:
     judged = it.judged
     if judged == COVERAGE:
         judged = "label coverage" + " (items with a judgment)" * (isinstance(it, Threshold) and it.by_items)
-    return f"{judged} of {named(it.dimension, it.slice)}" if it.dimension else judged
+    return f"{judged} for {named(it.dimension, it.slice)}" if it.dimension else judged
 
 
 def written(value: float | None, it: Evidence) -> str:
@@ -167,11 +167,11 @@ def side(it: Evidence) -> str:
 def recovery(it: Evidence) -> str:
     """How far it has recovered."""
     if it.well_for and it.well_needed:
-        return f"recovering: well for {lasting(it.well_for)} of {lasting(it.well_needed)}"
+        return f"recovering: normal for {lasting(it.well_for)} of {lasting(it.well_needed)}"
     back = it.back_from if isinstance(it, Threshold) else None
     if back is not None and it.value is not None and is_beyond(it.value, back, it.rises):
         well = f"up to {written(back, it)}" if it.rises else f"from {written(back, it)} on"
-        return f"{'below' if it.rises else 'above'} its threshold, well {well}"
+        return f"{'below' if it.rises else 'above'} its threshold, normal {well}"
     return "recovering"
 
 

@@ -151,13 +151,13 @@ def decayed(change: float, of_labels: float | None = None) -> str:
     >>> decayed(-0.0712)
     'the level has fallen by 7.1 % since the reference, too slowly for an alarm: retrain'
     >>> decayed(-0.0712, -0.065).partition("alarm")[2]
-    ', and the share of requests with a label by 6.5 %: see whether labels are lost, else retrain'
+    ', and the share of requests with a label by 6.5 %: check whether labels are being lost, otherwise retrain'
     """
     fell = f"the level has fallen by {-100 * change:.1f} % since the reference, too slowly for an alarm"
     if of_labels is None or of_labels > AS_LABELS * change:
         return f"{fell}: retrain"
     labels = f"the share of requests with a label by {-100 * of_labels:.1f} %"
-    return f"{fell}, and {labels}: see whether labels are lost, else retrain"
+    return f"{fell}, and {labels}: check whether labels are being lost, otherwise retrain"
 
 
 LEAST_UNJUDGED = 0.05

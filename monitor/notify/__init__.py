@@ -1,4 +1,4 @@
-"""Telling people: one file a channel, with its configuration and its sending; other packages can add some.
+"""Notifying people: one file per channel, with its configuration and its sending. Other packages can add channels.
 
 All that a channel needs is a `ChannelConfig` with a `kind`, in a module of this folder or one that an entry point of
 the group `rankmon.channels` names: then the file may hold `channels: {NAME: {KIND: ...}}`, and schema and reference
@@ -36,7 +36,7 @@ class Receiver(Protocol):
         channel: name of the channel in the configuration.
         target: name of this receiver in the outbox; it stays the same over restarts and holds no secret.
         give_up_after: seconds after which an incident that is over meanwhile need not be told of; its end always is.
-        repeat: seconds between two reminders of what still goes on; None for no reminders.
+        repeat: seconds between two reminders of open incidents; None for no reminders.
     """
 
     channel: str

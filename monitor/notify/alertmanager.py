@@ -1,7 +1,7 @@
-"""Alertmanager, by its API v2. Every Alertmanager of a cluster is a receiver of its own, as Prometheus has it.
+"""Alertmanager, through its API v2. Every member of a cluster is a separate receiver, as in Prometheus.
 
 Labels are those by which an alert stays the same alert; all that changes is in the annotations. An alert is posted
-again every minute while it goes on, with an end that is days ahead: if rankmon dies, nothing is resolved by silence.
+again every minute while it lasts, with an end days ahead: if rankmon dies, nothing resolves because of silence.
 What resolves an alert is an explicit end.
 """
 
@@ -42,20 +42,20 @@ LEAST_HOLD = 300
 
 def _base(url: str) -> str:
     if urlsplit(url).query or urlsplit(url).fragment:
-        raise ValueError("goes on with a ? or #, behind which there is no API; give the address without that")
+        raise ValueError("has a query string or fragment; give the address without it")
     return url
 
 
 def _each_once(urls: tuple[str, ...]) -> tuple[str, ...]:
-    refuse(*(fault("is there twice; keep one", i) for i, url in enumerate(urls) if url in urls[:i]))
+    refuse(*(fault("is listed twice; keep one", i) for i, url in enumerate(urls) if url in urls[:i]))
     return urls
 
 
 def _long(hold: int) -> int:
     if hold >= LEAST_HOLD:
         return hold
-    text = f"{format_duration(hold)} is so short that alerts would end between two reminders, a minute apart"
-    raise ValueError(f"{text}; give {format_duration(LEAST_HOLD)} or more, best days")
+    text = f"{format_duration(hold)} is so short that alerts would end between two reminders, which are a minute apart"
+    raise ValueError(f"{text}; give {format_duration(LEAST_HOLD)} or more, preferably days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +68,19 @@ class AlertmanagerConfig(HttpChannel):
         tuple[Annotated[HttpAddress, AfterValidator(_base)], ...],
         AfterValidator(_each_once),
         Secret,
-        key("Their addresses.", min_length=1, examples=["[http://alertmanager:9093]"]),
+        key("Addresses of the Alertmanagers.", min_length=1, examples=["[http://alertmanager:9093]"]),
     ] = field(repr=False)
-    username: Annotated[Maybe[Text], key("For basic authentication. Default: none.")] = None
-    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+    username: Annotated[Maybe[Text], key("User name for basic authentication. Default: none.")] = None
+    password: Annotated[Maybe[str], FromFile, key("Password; best set as ${NAME}. Default: none.")] = field(
         default=None, repr=False
     )
-    bearer_token: Annotated[Maybe[Text], FromFile, key("Token; best written as ${NAME}. Default: none.")] = field(
+    bearer_token: Annotated[Maybe[Text], FromFile, key("Token; best set as ${NAME}. Default: none.")] = field(
         default=None, repr=False
     )
     hold: Annotated[
         PositiveDuration,
         AfterValidator(_long),
-        key("How long Alertmanager keeps an alert that rankmon stopped repeating."),
+        key("How long Alertmanager keeps an alert after rankmon stops repeating it."),
     ] = 604_800
 
     @model_validator(mode="after")
@@ -88,9 +88,9 @@ class AlertmanagerConfig(HttpChannel):
         if self.username is not None and self.bearer_token is not None:
             raise ValueError("has a username and a bearer token; keep just one of them")
         if self.password is not None and self.username is None:
-            raise ValueError("has a password but no `username:`; name it")
+            raise ValueError("has a password but no `username:`; add it")
         if self.username is not None and self.password is None:
-            raise ValueError("has a username but no `password:` or `password_file:`; give one")
+            raise ValueError("has a username but no `password:` or `password_file:`; add one")
         return self
 
     def receivers(self) -> list[Receiver]:
@@ -112,7 +112,7 @@ class Alertmanager:
         self._poster = Poster(url.rstrip("/") + PATH, config.timeout, config.ca_file)
 
     def send(self, notification: Notification, now: float, prior: PriorDelivery = NO_PRIOR) -> None:
-        """Post it, with times by Alertmanager's clock: by a wrong one of ours what goes on would end.
+        """Post it, with times by Alertmanager's clock: by a wrong one of ours, ongoing alerts would end.
 
         Raises:
             Undelivered: it was not taken.

@@ -1,4 +1,4 @@
-"""All that Apprise reaches, by its URLs: SMS, chat, push. It knows no resolve: an incident's end is one more message.
+"""Everything Apprise reaches: SMS, chat, push. It cannot resolve: an incident's end is one more message.
 
 https://github.com/caronc/apprise. Install the extra `apprise`.
 """
@@ -27,7 +27,7 @@ class AppriseConfig(ChannelConfig):
 
     kind: ClassVar[str] = "apprise"
 
-    url: Annotated[Text, FromFile, key("Apprise's URL of the service; best written as ${NAME}.")] = field(repr=False)
+    url: Annotated[Text, FromFile, key("Apprise URL of the service; best set as ${NAME}.")] = field(repr=False)
     give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
         86_400
     )
@@ -67,4 +67,4 @@ class Apprise(OnlyReceiver):
             raise Undelivered(f"{self.channel}: its URL {_UNKNOWN}")
         kind = "success" if notification.is_over else TYPES[notification.severity]
         if not service.notify(body=notification.text or notification.title, title=notification.title, notify_type=kind):
-            raise Undelivered(f"{self.channel}: the service did not take it; Apprise gives no reason")
+            raise Undelivered(f"{self.channel}: the service did not accept it; Apprise gives no reason")

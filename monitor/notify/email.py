@@ -1,4 +1,4 @@
-"""E-mail by SMTP: plain text and HTML with a chart, one thread an incident. Each address is a receiver of its own.
+"""E-mail over SMTP: plain text and HTML with a chart, one thread per incident. Each address is a separate receiver.
 
 RFC 5322: the message that opens an incident has an id made of the incident, and all later ones refer to it. A message
 that is sent again has the same id, by which mail servers drop copies.
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from monitor.messages.notification import Notification
 
 DOMAIN = "rankmon.invalid"
-"""Right side of message ids: reserved, so it is no mail server's own (RFC 2606)."""
+"""Right side of message ids: reserved, so it is not a mail server's own (RFC 2606)."""
 
 
-NO_TLS = "offers no TLS of the kind that is demanded; set `security:` to what it offers"
+NO_TLS = "does not offer the required TLS; set `security:` to what it offers"
 ALT = "Chart of the fall: measured and expected"
 
 
 def _address(text: str) -> str:
     name, at, domain = text.rpartition("@")
     if not (name and at and domain) or any(c.isspace() or c in "<>,;" for c in text):
-        raise ValueError(f"{text!r} is no mail address; write e.g. oncall@example.com")
+        raise ValueError(f"{text!r} is not a mail address; write e.g. oncall@example.com")
     return text
 
 
@@ -54,11 +54,12 @@ class EmailConfig(ChannelConfig):
     MAILS: ClassVar[bool] = True
 
     host: Annotated[Text, key("The mail server.", examples=["smtp.example.com"])]
-    sender: Annotated[_Address, key("Address that mails come from.", alias="from", examples=["rankmon@example.com"])]
+    sender: Annotated[_Address, key("Sender address.", alias="from", examples=["rankmon@example.com"])]
     to: Annotated[
-        tuple[_Address, ...], key("Addresses; each gets its own mail.", min_length=1, examples=["[oncall@example.com]"])
+        tuple[_Address, ...],
+        key("Recipients; each gets a separate mail.", min_length=1, examples=["[oncall@example.com]"]),
     ]
-    port: Annotated[int, Field(ge=1, le=65_535), key("Its port.")] = 587
+    port: Annotated[int, Field(ge=1, le=65_535), key("Port of the mail server.")] = 587
     security: Annotated[
         Literal["starttls", "tls", "none"],
         key(
@@ -66,11 +67,11 @@ class EmailConfig(ChannelConfig):
             "not offer what is set."
         ),
     ] = "starttls"
-    username: Annotated[Maybe[Text], key("To log in. Default: no login.")] = None
-    password: Annotated[Maybe[str], FromFile, key("Password; best written as ${NAME}. Default: none.")] = field(
+    username: Annotated[Maybe[Text], key("User name to log in with. Default: no login.")] = None
+    password: Annotated[Maybe[str], FromFile, key("Password; best set as ${NAME}. Default: none.")] = field(
         default=None, repr=False
     )
-    timeout: Annotated[PositiveDuration, key("Time limit of each step of the conversation.")] = 10
+    timeout: Annotated[PositiveDuration, key("Time limit of each step of the SMTP conversation.")] = 10
     give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
         86_400
     )
@@ -120,7 +121,7 @@ class Email:
         except smtplib.SMTPResponseException as error:
             raise Undelivered(f"{self._place}: answered {error.smtp_code} {self._line(error.smtp_error)}") from None
         except ssl.SSLCertVerificationError as error:
-            raise Undelivered(f"{self._place}: its certificate is not to be trusted ({error.verify_message})") from None
+            raise Undelivered(f"{self._place}: its certificate is not trusted ({error.verify_message})") from None
         except ssl.SSLError as error:
             raise Undelivered(f"{self._place}: {NO_TLS} ({error.reason or 'no TLS'})") from None
         except TimeoutError:

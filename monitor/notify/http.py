@@ -1,4 +1,4 @@
-"""Posting JSON over HTTP: a 2xx or an error, within a time limit, and no secret in what is said about it."""
+"""Posts JSON over HTTP: a 2xx or an error, within a time limit, without secrets in messages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _certificates(name: str, info: ValidationInfo[Any]) -> str:
     except FileNotFoundError:
         raise no_file(name) from None
     except ssl.SSLError:
-        text = "the file {file} holds no certificate; give one in PEM form (-----BEGIN CERTIFICATE-----)"
+        text = "the file {file} holds no certificate; give one in PEM format (-----BEGIN CERTIFICATE-----)"
         raise unreadable(name, text) from None
     except OSError as error:
         raise unreadable(name, f"the file {{file}} cannot be read ({error.strerror}); let this user read it") from None
@@ -71,7 +71,7 @@ class HttpChannel(ChannelConfig):
         PositiveDuration,
         key(
             "How long to retry intermediate notifications of an incident. The newest one of an open incident, and its "
-            "end, are retried for as long as a daemon has the channel."
+            "resolve, are retried for as long as a daemon has the channel."
         ),
     ] = field(default=86_400, kw_only=True)
 
@@ -159,7 +159,7 @@ class Poster:
                 watch.cancel()
 
     def _addresses(self, host: str, port: int, until: float) -> list[_Address]:
-        """Where a name leads to. The system's resolver knows no time limit, so it is left to end by itself."""
+        """Where a name leads to. The system's resolver has no time limit, so it is left to finish."""
         found: list[_Address] = []
         failed: list[OSError | UnicodeError] = []
 
@@ -274,9 +274,9 @@ def _cause(error: BaseException) -> str:
     """What went wrong, in words that hold neither path nor headers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = "; give its issuer's certificate as ca_file" if error.verify_code in UNKNOWN_ISSUER else ""
-        return f"its certificate is not to be trusted ({error.verify_message}){remedy}"
+        return f"its certificate is not trusted ({error.verify_message}){remedy}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS does not come about ({error.reason or 'no reason given'})"
+        return f"the TLS handshake failed ({error.reason or 'no reason given'})"
     if isinstance(error, socket.gaierror):
         return "its name cannot be resolved"
     if isinstance(error, TimeoutError):
@@ -286,5 +286,5 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"cannot be reached ({error.strerror or type(error).__name__})"
     if isinstance(error, http.client.InvalidURL | ValueError):
-        return f"cannot be asked: its address or a token holds what HTTP cannot carry ({type(error).__name__})"
-    return f"its answer is no HTTP ({type(error).__name__})"
+        return f"cannot be called: its address or a token has characters not allowed in HTTP ({type(error).__name__})"
+    return f"its answer is not HTTP ({type(error).__name__})"

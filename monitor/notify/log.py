@@ -1,4 +1,4 @@
-"""The log: always there, for monitors that name no other channel."""
+"""The log channel: always there, for monitors without another channel."""
 
 from __future__ import annotations
 

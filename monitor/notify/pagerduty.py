@@ -1,4 +1,4 @@
-"""PagerDuty, by its Events API v2: an incident is one alert there, found by its `dedup_key`.
+"""PagerDuty, through its Events API v2: an incident is one alert, identified by its `dedup_key`.
 
 https://developer.pagerduty.com/docs/events-api-v2-overview. A request to retrain is a change event, and so
 is what may explain an incident: a new version, a new baseline, an announcement.
@@ -35,9 +35,9 @@ class PagerDutyConfig(HttpChannel):
     TAKES_CHANGES: ClassVar[bool] = True
 
     routing_key: Annotated[
-        Text, FromFile, key("Integration key of the service (Events API v2); best written as ${NAME}.")
+        Text, FromFile, key("The service's integration key (Events API v2); best set as ${NAME}.")
     ] = field(repr=False)
-    url: Annotated[HttpAddress, key("Its Events API; https://events.eu.pagerduty.com in the EU.")] = (
+    url: Annotated[HttpAddress, key("Address of the Events API; https://events.eu.pagerduty.com in the EU.")] = (
         "https://events.pagerduty.com"
     )
 

@@ -1,6 +1,6 @@
-"""Slack: one message an incident, kept up to date, with what happens in its thread; by a bot's token.
+"""Slack, with a bot token: one message per incident, kept up to date, with updates in its thread.
 
-https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart goes on
+https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart continues
 with it; a chart of the fall follows in its thread. Slack knows no key against copies, so each message holds its own as
 metadata, and what may have been posted before is looked for first. With the URL of an incoming webhook instead, which
 can change nothing, each notification is a message.
@@ -56,18 +56,18 @@ class SlackConfig(HttpChannel):
         Maybe[Text],
         FromFile,
         key(
-            "Bot token with the scopes chat:write, files:write for charts, and channels:history or groups:history so "
-            "that a crash posts nothing twice; best written as ${NAME}. Default: none."
+            "Bot token with the scopes chat:write, files:write for charts, and channels:history or groups:history to "
+            "avoid duplicate posts after a crash; best set as ${NAME}. Default: none."
         ),
     ] = field(default=None, repr=False)
     channel: Annotated[
         Maybe[Text],
-        key("Id (or #name, by which copies cannot be looked for) of the channel, for the token. Default: none."),
+        key("Channel id (or #name, but then duplicates cannot be detected), for the token. Default: none."),
     ] = None
     webhook_url: Annotated[
-        Maybe[HttpAddress], FromFile, key("Incoming webhook, in place of token and channel. Default: none.")
+        Maybe[HttpAddress], FromFile, key("Incoming webhook, instead of token and channel. Default: none.")
     ] = field(default=None, repr=False)
-    url: Annotated[HttpAddress, key("Its Web API.")] = "https://slack.com/api"
+    url: Annotated[HttpAddress, key("Address of the Web API.")] = "https://slack.com/api"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -187,12 +187,12 @@ class SlackWebhook(OnlyReceiver):
 
 REMEDIES = {
     "invalid_auth": "give a valid token",
-    "token_revoked": "the token was revoked; give another one",
-    "account_inactive": "the token's account is gone; give another token",
-    "missing_scope": "the token lacks the scope chat:write, or files:write for charts",
+    "token_revoked": "the token was revoked; give a new one",
+    "account_inactive": "the token's account is gone; give a new token",
+    "missing_scope": "the token is missing the scope chat:write, or files:write for charts",
     "channel_not_found": "no such channel for this bot; check the name, and invite the bot to it",
     "not_in_channel": "invite the bot to the channel",
-    "is_archived": "the channel is archived; name another",
+    "is_archived": "the channel is archived; choose another",
 }
 
 

@@ -27,7 +27,7 @@ class TeamsConfig(HttpChannel):
 
     kind: ClassVar[str] = "teams"
 
-    url: Annotated[HttpAddress, FromFile, key("Address of the workflow's webhook; best written as ${NAME}.")] = field(
+    url: Annotated[HttpAddress, FromFile, key("Webhook address of the workflow; best set as ${NAME}.")] = field(
         repr=False
     )
 

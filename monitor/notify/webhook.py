@@ -28,10 +28,10 @@ class WebhookConfig(HttpChannel):
 
     kind: ClassVar[str] = "webhook"
 
-    url: Annotated[HttpAddress, FromFile, key("Address to post to.")] = field(repr=False)
-    secret: Annotated[
-        Maybe[Text], FromFile, key("Key to sign the body with; best written as ${NAME}. Default: none.")
-    ] = field(default=None, repr=False)
+    url: Annotated[HttpAddress, FromFile, key("Address to POST to.")] = field(repr=False)
+    secret: Annotated[Maybe[Text], FromFile, key("Key to sign the body with; best set as ${NAME}. Default: none.")] = (
+        field(default=None, repr=False)
+    )
 
     def receivers(self) -> list[Receiver]:
         return [Webhook(self)]

@@ -1,6 +1,6 @@
-"""The page: the board as HTML with charts. Only the pages of incidents read the store.
+"""The page: the board as HTML with charts. Only incident pages read the store.
 
-It does not reload by itself, which would close what a reader has opened and move the focus; it shows its age and a
+It does not reload automatically, which would close what a reader has opened and move the focus; it shows its age and a
 link to refresh.
 """
 

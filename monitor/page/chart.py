@@ -71,7 +71,7 @@ class Lane:
 @dataclass(frozen=True)
 class ShadedPeriod:
     """A shaded time span of a plot, with words over it; `kind` is its class, a `mix` a strip at the bottom, and the
-    words of a `mark` stand in the legend.
+    words of a `mark` go into the legend.
     """
 
     since: int

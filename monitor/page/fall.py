@@ -1,4 +1,4 @@
-"""The fall of an incident as a picture for messages, to be read on a phone: SVG, and PNG with the extra `charts`."""
+"""An incident's fall as a chart for messages, readable on a phone: SVG, and PNG with the extra `charts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one incident, for a phone: five lines, chart, explanation, and what to do about it."""
+"""The incident page, for a phone: five lines, chart, explanation, and what to do."""
 
 from __future__ import annotations
 

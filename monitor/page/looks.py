@@ -1,4 +1,4 @@
-"""The measure corrected for where people look and the plain one, in a few words each, and a chart of the looks."""
+"""The measure corrected for where people look and the plain one, in a few words, and a chart of the looks."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
         yield (
             f"{measure.name}@{measure.k}, corrected for where people look",
-            f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}), by as much as "
+            f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}), from as much as "
             f"{point.effective or 0:,.0f} clicks of equal weight{other}. A click counts more where people look less, "
             "so a good item further down counts in full. It is a sum: compare its changes, not its size. It assumes "
-            f"that looks depend on the rank alone and are those of its table.{off}",
+            f"that looks depend on the rank alone and match its table.{off}",
         )
     if (found := snapshot.examined) is not None:
         changed = "" if found.changed_since is None else "; people look elsewhere than before"

@@ -1,4 +1,4 @@
-"""The landing page, and a page per monitor where all of them would be too much for one."""
+"""The landing page, and a page per monitor if all of them would be too much for one."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
         "stored": stored,
         "incident": incident,
         "closed_at": closed_at,
-        "about": list(about) or ["what was judged is gone"],
+        "about": list(about) or ["what it judged is gone"],
         "refused": _refused(snapshot, incident),
         "lowest": _lowest(snapshot, incident, closed_at),
     }
@@ -232,12 +232,12 @@ def _verdict(snapshot: MonitorSnapshot, called: str) -> dict[str, str] | None:
         parts.append(f"the mix of {drift.mix_by} moves the mean by {change(verdict.mix_effect)}")
     if verdict.improved:
         begin = command(called, f"baseline begin {snapshot.monitor.name}")
-        parts.append(f"a better baseline is on offer{f': {begin}' if begin else ''}")
+        parts.append(f"a better baseline is available{f': {begin}' if begin else ''}")
     if verdict.decayed and verdict.moved is not None:
         parts.append(decayed(verdict.moved, verdict.labels_moved))
     parts += not_judged(verdict.unjudged)
     if verdict.lacks:
-        parts.append(f"still lacks {verdict.lacks}")
+        parts.append(f"still needs {verdict.lacks}")
     return {"measure": str(judged(drift.measure)), "words": "; ".join(parts)}
 
 

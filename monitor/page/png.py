@@ -1,4 +1,4 @@
-"""A picture as PNG, by the extra `charts`. The font is its own: containers have none."""
+"""A picture as PNG, with the extra `charts`. It brings its own font, because containers have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor's state in words, for whoever it woke."""
+"""A monitor's state in words, for the person it woke."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[
 
 def _data(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     if all(overall_point(s, snapshot.monitor.min_completeness) is None for s in snapshot.series):
-        yield MonitorState("empty", "No data: no final window with enough of it read")
+        yield MonitorState("empty", "No data: no final window with enough data")
     coverage = coverage_of(snapshot)
     if coverage.has_fallen:
         usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
         is_judged = snapshot.verdict_kind == DEGRADED
-        kind, words = ("note", "Fewer labels, as worse lists leave") if is_judged else ("labels", "Labels missing")
+        kind, words = ("note", "Fewer labels, as worse lists bring") if is_judged else ("labels", "Labels missing")
         have = "of items have a judgment" if coverage.by_items else "have one"
         yield MonitorState(kind, f"{words}: {percent(coverage.now)} {have}{usual}")
 

@@ -22,13 +22,13 @@ def caption(incident: Incident) -> str:
     """An incident's start, and its duration if it is over.
 
     >>> caption(Incident("search", 0, 7200)), caption(Incident("search", 0, 7200, state="resolved", closed_at=86_400))
-    ('incident since 1 Jan 00:00', 'incident of 1 Jan 00:00, lasted 1 d')
+    ('incident since 1 Jan 00:00', 'incident on 1 Jan 00:00, lasted 1 d')
     """
     began = datetime.fromtimestamp(incident.began_at, UTC)
     when = f"{began.day} {began:%b %H:%M}"
     if incident.closed_at is None:
         return f"incident since {when}"
-    return f"incident of {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
+    return f"incident on {when}, lasted {lasting(incident.closed_at - incident.began_at)}"
 
 
 def number(value: float | None) -> str:

@@ -8,8 +8,8 @@ without a ranking, unless `complete` (trec_eval -c) counts it as zero. trec_eval
 `ideal=global,empty=zero`: its ndcg_cut_10 is `ndcg(ideal=global,empty=zero)@10`.
 
 Bad input raises `InputError` with file, line and remedy; no row is skipped. NULL is an empty field, and for numbers
-also NULL, null or \\N, in text files; null or a missing key elsewhere. A NULL grade is no judgment, and a request
-without any grade is no sample.
+also NULL, null or \\N, in text files; null or a missing key elsewhere. A NULL grade is not a judgment, and a request
+without any grade is not a sample.
 """
 
 from monitor.scoring.lists import read

@@ -50,5 +50,5 @@ def _as_json(judgments: Sequence[Judgment], name: str, description: str) -> str:
 def _as_qrels(judgments: Sequence[Judgment]) -> str:
     for name in (name for judgment in judgments for name in judgment[:2]):
         if len(name.split()) != 1:
-            raise InputError(f"{name!r} has a blank or nothing, which TREC qrels cannot hold; write a .csv or .json")
+            raise InputError(f"{name!r} has a space or is empty, which TREC qrels do not allow; write a .csv or .json")
     return "".join(f"{query} 0 {item} {grade}\n" for query, item, grade in judgments)

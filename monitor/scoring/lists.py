@@ -65,15 +65,13 @@ def refuse_twice(sheet: Sheet, group: Texts, value: Texts, what: str, owner: str
 
 def as_grades(sheet: Sheet, name: str) -> Floats:
     """(n,) grades; nan is unjudged, as is a negative judgment in TREC qrels."""
-    number = _numbers(
-        sheet, name, "correct it" if sheet.is_trec else "correct it, or leave it empty where there is none"
-    )
+    number = _numbers(sheet, name, "correct it" if sheet.is_trec else "correct it, or leave it empty if there is none")
     if sheet.is_trec:
         fraction = np.isinf(number) | (np.floor(number) != number)
-        sheet.refuse_where(fraction, name, "is no whole number; put fractions into a CSV file of query, item, grade")
+        sheet.refuse_where(fraction, name, "is not a whole number; put fractions into a CSV file of query, item, grade")
         return np.where(number < 0, np.nan, number)
     wrong = np.isinf(number) | (number < 0)
-    sheet.refuse_where(wrong, name, "is no grade; they are 0 or more, and empty where an item is unjudged")
+    sheet.refuse_where(wrong, name, "is not a grade; they are 0 or more, and empty if an item is unjudged")
     return number
 
 
@@ -82,14 +80,14 @@ def as_positions(sheet: Sheet, name: str, base: int = 1) -> Ints:
     number = _numbers(sheet, name)
     wrong = ~((number >= base) & (number < 2**53) & (np.floor(number) == number))
     other = "--base 0 if they start at 0" if base and (number == 0).any() else "for scores there is --score"
-    sheet.refuse_where(wrong, name, f"is no position; they are whole numbers from {base} on ({other})")
+    sheet.refuse_where(wrong, name, f"is not a position; they are whole numbers from {base} on ({other})")
     return number.astype(np.int64) - base + 1
 
 
 def as_scores(sheet: Sheet, name: str) -> Floats:
     """(n,) numbers, possibly infinite; a NULL is an InputError."""
     number = _numbers(sheet, name)
-    sheet.refuse_where(np.isnan(number), name, "orders no item; every row needs a number")
+    sheet.refuse_where(np.isnan(number), name, "cannot order items; every row needs a number")
     return number
 
 
@@ -142,8 +140,8 @@ def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> Ra
     request = as_text(sheet, column)
     role, order = _order_column(sheet, names)
     if ties is not None and role == "position":
-        why = f"the order is that of column {order!r}, which has no ties"
-        raise InputError(f"{sheet.path}: {why}; leave --ties out, or name a --score")
+        why = f"the order comes from column {order!r}, which has no ties"
+        raise InputError(f"{sheet.path}: {why}; remove --ties, or use --score")
     by_docno = role == "score" and (ties or ("trec" if sheet.is_trec else "file")) == "trec"
     item = _items(sheet, names, needed=joined or by_docno)
     if item is not None:
@@ -159,7 +157,7 @@ def read_rows(sheet: Sheet, names: Names, ties: Ties | None, joined: bool) -> Ra
 def _order_column(sheet: Sheet, names: Names) -> tuple[str, str]:
     """(role, column) that orders the items of a request."""
     if names.position is not None and names.score is not None:
-        raise InputError("--position and --score cannot both order the items; give one of them")
+        raise InputError("--position and --score cannot both order the items; use one of them")
     if names.score is None and (name := sheet.find("position", names)):
         return "position", name
     if name := sheet.find("score", names):
@@ -201,7 +199,7 @@ def _standing(request: Ints, value: Floats, text: Texts) -> Ints:
 
 @dataclass(frozen=True)
 class QueryJudgments:
-    """m judgments: `grade` of `item` for `key`, the name of a query or a request (`role`); nan is no grade."""
+    """m judgments: `grade` of `item` for `key`, the name of a query or a request (`role`); nan is not a grade."""
 
     path: Path
     role: str
@@ -282,7 +280,7 @@ def refuse_unjudged(rows: RankedRows, grade: Floats, ideal: Match) -> None:
     item, request = cast(Texts, rows.item), rows.request
     theirs = "none" if np.isnan(ideal.grade[row]) else f"grade {ideal.grade[row]:g}"
     who = f"item {item.names[item.code[row]]!r} of request {request.names[request.code[row]]!r}"
-    remedy = "the ideal must hold every item that is graded, with the same grade"
+    remedy = "the ideal must include every graded item, with the same grade"
     why = f"{who} has grade {grade[row]:g} here and {theirs} in {ideal.judgments.path}; {remedy}"
     raise InputError(f"{rows.sheet.at(row)}: {why}")
 
@@ -336,6 +334,6 @@ def read(
 
 def _column_grades(rows: RankedRows, names: Names) -> tuple[Floats, Bools]:
     if rows.sheet.is_trec:
-        raise InputError(f"{rows.sheet.path}: a TREC run holds no grades; give its judgments with --qrels")
+        raise InputError(f"{rows.sheet.path}: a TREC run has no grades; give its judgments with --qrels")
     grade = as_grades(rows.sheet, rows.sheet.require("grade", names, ", or give judgments with --qrels"))
     return grade, np.bincount(rows.request.code[~np.isnan(grade)], minlength=len(rows.request.names)) > 0

@@ -39,7 +39,7 @@ def read_csv(path: Path, wanted: set[str]) -> Sheet:
     header = next(_csv_records(path), (1, []))[1]
     used = [name for name in header if name in wanted]
     if len(set(used)) < len(used):
-        raise InputError(f"{path}:1: a column is there twice; rename one of them: {', '.join(header)}")
+        raise InputError(f"{path}:1: a column appears twice; rename one of them: {', '.join(header)}")
     size = _csv_size(path, len(header)) if header else 0
     if not size:
         return Sheet(path, header, 0, {}, None)
@@ -143,9 +143,9 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         try:
             row = json.loads(text)
         except ValueError as error:
-            raise InputError(f"{path}:{number}: no JSON: {error}; each line is one object") from None
+            raise InputError(f"{path}:{number}: not JSON: {error}; each line is one object") from None
         if not isinstance(row, dict):
-            raise InputError(f"{path}:{number}: {text[:40]} is no JSON object; each line is one object")
+            raise InputError(f"{path}:{number}: {text[:40]} is not a JSON object; each line is one object")
         yield number, row
 
 
@@ -159,7 +159,7 @@ def read_ratings(path: Path, _: set[str]) -> Sheet:
         rows = [(query, each["docId"], each["rating"]) for query, each in queries]
     except (ValueError, TypeError, KeyError) as error:
         why = f"no judgmentRatings of query, docId and rating ({type(error).__name__}: {error})"
-        raise InputError(f"{path}: {why}; give rows of their own the ending .jsonl") from None
+        raise InputError(f"{path}: {why}; for one object per line, use the ending .jsonl") from None
     names = ["query", "docid", "rating"]
     frame = pd.DataFrame(rows, columns=names, dtype=object)
     return Sheet(path, names, len(frame), {n: FileColumn(frame[n], frame[n].isna().to_numpy()) for n in names}, None)
@@ -271,10 +271,10 @@ def read_sheet(path: Path, layout: Layout, names: Names) -> Sheet:
         raise unreadable(path, (isinstance(error, OSError) and error.strerror) or error) from None
     except UnicodeDecodeError:
         raise InputError(
-            f"{path}:{undecodable(path)}: this line is not UTF-8; convert the file, say with iconv"
+            f"{path}:{undecodable(path)}: this line is not UTF-8; convert the file, e.g. with iconv"
         ) from None
     if sheet.size == 0:
-        raise InputError(f"{path}: holds no rows; give a file with a row for each item")
+        raise InputError(f"{path}: has no rows; give a file with one row per item")
     return sheet
 
 

@@ -98,7 +98,7 @@ def refuse_above(lists: Lists, highest: float | None, what: str) -> None:
     row = None if highest is None else first_true(lists.grade > highest)
     if row is not None:
         why = f"grade {lists.grade[row]:g} is above {what}"
-        raise InputError(f"{lists.at(row)}: {why}; give the highest grade there can be")
+        raise InputError(f"{lists.at(row)}: {why}; give the highest possible grade")
 
 
 def _with_missing(lists: Lists, measure: Measure, scores: Scores) -> Scores:

@@ -1,4 +1,4 @@
-"""One read of a source over a stretch of time: requests with their rows, or sums made by the database."""
+"""One read of a source over a period: requests with their rows, or sums computed by the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long buckets are kept, and from which age they are rolled up."""
+"""How long buckets are kept, and when they are rolled up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def least_age(monitor: Monitor) -> int:
-    """Seconds after which no cycle looks at a bucket by itself, in whole days."""
+    """Seconds after which no cycle automatically reads a bucket, in whole days."""
     return -(-sum(seconds for seconds, _ in needs(monitor)) // DAY) * DAY
 
 

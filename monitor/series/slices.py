@@ -1,4 +1,4 @@
-"""Which values of a dimension have a series of their own, and when: a place may be given back.
+"""Which values of a dimension have their own series, and when: places can be released.
 
 A bucket is counted by the places at its start, so two reads of it give the same series.
 """

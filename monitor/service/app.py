@@ -228,8 +228,8 @@ class App:
             try:
                 problems = self._reload(os.environ if environ is None else environ)
             except Exception:
-                log.exception("reload: a fault in rankmon itself; please report it")
-                problems = ["a fault in rankmon itself; see the log"]
+                log.exception("reload: a bug in rankmon; please report it")
+                problems = ["a bug in rankmon; see the log"]
             self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
             for problem in problems:
                 log.error("reload refused: %s", problem)
@@ -372,13 +372,13 @@ class App:
         if not self._store_is_ready:
             return "the store is not ready"
         if waiting := [name for name, runner in self.runners.items() if runner.waits]:
-            return f"another process holds the store locked; waiting for it: {', '.join(waiting)}"
+            return f"another process has locked the store; waiting for it: {', '.join(waiting)}"
         missing = [n for n in self.runners if not _has_something(self.board.snapshots.get(n))]
-        return f"nothing to show yet of {', '.join(missing)}" if missing else ""
+        return f"nothing to show yet for {', '.join(missing)}" if missing else ""
 
     def pending(self) -> str:
         missing = len(self.runners.keys() - self.board.snapshots.keys())
-        return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet, just started" if missing else ""
+        return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet; just started" if missing else ""
 
     def refused(self) -> str:
         return self._refused
@@ -391,8 +391,8 @@ def refused_in_words(problems: Sequence[str], at: float) -> str:
     """That a reload was refused at `at`, real seconds, with the first reason; the log has all of them."""
     first, more = problems[0], len(problems) - 1
     shown = first if len(first) <= LONGEST_PROBLEM else f"{first[:LONGEST_PROBLEM]}…"
-    others = f" (the log names {counted(more, 'problem')} more)" if more else ""
-    return f"The reload of {utc(int(at))} was refused; the former configuration stays. {shown}{others}"
+    others = f" (the log has {counted(more, 'problem')} more)" if more else ""
+    return f"The reload at {utc(int(at))} was refused; the old configuration stays in use. {shown}{others}"
 
 
 def _has_something(snapshot: MonitorSnapshot | None) -> bool:

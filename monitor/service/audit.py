@@ -91,10 +91,12 @@ class Audit:
     def __str__(self) -> str:
         said = {
             "agrees": "agrees with the store",
-            "changed": f"the source has changed since, in rows or labels: {self.difference}; backfill --again takes it",
+            "changed": f"rows or labels have changed in the source: {self.difference}; backfill --again reads them",
             "differs": f"rankmon reads the source wrongly: {self.difference}; please report it",
         }[self.result]
-        return f"bucket {utc(self.start)} read again ({', '.join(self.ways)}; {self.requests} requests singly): {said}"
+        return (
+            f"bucket {utc(self.start)} read again ({', '.join(self.ways)}; {self.requests} requests one by one): {said}"
+        )
 
 
 def is_due(monitor: Monitor, progress: Progress, now: float) -> bool:
@@ -272,7 +274,7 @@ class Auditor:
     def advance(self, now: float, reading: float, stops: Callable[[], bool]) -> Audit | None:
         """Today's audit, if due and affordable: audits may take SHARE of `reading`, the seconds spent reading so far.
 
-        Recorded before it starts, so a process killed by it does not retry for ever.
+        Recorded before it starts, so a process killed by it does not retry forever.
 
         Raises:
             SourceError, StoreError, Stopped: as `audit`.

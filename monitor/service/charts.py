@@ -1,4 +1,4 @@
-"""Charts for notifications, drawn when they are sent: in bounded time, or not at all."""
+"""Charts for notifications, drawn when they are sent, in bounded time or not at all."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class _Cycle:
             is_empty = request is None and self.now - theirs >= DAY
             is_silent, is_by_theirs = (stale_since(self.monitor, arrived, at) is not None for at in (self.now, theirs))
             if is_behind or is_empty or (self.now - theirs > CLOCK_TOLERANCE and is_silent and not is_by_theirs):
-                raise self._clock_error(f"by the source's clock it is {utc(int(theirs))}")
+                raise self._clock_error(f"the source's clock says {utc(int(theirs))}")
         return arrived, fresh.future_rows
 
     def _look_from(self, since: float, noted: Arrived, states: States) -> float:

@@ -1,4 +1,4 @@
-"""Diagnoses of incidents, taken when one opens because the source may be purged later.
+"""Diagnoses of incidents, captured when one opens because the source may be purged later.
 
 Each firing condition gets its own, most severe first, up to a limit. Reads use bounded pull steps. A failure affects
 neither evaluation nor paging: its reason is stored, and later cycles retry while the incident is open.
@@ -320,17 +320,17 @@ def wanted_of(monitor: Monitor, fell: d.Subject, store: Store) -> SampleQuery:
 def _notes(monitor: Monitor, taken: Sequence[CapturedPeriod], without: Collection[str]) -> Iterator[str]:
     if without:
         names = ", ".join(named(monitor.drift.mix_by or "", value) for value in sorted(without) if monitor.drift)
-        yield f"{names} had lost the labels and is left out of requests, queries and versions"
+        yield f"{names} lost its labels and is left out of requests, queries and versions"
     if any(t.plain()["is_sampled"] for t in taken):
         yield (
             f"periods with many requests are sampled, at most {d.MOST_REQUESTS:,} requests: "
-            "the same share of every hour, chosen by a hash of the ids"
+            "an equal share of every hour, chosen by a hash of the ids"
         )
     gone = [t for t in taken if t.stored is not None and t.stored.wanted and not t.sample.read]
     if gone and gone[0] is taken[0]:
         yield "the source no longer has the requests of the fallen window; figures are from the store"
     elif gone:
-        yield "the source no longer has the requests of all weeks before; these are left out"
+        yield "the source no longer has all earlier weeks; missing ones are left out"
     if monitor.rankings.query is None:
         yield "queries are unknown; name their column under `rankings: query`"
 
@@ -443,6 +443,6 @@ class Diagnoser:
         id_, name = self._of
         self._failed[self._of] = self._failed.get(self._of, 0) + 1
         known = isinstance(error, SourceError)
-        said = storable(str(error))[:LONGEST_ERROR] if known else f"a fault in rankmon itself ({type(error).__name__})"
+        said = storable(str(error))[:LONGEST_ERROR] if known else f"a bug in rankmon ({type(error).__name__})"
         with suppress(StoreError):
             self.store.verdicts.put_diagnosis(id_, self.monitor.name, Diagnosis(name, time.time(), None, said))

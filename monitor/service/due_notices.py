@@ -1,4 +1,4 @@
-"""Queues what no evaluation does: reports and changes that are due, and open incidents that nobody acknowledges.
+"""Queues notifications outside evaluations: due reports and changes, and open incidents that nobody acknowledges.
 
 The outbox is the only state: what was queued for a target, by whichever process, is not due for it again.
 """

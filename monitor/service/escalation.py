@@ -1,4 +1,4 @@
-"""Routes open incidents again while nobody acknowledges them: later hours, escalations, repetitions.
+"""Routes open incidents again while nobody acknowledges them: later hours, escalations, repeats.
 
 The outbox is the only state: whoever has a notification of an incident there is not notified of its opening again.
 """

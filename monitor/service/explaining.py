@@ -1,4 +1,4 @@
-"""What is known of an incident: its conditions as they were diagnosed, and the hours of one on the data."""
+"""What is known about an incident: its conditions as diagnosed, and for a data incident its hours."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Explainer:
             return _shown(taken.document, monitor), ""
         if monitor is None:
             name = self.found.incident.monitor
-            return None, f"monitor {name!r} is not in {self.path}; with it there, what the store knows can be told"
+            return None, f"monitor {name!r} is not in {self.path}; add it to see what the store knows"
         if self.capture is not None:
             return _shown(self.capture(monitor, one), monitor), ""
         return StoredFall(monitor, one, self.store).document(self.found.incident), self._why(taken)
@@ -87,10 +87,10 @@ class Explainer:
     def _why(self, taken: Diagnosis | None) -> str:
         is_open = self.found.incident.is_open
         if taken is not None:
-            more = "it is tried again with the next cycles" if is_open else "the incident closed since"
-            return f"{FAILED}: {taken.error} (tried last at {utc(int(taken.taken_at))}; {more}; --capture does it now)"
+            more = "it will retry with the next cycles" if is_open else "the incident has closed"
+            return f"{FAILED}: {taken.error} (last tried at {utc(int(taken.taken_at))}; {more}; --capture does it now)"
         if is_open:
-            return "the source was not read yet; rankmon run does it with its next cycles, --capture does it now"
+            return "the source has not been read yet; rankmon run reads it with its next cycles, --capture reads it now"
         return "the incident closed before the source was read; --capture reads what the source still holds"
 
 

@@ -1,4 +1,4 @@
-"""The fall of an incident as values for a chart: what was measured and expected, when it began, when it was noticed."""
+"""An incident's fall as values for a chart: measured, expected, when it began, and when it was noticed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Mean(NamedTuple):
 
 
 class ChartMark(NamedTuple):
-    """Something that people did at an instant, seconds: a new model version or baseline, or an announcement."""
+    """Something people did at an instant, seconds: a new model version or baseline, or an announcement."""
 
     at: int
     words: str
@@ -64,7 +64,7 @@ class FallPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Fall:
-    """What is judged over the last days, oldest first, and the incident that is shown.
+    """The judged values of the last days, oldest first, and the incident shown.
 
     Attributes:
         judged: slice, measure and window in words.
@@ -138,7 +138,7 @@ def _rule(monitor: Monitor, found: Evidence | None) -> Rule | None:
     known = (rule for rule in monitor.alerts if rule.measure is not None)
     rule = next((r for r in known if (r.overall if found is None else r.name == found.rule)), None)
     if rule is None:
-        why = "nothing judges the quality of all traffic" if found is None else f"{found.rule} judges nothing any more"
+        why = "nothing judges quality for all traffic" if found is None else f"{found.rule} no longer judges anything"
         raise InputError(f"{monitor.name}: {why}; rankmon series draws what is stored")
     return rule
 

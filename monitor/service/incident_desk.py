@@ -1,4 +1,4 @@
-"""What people see of one incident and do about it on its page: acknowledge, silence its monitor, label it."""
+"""What people see and do on the incident page: acknowledge, silence the monitor, label it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IncidentDesk:
     @contextmanager
     def _busy(self) -> Iterator[None]:
         if not self._free.acquire(blocking=False):
-            raise StoreError("store: too many pages of incidents wait for it; try again")
+            raise StoreError("store: too many incident pages are waiting for it; try again")
         try:
             yield
         finally:

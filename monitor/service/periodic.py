@@ -67,7 +67,7 @@ class PeriodicTask:
         except StoreError as error:
             self._warn(str(error))
         except Exception:
-            log.exception("%s: a fault in rankmon itself; please report it", self._name)
+            log.exception("%s: a bug in rankmon; please report it", self._name)
         return False
 
     def _warn(self, text: str) -> None:

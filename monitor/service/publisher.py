@@ -137,4 +137,4 @@ class SnapshotPublisher:
             )
         except Exception:
             self._telemetry.count("rankmon_evaluation_failures", name, "bug")
-            log.exception("monitor %s: %s not updated: a fault in rankmon itself; please report it", name, stage)
+            log.exception("monitor %s: %s not updated: a bug in rankmon; please report it", name, stage)

@@ -1,4 +1,4 @@
-"""Reads a source in steps that neither the source nor this process finds too large."""
+"""Reads a source in steps that are not too large for the source or this process."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def read_partials(
         return _in_halves(monitor, source, since, until, known, batch_size)
     except TooMany as error:
         if until - since <= 1:
-            text = f"{error} within a second and max_request_span around it; lower that, or check the times"
+            text = f"{error} within a second and max_request_span around it; lower max_request_span, or check the times"
             raise SourceError(f"monitor {monitor.name}: {text}", "data") from error
         return _in_halves(monitor, source, since, until, known, batch_size)
     kernels = dict.fromkeys(m.kernel for m in monitor.measures)

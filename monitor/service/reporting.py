@@ -1,4 +1,4 @@
-"""A report on the last days of a monitor: its values, what happened, which slices moved, how the labels fared."""
+"""A report on a monitor's last days: its values, what happened, which slices moved, and its labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_INCIDENTS = 1_000
 
 @dataclass(frozen=True)
 class Value:
-    """A measure over all days of the report, and over as many days before (None: unknown)."""
+    """A measure over all days of the report, and over the same number of days before (None: unknown)."""
 
     measure: str
     value: float | None
@@ -42,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Happened:
-    """An incident of these days, told as its first notification told it; instants in seconds.
+    """An incident of these days, in the words of its first notification; instants in seconds.
 
     Attributes:
         where: in which slices, and by which version of the model.

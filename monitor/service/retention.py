@@ -1,4 +1,4 @@
-"""Retention of a monitor's buckets: rolled up, then deleted, a little per run so that nothing waits for it."""
+"""Retention of a monitor's buckets: rolled up, then deleted, a little per run so nothing has to wait."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class RetentionWorker:
     def _report(self) -> None:
         name, done = self._monitor.name, self._done
         if any(done.values()):
-            parts = [f"{counted(done.pop(MADE, 0), 'coarser bucket')} made", f"{done.pop(FORGOTTEN, 0)} days deleted"]
+            parts = [
+                f"{counted(done.pop(MADE, 0), 'coarser bucket')} created",
+                f"{done.pop(FORGOTTEN, 0)} days deleted",
+            ]
             parts += [f"{counted(number, 'span')} left as {why}" for why, number in sorted(done.items())]
             log.info("monitor %s: retention: %s", name, ", ".join(parts))
         done.clear()
@@ -147,7 +150,7 @@ def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
         if known >= LEAST_BASELINE * (until - since):
             continue
         coarse = store.retention.rolled_up(definition, since, until)
-        why = "was never read or is deleted" if coarse is None else "was rolled up into coarser buckets"
+        why = "was never read or was deleted" if coarse is None else "was rolled up into coarser buckets"
         text = f"alert rule {rule.name} cannot fire: its pinned baseline, {utc(since)} to {utc(until)}, {why}"
         found.append(f"{text}; pin a later time{' or backfill it' if coarse is None else ''}")
     return found
@@ -176,11 +179,13 @@ def refuse_what_is_gone(monitor: Monitor, store: Store, span: tuple[int, int], n
     """Raise InputError if buckets of a span were rolled up or are past the retention. Raises StoreError."""
     retain = monitor.retention.retain
     if retain is not None and span[0] < (first := horizon(retain, now)):
-        text = f"would be deleted again by retention.retain; take --from {utc(first)} or later, or raise it"
-        raise InputError(f"{monitor.name}: what is older than {utc(first)} {text}")
+        text = f"would be deleted again by retention.retain; use --from {utc(first)} or later, or raise it"
+        raise InputError(f"{monitor.name}: data older than {utc(first)} {text}")
     for definition in monitor.definitions:
         if (coarse := store.retention.rolled_up(definition, *span)) is not None:
-            text = "was rolled up into coarser buckets, and single ones cannot be put back; choose a time outside of it"
+            text = (
+                "was rolled up into coarser buckets, and single buckets cannot be restored; choose a different period"
+            )
             raise InputError(f"{monitor.name}: {utc(coarse[0])} to {utc(coarse[1])} {text}")
 
 

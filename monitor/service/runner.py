@@ -200,7 +200,7 @@ class Runner:
             return
         try:
             if take_over(self._store, lease, former):
-                log.info("monitor %s: it has the history of %s now", lease.monitor, former)
+                log.info("monitor %s: it now has the history of %s", lease.monitor, former)
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
         except InputError as error:
             log.error("%s", error)
@@ -284,7 +284,7 @@ class Runner:
             with self._telemetry.stage(self.monitor.name, "examine"):
                 found = self._examiner.advance(now)
         except (SourceError, ValueError) as error:
-            text = "monitor %s: cannot tell whether people look elsewhere: %s; will retry tomorrow"
+            text = "monitor %s: check of where people look failed: %s; will retry tomorrow"
             log.warning(text, self.monitor.name, error)
             return result
         return replace(result, arrived=replace(result.arrived, examined=found))
@@ -302,7 +302,7 @@ class Runner:
             log.info("monitor %s: diagnosis of the open incident stopped; will restart with the next run", name)
         except Exception:
             self._telemetry.count("rankmon_evaluation_failures", name, "bug")
-            log.exception("monitor %s: diagnosis failed: a fault in rankmon itself; please report it", name)
+            log.exception("monitor %s: diagnosis failed: a bug in rankmon; please report it", name)
         else:
             if found is not None:
                 log.info("monitor %s: incident %s is diagnosed: see rankmon explain-incident %s", name, found, found)
@@ -326,7 +326,7 @@ class Runner:
     def _account_for(self, error: Exception, now: float, retry_in: RetryIn | None) -> None:
         name = self.monitor.name
         if isinstance(error, Stopped) or self._is_over():
-            log.info("monitor %s: stopped; the batch under way will be read again", name)
+            log.info("monitor %s: stopped; the current batch will be read again", name)
         elif isinstance(error, LeaseLost):
             self._publisher.note(Outdated.WINDOWS)
             self._telemetry.count("rankmon_skipped_runs", name, "other_writer")
@@ -339,7 +339,7 @@ class Runner:
         times = 1 + (self._status.failure.times if self._status.failure else 0)
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
         if reason == "bug":
-            log.error("monitor %s: a fault in rankmon itself; please report it", name, exc_info=error)
+            log.error("monitor %s: a bug in rankmon; please report it", name, exc_info=error)
         if retry_in is not None:
             most = max(self.monitor.refresh, 0.0 if reason == "clock" else LONGEST_RETRY)
             wait = min(FIRST_RETRY * 2 ** min(times - 1, 20), most)

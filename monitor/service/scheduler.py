@@ -198,14 +198,14 @@ class JobScheduler:
         if name not in self._warned and now - self._warned_at.get(name, -WARN_AGAIN) >= WARN_AGAIN:
             self._warned.add(name)
             self._warned_at[name] = now
-            log.warning("monitor %s: a run was skipped: the one before is still active", name)
+            log.warning("monitor %s: a run was skipped: the previous one is still active", name)
 
     def _ran(self, event: JobEvent) -> None:
         self._warned.discard(_name(event))
 
     def _broke(self, event: JobEvent) -> None:
         self._ran(event)
-        log.error("job %s failed: a fault in rankmon itself; please report it", event.job_id, exc_info=event.exception)
+        log.error("job %s failed: a bug in rankmon; please report it", event.job_id, exc_info=event.exception)
 
 
 def _id(name: str) -> str:

@@ -174,7 +174,7 @@ class Sender:
             if self._store.outbox.finish(receiver.target, self._clock()):
                 self.wake()
             if number := self._store.outbox.take_back(receiver.target, self._clock()):
-                log.info("%d notifications for %s had been dropped; sending them after all", number, receiver.target)
+                log.info("%d notifications for %s had been dropped; sending them anyway", number, receiver.target)
                 self.wake()
 
     def _retire_strangers(self, receivers: Sequence[Receiver]) -> None:
@@ -286,8 +286,8 @@ class _Worker:
             except (StoreError, LeaseLost):
                 raise
             except Exception as error:  # one broken notification holds up no other
-                log.exception("%s: a fault in rankmon itself; please report it", _named(waiting))
-                self._put_off(waiting, f"a fault in rankmon itself ({type(error).__name__})")
+                log.exception("%s: a bug in rankmon; please report it", _named(waiting))
+                self._put_off(waiting, f"a bug in rankmon ({type(error).__name__})")
                 return False
             self._unmarked[waiting.id] = receipt
             self._telemetry.count(_counter("sent"), receiver.channel)
@@ -363,7 +363,7 @@ class _Worker:
         attempts = waiting.attempts + 1
         if self._store.outbox.is_outdated(waiting):
             self._store.outbox.drop(waiting.id, now, said)
-            log.info("%s dropped after %d attempts, a newer one says as much: %s", _named(waiting), attempts, said)
+            log.info("%s dropped after %d attempts, a newer one replaces it: %s", _named(waiting), attempts, said)
             return True
         if self._store.outbox.is_open(waiting.incident):
             return False

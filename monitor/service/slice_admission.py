@@ -97,7 +97,7 @@ def release_places(monitor: Monitor, store: Store, wish: ReleaseRequest, dry_run
         LeaseLost: another process writes the monitor.
     """
     if not (wish.values or wish.silent):
-        raise InputError("name the values, or add --silent for all that had no request")
+        raise InputError("name the values, or add --silent for all without requests")
     with nullcontext() if dry_run else store.hold(monitor.name) as lease:
         found = {one.name: one for one in dimensions(monitor, store)}
         if wish.dimension not in found:
@@ -115,12 +115,13 @@ def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) ->
     lasting = format_duration(span)
     if not wish.force and dimension.days * DAY < span // 2:
         raise InputError(
-            f"{monitor.name}: requests with a value of {dimension.name} are stored of {counted(dimension.days, 'day')} "
-            f"of the last {lasting}, which is too little to tell who is gone; wait, or name values and add --force"
+            f"{monitor.name}: requests with a value of {dimension.name} are stored for "
+            f"{counted(dimension.days, 'day')} of the last {lasting}, too few to tell which values are gone; wait, or "
+            "name values and add --force"
         )
     for value in wish.values:
         if value not in held:
-            remedy = f"rankmon slices show {monitor.name} lists those that have one"
+            remedy = f"rankmon slices show {monitor.name} lists the values that have one"
             raise InputError(f"{named(dimension.name, value)} has no place to release; {remedy}")
         if held[value].requests and not wish.force:
             raise InputError(
@@ -135,7 +136,7 @@ def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) ->
 
 
 def _kept(dimension: DimensionUsage, held: SliceUsage) -> str:
-    return f"{named(dimension.name, held.value)} {held.kept_by}; its place stays until that is over"
+    return f"{named(dimension.name, held.value)} {held.kept_by}; it keeps its place until that is over"
 
 
 def _told(dimension: DimensionUsage, going: list[SliceUsage], since: int, dry_run: bool) -> str:

@@ -16,7 +16,7 @@ from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey
-from monitor.types import OVERALL, Monitor
+from monitor.types import OVERALL, Monitor, format_duration
 
 FEWEST_BEFORE = 30
 """Requests: slices with fewer before are not compared."""
@@ -156,5 +156,6 @@ def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_
     before = [Rule("", measure, window, limit, min_requests=FEWEST_BEFORE) for limit in drop]
     if fell_at is not None and fell_at < end - window:
         fallen = bucket_of(fell_at, monitor.bucket) + window
-        yield from (_Reference(rule, fallen, f"{compared_with(rule)} fell") for rule in before)
+        for rule, one in zip(before, drop, strict=True):
+            yield _Reference(rule, fallen, f"the {format_duration(one.baseline.trailing)} before it fell")
     yield from (_Reference(rule, end, compared_with(rule)) for rule in before)

@@ -158,7 +158,7 @@ class MonitorSnapshot:
         why: list[str] = [r.evaluation.unknown for r in self.readings if r.key == OVERALL]
         if self.monitor.drift is not None:
             missing = self.verdict is None or self.verdict_kind == "not_enough_data"
-            lacks = "" if self.verdict is None or not self.verdict.lacks else f", still lacks {self.verdict.lacks}"
+            lacks = "" if self.verdict is None or not self.verdict.lacks else f", still needs {self.verdict.lacks}"
             why.append(f"not enough data{lacks}" if missing else "")
         return ", ".join(dict.fromkeys(why)) if why and all(why) else ""
 

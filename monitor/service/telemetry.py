@@ -23,16 +23,16 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("skipped_runs", "Cycles that were due but did not run, by reason.", ("monitor", "reason")),
             (
                 "source_rows",
-                "Rows sent by the source and, for push-down, rankings that it summed.",
+                "Rows sent by the source plus, for push-down, rankings it summed.",
                 MONITOR,
             ),
             ("buckets_stored", "Buckets read and stored, for the first time or again.", MONITOR),
-            ("late_buckets", "Final buckets read again because rankings of their time arrived since.", MONITOR),
-            ("audits", "Final buckets read again in other ways to check the store, by result.", ("monitor", "result")),
+            ("late_buckets", "Final buckets read again because rankings for them arrived late.", MONITOR),
+            ("audits", "Final buckets read again in other ways to audit the store, by result.", ("monitor", "result")),
             ("notifications_sent", "Notifications accepted by their receiver.", CHANNEL),
             ("notification_failures", "Failed attempts to notify.", CHANNEL),
-            ("notifications_dropped", "Notifications that were given up.", CHANNEL),
-            ("template_failures", "Notifications in which a template of yours failed.", ("template",)),
+            ("notifications_dropped", "Notifications that were dropped.", CHANNEL),
+            ("template_failures", "Notifications in which one of your templates failed.", ("template",)),
             ("config_reloads", "Reloads of the configuration, by result.", ("result",)),
         )
     }

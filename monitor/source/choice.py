@@ -44,7 +44,7 @@ def choose(monitor: Monitor, dialect: str) -> Choice:
         return Choice("pull", f"push-down compiles for {dialect} but is not tested on it; `engine: pushdown` overrides")
     if sql.slow:
         return Choice("pull", f"{sql.slow}; `engine: pushdown` overrides")
-    return Choice("pushdown", f"{dialect} sums up by itself, and only the sums travel{_but_for(monitor)}")
+    return Choice("pushdown", f"{dialect} sums in the database, and only the sums travel{_but_for(monitor)}")
 
 
 def _but_for(monitor: Monitor) -> str:
@@ -52,7 +52,7 @@ def _but_for(monitor: Monitor) -> str:
     if not isinstance(monitor.recipe, Column):
         return ""
     counted = ", ".join(f"{grade:g}" for grade in (0.0, *grades(monitor)))
-    return f"; buckets with other grades than {counted} are read row by row, and for a day all where most are such"
+    return f"; buckets with grades other than {counted} are read row by row; if most are such, all are for a day"
 
 
 def open_both(monitor: Monitor, database: Database) -> tuple[Pull, PushDown | None]:

@@ -1,4 +1,4 @@
-"""Reads what a database holds, for `rankmon init`: its tables, and samples of their rows."""
+"""Reads the contents of a database for `rankmon init`: its tables, and samples of their rows."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def tables(database: Database, files: Sequence[str] = (), only: Collection[str] 
 def _reads(database: Database, file: str) -> str:
     reader = READERS.get(Path(file).suffix)
     if reader is None:
-        raise InputError(f"{file}: is no file of a known kind; known are {', '.join(READERS)}")
+        raise InputError(f"{file}: is not a file of a known kind; known are {', '.join(READERS)}")
     if database.dialect != "duckdb":
-        raise InputError(f"{file}: only DuckDB reads files; give the URL duckdb:///:memory:")
+        raise InputError(f"{file}: only DuckDB reads files; use the URL duckdb:///:memory:")
     path = str(Path(file).absolute()).replace("'", "''")
     return f"SELECT * FROM {reader}('{path}')"
 
@@ -185,7 +185,7 @@ def _paths(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def quoted(relation: Relation) -> str:
-    """The relation as it stands in a FROM."""
+    """The relation as written in a FROM."""
     return f"({relation.select})" if relation.select else ".".join(relation.table)
 
 

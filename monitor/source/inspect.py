@@ -56,13 +56,13 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
             queries = replace(queries, has_enum_types=has_enum_types(queries, reader))
             return _Look(monitor, queries, reader, request, at).inspection()
     except TooMany as error:
-        raise SourceError(f"{_place(monitor)}: {request!r} has {error}; is it the id of a request?", "data") from error
+        raise SourceError(f"{_place(monitor)}: {request!r} has {error}; is it a request id?", "data") from error
     except SourceError as error:
         driver = getattr(error.__cause__, "orig", None)
         if getattr(driver, "sqlstate", None) in _NOT_OF_THE_TYPE:
-            raise InputError(f"{_place(monitor)}: {request!r} can be no request id: {error}") from error
+            raise InputError(f"{_place(monitor)}: {request!r} cannot be a request id: {error}") from error
         if error.reason == "timeout" and at is None:
-            text = f"{error}; or say with --at when the request was served, so that the time bounds the search"
+            text = f"{error}; or use --at to say when the request was served, to limit the search"
             raise SourceError(text, "timeout") from error
         raise
 
@@ -149,9 +149,9 @@ class _Look:
     def _unknown(self, bounds: tuple[int, int] | None) -> str:
         where = f"{_place(self.monitor)}: there is no request {self.text!r}"
         if bounds is None:
-            return f"{where} with a time; is it one of monitor {self.monitor.name}?"
+            return f"{where} with a time; does it belong to monitor {self.monitor.name}?"
         since, until = (np.datetime64(b, "s") for b in bounds)
-        return f"{where} from {since} to {until} UTC; give another --at, or none to search everywhere"
+        return f"{where} from {since} to {until} UTC; use another --at, or none to search everywhere"
 
     @property
     def _here(self) -> list[Condition]:
@@ -265,13 +265,13 @@ class _Source:
     def no_sample(self) -> str:
         """Why the request is not sampled, regardless of labels."""
         if self.is_unreadable:
-            return "the time of its serving cannot be read"
+            return "its serving time cannot be read"
         if self.is_ambiguous:
-            return "the local time of its serving stands twice or never, where the clocks change"
+            return "its local serving time occurs twice or never, because clocks change"
         if self.is_long:
-            return "its rows are farther apart than max_request_span; it is left out"
+            return "its rows span more than max_request_span; it is left out"
         shows = self.is_empty or any(r.item is not None and r.is_placed for r in self.rows)
-        return "" if shows else "it shows no item at a position"
+        return "" if shows else "it has no item with a position"
 
     def reasons(self, row: Row) -> tuple[str, ...]:
         """Why a row is refused, regardless of its label."""

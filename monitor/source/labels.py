@@ -296,7 +296,7 @@ class Labelling:
 
     def _tell_of_spellings(self, column: str | None) -> NoReturn:
         raise SourceError(
-            f"column {column!r} holds values that are written in several ways and are the same to the database; give "
+            f"column {column!r} has values with different spellings that the database treats as equal; give "
             "them one spelling in a `select:`, e.g. lower(...)",
             "data",
             lasting=True,

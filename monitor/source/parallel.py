@@ -88,7 +88,7 @@ class ParallelReader:
                 second.result()
         except SourceError as error:
             if error.reason in ("timeout", "resources"):
-                raise TooMany(f"more than can be summed up in time or memory: {error}") from error
+                raise TooMany(f"too much to sum within time or memory: {error}") from error
             raise
         return tuple(found[number] for number in range(len(pieces)))
 

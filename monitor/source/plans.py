@@ -79,8 +79,8 @@ def gone_through(monitor: Monitor, database: Database, statements: Sequence[str]
             raise
         return []
     return [
-        f"all of {shown} ({size / 2**20:,.0f} MB) is gone through for each read, for no index and no partition bounds "
-        "its time; index the time column, or the expression that a `select:` makes of it, or store it as it is read"
+        f"all of {shown} ({size / 2**20:,.0f} MB) is scanned on each read, because no index or partition limits "
+        "its time; index the time column, or the expression a `select:` uses for it, or store it as read"
         for shown, size in found
         if size >= LEAST
     ]

@@ -110,7 +110,7 @@ class Ready(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedStatement:
-    """A compiled statement that lacks only the ends of the read.
+    """A compiled statement that only needs the ends of the read.
 
     Attributes:
         constants: parameters that are the same for each read.

@@ -1,4 +1,4 @@
-"""Proposes how to read a log that nobody has described: which table and column is what, by the values in them.
+"""Proposes how to read an undescribed log: which table and column is what, judging by the values.
 
 Names decide only where values do not, so a log in any language will do. What stays unsure is asked.
 """
@@ -35,7 +35,7 @@ MOST_GRADES = 11
 """Distinct grades at most: a scale from 0 to 10."""
 
 IDS = 200
-"""Requests whose labels are looked up in other tables."""
+"""Requests with labels looked up in other tables."""
 
 _RULE = re.compile(r"\s*(\S.*?)=(\d+(?:\.\d+)?)(?=\s|$)")
 
@@ -58,22 +58,22 @@ LIKELY_LAGS = (3_600, 6 * 3_600, 86_400, 3 * 86_400, 7 * 86_400)
 """Attributions to choose from, seconds."""
 
 QUESTIONS = {
-    "rankings.table": "Which table holds the lists that were shown?",
+    "rankings.table": "Which table has the lists that were shown?",
     "rankings.item": "Which column is the item?",
-    "relevance.events.table": "Several tables hold events on what was shown. Which one?",
-    "relevance.events.type": "Which column is the type of an event?",
-    "relevance.events.rules": "Which events say that an item was wanted? In the sample: {told}. Write TYPE=GRADE.",
+    "relevance.events.table": "Several tables have events on shown items. Which one?",
+    "relevance.events.type": "Which column is the event type?",
+    "relevance.events.rules": "Which events mean that an item was wanted? In the sample: {told}. Write TYPE=GRADE.",
     "relevance.judgments.grade": "Which column is the grade?",
-    "relevance.column.grade": "Which column says whether the item was wanted?",
+    "relevance.column.grade": "Which column says whether an item was wanted?",
 }
 for _part in ("rankings", "relevance.events"):
     QUESTIONS |= {
         f"{_part}.time": "Which column of {table} is the time?",
         f"{_part}.time.timezone": (
-            "{table}.{column} names no time zone; the newest value is {newest}. Which zone is it in?"
+            "{table}.{column} has no time zone; the newest value is {newest}. Which zone is it in?"
         ),
     }
-"""What is asked if the values leave it open, by the configuration's key."""
+"""What to ask if the values leave it open, by configuration key."""
 
 NAMES = {
     "request": re.compile(r"request|impression|list|auction|serving|query_id|search_id", re.IGNORECASE),
@@ -102,7 +102,7 @@ class Question:
     Attributes:
         key: of the configuration, as in `rankings.time`.
         options: answers to choose from; empty if any text will do.
-        default: the likeliest answer.
+        default: the most likely answer.
         check: raises InputError for an answer that will not do.
     """
 
@@ -154,7 +154,7 @@ def propose(database: Database, tables: Sequence[Table], ask: Ask) -> Proposal:
     """The mapping of the log in `tables`.
 
     Raises:
-        InputError: no table holds ranked lists, or nothing labels them.
+        InputError: no table has ranked lists, or nothing labels them.
         SourceError: the database does not answer.
     """
     return _Search(database, tables, ask).proposal()
@@ -232,14 +232,14 @@ class _Search:
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
-                "no table holds ranked lists, which are rows with a request's id and positions 1, 2, 3, … within it, "
-                f"or one row per request with a list of items; looked at: {names}"
+                "no table has ranked lists: rows with a request id and positions 1, 2, 3, … within it, "
+                f"or one row per request with a list of items; examined: {names}"
             )
         by = {lists.table.title: lists for lists in sorted(found, key=lambda one: -one.share)}
         return by[self._choose("rankings.table", list(by))]
 
     def _lists_by_id(self, table: Table) -> _Lists | None:
-        """The likeliest columns by whole lists: rows may be stored in any order, so that a sample has parts of many."""
+        """The most likely columns by whole lists: rows may be stored in any order, so a sample has parts of many."""
         ids = [name for name in table.names if _is_id(table.sample[name])]
         found = [_lists_in(replace(table, sample=self._whole(table, name))) for name in ids]
         return max(filter(None, found), key=lambda lists: lists.share, default=None)
@@ -264,11 +264,11 @@ class _Search:
         column = self.lists.position
         base = 0 if (self.groups[column].min() == 0).mean() > MOST_OF else 1
         share = f"{self.lists.share:.0%} of the rows"
-        self.reasons["rankings.position"] = f"{share} are in lists without a gap from {base} on"
+        self.reasons["rankings.position"] = f"{share} are in lists from {base} on without gaps"
         return {"column": column, "base": 0} if base == 0 else column
 
     def _items(self) -> list[str]:
-        """Columns whose values differ within each list, the likeliest first."""
+        """Columns whose values differ within each list, most likely first."""
         found = columns("item", self.shown, (self.lists.request, self.lists.position))
         is_named = NAMES["item"].search
         return sorted(filter(self._tells_apart, found), key=lambda n: (not is_named(n), self.shown[n].nunique()))
@@ -304,7 +304,7 @@ class _Search:
     def _time(self, key: str, table: Table, rows: pd.DataFrame, likely: Collection[str] = ()) -> TimeColumn:
         found = columns("time", rows)
         if not found:
-            raise InputError(f"{table.title}: no column holds the time of each row; {key} needs one")
+            raise InputError(f"{table.title}: no column has the time of each row; {key} needs one")
         column = self._choose(key, [n for n in found if n in likely] or found, table=table.title)
         form, has_zone = _times(rows[column]) or ("native", True)
         if has_zone:
@@ -329,7 +329,7 @@ class _Search:
         others = [t for t in self.tables if t.relation not in own and (t.origin is None or t.origin not in own)]
         items = self._items()
         if not items:
-            raise InputError(f"{self.lists.table.title}: no column tells the items of a list apart")
+            raise InputError(f"{self.lists.table.title}: no column distinguishes the items of a list")
         found = [events for table in others if (events := self._events_in(table, items)) is not None]
         # One kind of event that most items have says that they were shown.
         tables_of_events = [events for events in found if events.covered <= MOST_OF or self._kinds(events)]
@@ -382,7 +382,7 @@ class _Search:
         names = columns("grade", self.shown, (self.lists.position, self.lists.request, *self.constant))
         if not names:
             raise InputError(
-                f"{self.lists.table.title} holds the lists, but nothing says which items were wanted: no table with "
+                f"{self.lists.table.title} has the lists, but nothing says which items were wanted: no table with "
                 "events that name a request and an item shown, none with judgments of a query and an item, and no "
                 "column with a grade; rankmon needs one of them"
             )
@@ -411,9 +411,7 @@ class _Search:
         """Events of several tables as one; the type of each is its table."""
         times = [self._time(f"relevance.events.{one.table.title}.time", one.table, one.rows) for one in found]
         if len({(time.format, time.timezone) for time in times}) > 1:
-            raise InputError(
-                "the tables of events write times in different ways; choose one table, or join them in a view"
-            )
+            raise InputError("the event tables have different time formats; choose one table, or join them in a view")
         parts = [
             f"SELECT {one.key} AS request_id, {one.item} AS item_id, '{one.table.title}' AS type, "
             f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
@@ -425,7 +423,7 @@ class _Search:
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
 
     def _kinds(self, events: _Match) -> list[str]:
-        """Columns that may be the type of an event, the likeliest first; numbers in text, if there is nothing else."""
+        """Columns that may be the event type, most likely first; numbers in text, if there is nothing else."""
         sample = events.table.sample
         found = columns("type", sample, (events.key, events.item, *self.constant))
         found = [name for name in found if sample[name].nunique() > 1] or found
@@ -436,7 +434,7 @@ class _Search:
         # What nearly every item has says that it was shown, and not that it was wanted.
         wanted = [name for name, n in counts.items() if n <= MOST_OF * len(events.asked)] or list(counts.index)
         told = ", ".join(f"{name} {n}" for name, n in counts.items())
-        self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of what is worth more"
+        self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of events that are worth more"
         likely = " ".join(f"{name}=1" for name in wanted)
         if len(wanted) > 1 and not all(_is_wanted(str(name)) for name in wanted):
             return rules_of(self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of))
@@ -448,7 +446,7 @@ class _Search:
         happened = to_micros(time, events.rows[time.column].tolist()).micros
         lags = (happened - to_micros(self.time, served.tolist()).micros) / MICROS
         late = float(np.quantile(lags, 0.99)) if len(lags) else 0.0
-        self.reasons["relevance.events.attribution"] = f"99 % of the sampled events come within {late:,.0f} s"
+        self.reasons["relevance.events.attribution"] = f"99 % of the sampled events happen within {late:,.0f} s"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
 
     # ---- questions ---------------------------------------------------------------------------------------------
@@ -489,7 +487,7 @@ def rules_of(text: str) -> list[dict[str, Any]]:
     [{'type': 'add to cart', 'grade': 2}, {'type': 'click', 'grade': 0.5}]
     """
     if (left := _RULE.sub("", text).strip()) or not text.strip():
-        raise InputError(f"{left!r} is no rule; write TYPE=GRADE, with a blank between two, as in click=1 purchase=3")
+        raise InputError(f"{left!r} is not a rule; write TYPE=GRADE, separated by spaces, e.g. click=1 purchase=3")
     return [{"type": n, "grade": float(grade) if "." in grade else int(grade)} for n, grade in _RULE.findall(text)]
 
 
@@ -498,7 +496,7 @@ def _is_wanted(event: str) -> bool:
 
 
 def _lists_in(table: Table, once: bool = True) -> _Lists | None:
-    """The likeliest columns; unless `once`, a list may have a position twice, as where it is logged twice."""
+    """The most likely columns; unless `once`, a list may have a position twice, e.g. if it is logged twice."""
     frame = table.sample
     found = [
         _Lists(table, request, position, _share_in_order(frame, request, position, once))
@@ -552,7 +550,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _share_in_order(frame: pd.DataFrame, request: str, position: str, once: bool) -> float:
-    """Share of the rows that stand in a list of several whose positions have no gap, and are distinct if `once`."""
+    """Share of the rows in a list of several whose positions have no gap, and are distinct if `once`."""
     rows = frame[[request, position]].dropna()
     groups = rows.astype({position: float}).groupby(request)[position]
     span, distinct, size = groups.max() - groups.min() + 1, groups.nunique(), groups.size()

@@ -40,9 +40,7 @@ MOST_COUNTS = 24
 ATTEMPTS = 3
 """Attempts at a read if tables are replaced while it waits for them."""
 
-_REPLACED = (
-    "tables were replaced each time that a read had begun, and it is tried again; refill them less often, or in place"
-)
+_REPLACED = "tables were replaced each time a read had begun; will retry; refill them less often, or in place"
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,7 @@ class Pull:
             queries = self._queries
             if queries is None or queries.types != types:
                 if queries is not None and (changed := types.changed(queries.types)):
-                    log.info("monitor %s: %s of another type now", self.monitor.name, ", ".join(changed))
+                    log.info("monitor %s: %s has changed its type", self.monitor.name, ", ".join(changed))
                 queries = self._queries = self._made(reader, types)
             return queries
 

@@ -48,16 +48,14 @@ WORTH = 0.5
 """Share of buckets up to which rereading some row by row is cheaper than pulling all."""
 
 _REFUSED = ("null_item", "null_position", "bad_position", "mixed_slice", "early_event", "late_event")
-_CONTRARY = (
-    "there are requests whose rows differ in time or slice, rows without an item or a position, or items logged twice"
-)
+_CONTRARY = "some requests have rows that differ in time or slice, rows without item or position, or items logged twice"
 
 
 def why_not(monitor: Monitor, dialect: str) -> str:
     """Why that dialect cannot sum a monitor's buckets; empty if it can, as far as one can tell."""
     sql, recipe = dialect_of(dialect), monitor.recipe
     if not sql.can_sum:
-        return f"rankmon does not know how {dialect} reckons with times"
+        return f"rankmon does not know time arithmetic in {dialect}"
     if reason := obstacle(monitor):
         return reason
     other = recipe.time if isinstance(recipe, Events) else None
@@ -117,7 +115,7 @@ class PushDown:
             Stopped: the process is shutting down.
         """
         if reason := why_not(self.monitor, self.database.dialect):
-            raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; take engine: auto", "query")
+            raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; use engine: auto", "query")
         if not self.sums_up(since, until):
             return self.pull.read(since, until)
         try:
@@ -125,13 +123,13 @@ class PushDown:
         except SourceError as error:
             known, self._known = self._known, None
             if error.reason in ("timeout", "resources") and self._has_another_way(since, until, known):
-                raise TooMany(f"more than can be summed up in time or memory: {error}") from error
+                raise TooMany(f"too much to sum within time or memory: {error}") from error
             if UNDECODABLE in str(error):
                 return self.pull.read(since, until)  # which refuses those rows
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
             reading = self.pull.read(since, until)  # raises too if the data are at fault
-            self._yield(DAY if error.lasting else HOUR, f"the database could not sum up: {error}")
+            self._yield(DAY if error.lasting else HOUR, f"the database could not sum: {error}")
             return reading
 
     def _has_another_way(self, since: int, until: int, known: tuple[Queries, Summing] | None) -> bool:
@@ -140,7 +138,7 @@ class PushDown:
             return True
         supposed = known is not None and self._for_now(known[1]).supposes(since, until)
         if supposed:
-            self._be_thorough("a bucket could not be summed up in time or memory")
+            self._be_thorough("a bucket could not be summed within time or memory")
         return supposed
 
     def _yield(self, seconds: float, why: str) -> None:
@@ -152,7 +150,7 @@ class PushDown:
         )
 
     def sums_up(self, since: int, until: int) -> bool:
-        """Whether [since, until) is read by sums, as far as known beforehand."""
+        """Whether [since, until) is read by sums, as far as known in advance."""
         return not (self.yields or self._has_clock_changes(since, until))
 
     def statements(self, since: int, until: int) -> list[tuple[Statement, sa.Dialect]]:
@@ -210,7 +208,7 @@ class PushDown:
         if isinstance(recipe, Events):
             name, kinds = recipe.value, queries.types.labels
         if name is not None and not queries.sql.is_boolean(kinds[name]) and not queries.sql.is_number(kinds[name]):
-            raise SourceError(f"column {name!r} is no number", "data", lasting=True)
+            raise SourceError(f"column {name!r} is not a number", "data", lasting=True)
 
     def _check_pairs(self, reader: Reader, queries: Queries) -> None:
         """Checks early what counting duplicate items needs: DuckDB converts ids in joins, not in lookups of pairs."""
@@ -266,7 +264,7 @@ class PushDown:
         if had_failed:
             log.info("monitor %s: push-down resumed", self.monitor.name)
         if not self.is_bound and record.summed >= TRIAL and record.odd > WORTH * record.summed:
-            self._yield(DAY, f"{record.odd} of {record.summed} buckets held what must be read row by row")
+            self._yield(DAY, f"{record.odd} of {record.summed} buckets had data that must be read row by row")
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,7 @@ def relation(source: Relation, alias: str, wanted: Sequence[str | None], dialect
     """
     own, columns = dialect_of(dialect.name), list(dict.fromkeys(c for c in wanted if c is not None))
     if own.escapes_names and (odd := [c for c in columns if re.search(r"""[`"\\]""", c)]):
-        raise SourceError(
-            f"the column {odd[0]!r} holds a quote or a backslash; name it otherwise in a view", "query", True
-        )
+        raise SourceError(f"the column {odd[0]!r} contains a quote or a backslash; rename it in a view", "query", True)
     names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
     if source.select:
         try:
@@ -214,7 +212,7 @@ class Queries:
     def labels(self) -> sa.FromClause:
         """The events or judgments, named e."""
         if self._labels is None:
-            raise ValueError("this recipe has no table of labels")
+            raise ValueError("this recipe has no label table")
         return self._labels
 
     @property

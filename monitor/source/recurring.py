@@ -28,7 +28,7 @@ SAID_EVERY = 86_400.0
 """Seconds before a running process repeats the warning."""
 
 OWN_ID = (
-    "name a column with an id of its own for each ranking that is served, here and in the events, or build one "
+    "name a column with a unique id per served ranking, here and in the events, or build one "
     "in both: `select: \"SELECT session || '-' || search_no AS request, …\"`"
 )
 
@@ -115,7 +115,7 @@ def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[
         yield edge, until
 
 
-# ---- told to people -------------------------------------------------------------------------------------------------
+# ---- messages to people ---------------------------------------------------------------------------------------------
 
 
 class ReusedIds:
@@ -156,8 +156,8 @@ class ReusedIds:
 
 def harm(recipe: Events) -> str:
     """The harm done by reused ids, in words."""
-    does = "an event counts for every serving of its request's id within the attribution"
-    return f"{does}, {format_duration(recipe.attribution)}, so that values are too good"
+    does = "an event counts for every serving of its request id within the attribution window"
+    return f"{does}, {format_duration(recipe.attribution)}, so values are too high"
 
 
 def servings(times: Ints, span: int) -> Ints:

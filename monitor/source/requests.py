@@ -171,7 +171,7 @@ def ids_in(column: str) -> Iterator[None]:
     """Explains failed lookups of a column's values.
 
     Raises:
-        SourceError: they are arrays or the like.
+        SourceError: they are arrays or similar.
     """
     try:
         yield
@@ -182,9 +182,9 @@ def ids_in(column: str) -> Iterator[None]:
 
 
 def of_parts(column: str) -> SourceError:
-    """The error for id columns of arrays or the like."""
-    told = f"column {column!r} holds arrays or other values with parts, and not one id a row"
-    remedy = "give each item a row of its own in a `select:`, as by unnest(...), or take the value's text"
+    """The error for id columns of arrays or similar."""
+    told = f"column {column!r} has arrays or other compound values, not one id per row"
+    remedy = "give each item its own row in a `select:`, e.g. with unnest(...), or use the value as text"
     return SourceError(f"{told}; {remedy}", "data", lasting=True)
 
 

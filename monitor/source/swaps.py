@@ -52,7 +52,7 @@ def counts_by_slice(
     """
     monitor = source.monitor
     if monitor.rankings.query is None:
-        raise InputError(f"{monitor.name}: name the column with the query as rankings.query: swaps are found by it")
+        raise InputError(f"{monitor.name}: name the query column as rankings.query: swaps are found by query")
     # Model versions bring the swaps: people of each want the same.
     like = [one.column for one in monitor.slices if one.dimension != MODEL_VERSION]
     slices = list(dict.fromkeys([*like, *([] if column is None else [column]), *(only or ())[:1]]))
@@ -73,7 +73,7 @@ def _only(rows: Sequence[Sequence[Any]], place: int, column: str, value: str) ->
     named = all_named(rows[place])
     if named and value not in named:
         known = ", ".join(sorted({*named})[:FEW_VALUES])
-        raise InputError(f"no request has {value!r} in the column {column!r}; it holds {known}")
+        raise InputError(f"no request has {value!r} in the column {column!r}; it has {known}")
     return [list(compress(one, [name == value for name in named])) for one in rows]
 
 
@@ -116,7 +116,7 @@ def _clicked(queries: Queries, since: int, until: int) -> tuple[sa.FromClause, A
         return queries.rankings, sa.case((queries.nonzero(grade), ONE), else_=ZERO)
     if not isinstance(recipe, Events):
         name = queries.monitor.name
-        raise InputError(f"{name}: judgments say nothing of where people look; examination needs clicks")
+        raise InputError(f"{name}: judgments say nothing about where people look; examination needs clicks")
     e = queries.labels.c
     happened = queries.happened(recipe, since, until + recipe.attribution)
     # Several clicks of a request on an item are one.

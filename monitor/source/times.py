@@ -118,7 +118,7 @@ def check(column: TimeColumn, values: Sequence[object]) -> None:
     if column.format in PER_SECOND:
         units = _units(values)
         if units and column.format not in units:
-            told = f"which is no date in {column.format}; {_declare_unit(units)}"
+            told = f"which is not a date in {column.format}; {_declare_unit(units)}"
             raise SourceError(f"{where} holds {str(sample)!r}, {told}", "data", True)
     elif instants.unreadable.all() and column.format != "native":
         raise SourceError(f"{where} holds {str(sample)!r}; {_text_remedy(column, str(sample))}", "data", True)
@@ -142,7 +142,7 @@ def _check_kind(column: TimeColumn, sample: object) -> None:
 def _undeclare(column: TimeColumn, sample: object) -> str:
     """How to declare a native time instead: by its zone, if it names none."""
     more = _native_remedy(replace(column, format="native"), sample, False)
-    return f"take its format away; {more}" if more else "take its format away"
+    return f"remove its format; {more}" if more else "remove its format"
 
 
 def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
@@ -151,11 +151,11 @@ def _native_remedy(column: TimeColumn, sample: object, is_number: bool) -> str:
     if not isinstance(sample, date):
         return _declare_text(str(sample))
     if not isinstance(sample, datetime):
-        return "name a column that has the time of day too"
+        return "name a column that includes the time of day"
     if sample.tzinfo is None and column.timezone is None:
-        return "it comes without a zone, so declare e.g. timezone: UTC"
+        return "it has no zone, so declare e.g. timezone: UTC"
     if sample.tzinfo is not None and column.timezone is not None:
-        return f"it names its zone, so take timezone: {column.timezone} away"
+        return f"it names its zone, so remove timezone: {column.timezone}"
     return ""
 
 
@@ -163,14 +163,14 @@ def _declare_text(sample: str) -> str:
     """How to declare a text time, judged by its format."""
     found = _WRITTEN.fullmatch(sample.strip())
     if found is None:
-        return _convert_text(sample) or "declare e.g. format: '%Y-%m-%d %H:%M:%S', as it is written"
+        return _convert_text(sample) or "declare e.g. format: '%Y-%m-%d %H:%M:%S'"
     parts, between, fraction, zone = found[1], found[2], found[3], found[4]
     form = f"%Y{parts}%m{parts}%d{between}%H:%M:%S{'.%f' if fraction else ''}"
     if not zone:
-        return f"declare e.g. format: '{form}', and the timezone that it is written in, e.g. timezone: UTC"
+        return f"declare e.g. format: '{form}', and its timezone, e.g. timezone: UTC"
     if re.fullmatch(_ZONE, zone, re.ASCII):
         return f"declare e.g. format: '{form}{zone}'"
-    return "text with other offsets than UTC's does not sort as time does; convert it to UTC in a `select:`"
+    return "text with offsets other than UTC does not sort by time; convert it to UTC in a `select:`"
 
 
 def _convert_text(sample: str) -> str:
@@ -284,12 +284,12 @@ def _place(column: TimeColumn, value: object) -> int:
 
 def _text_remedy(column: TimeColumn, sample: str) -> str:
     if column.timezone is None and not _from_text(replace(column, timezone="UTC"), [sample]).unreadable[0]:
-        return "it names no zone, so declare e.g. timezone: UTC"
+        return "it has no zone, so declare e.g. timezone: UTC"
     if column.timezone is not None and not _from_text(replace(column, timezone=None), [sample]).unreadable[0]:
-        return f"it names its zone, so take timezone: {column.timezone} away"
+        return f"it names its zone, so remove timezone: {column.timezone}"
     if convert := _convert_text(sample):
         return convert
-    return f"it is not written as {column.format!r}; declare its format, and convert other zones in a `select:`"
+    return f"it is not in the format {column.format!r}; declare its format, and convert other zones in a `select:`"
 
 
 def _to_utc(column: TimeColumn, moments: Moments) -> Instants:

@@ -52,7 +52,7 @@ class StoredIncident:
     Attributes:
         told: whether anybody was notified that it opened.
         findings: the newest evaluation of each condition that fires or fired last.
-        label: what people say of it afterwards.
+        label: what people say about it afterwards.
     """
 
     incident: Incident
@@ -112,7 +112,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Silence:
-    """A time without notifications of a monitor's new incidents; real seconds since 1970."""
+    """A period without notifications for a monitor's new incidents; real seconds since 1970."""
 
     id: int
     monitor: str
@@ -298,7 +298,7 @@ class Alerts(Connected):
         return is_known
 
     def label(self, id_: str, label: Label, by: str, note: str) -> bool:
-        """Record what people say of an incident; False if there is none. A later label replaces the former one."""
+        """Record what people say about an incident; False if there is none. A new label replaces the old one."""
         values = {"label": label, "labelled_by": by, "label_note": note or None}
         return self.change(incidents.update().where(incidents.c.id == id_).values(values)) == 1
 

@@ -1,4 +1,4 @@
-"""Replaces whole buckets of a series by a read, or keeps them where the read holds less than is stored.
+"""Replaces whole buckets of a series with a read, or keeps them if the read has less than the store.
 
 Runs in the caller's fenced transaction.
 """
@@ -73,7 +73,7 @@ class BucketWrite:
             self._update(some, read_at=self.read_at, final=ends)
 
     def refuse(self, starts: Sequence[int]) -> None:
-        """Mark buckets as refused. Those not final are deleted: they would hold up the series for ever."""
+        """Mark buckets as refused. Those not final are deleted: they would block the series forever."""
         final = {start for start, is_final in self._each(starts, buckets.c.bucket_start, buckets.c.final) if is_final}
         others = [start for start in starts if start not in final]
         self._delete(others)

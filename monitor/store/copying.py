@@ -45,7 +45,7 @@ def _refuse_rows(target: Store, writer: sa.Connection) -> None:
     for table in metadata.sorted_tables:
         if writer.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None:
             named = target.url.render_as_string(hide_password=True)
-            raise InputError(f"{named} holds rows of {table.name} already; have store.url name a new database")
+            raise InputError(f"{named} already has rows in {table.name}; set store.url to a new database")
 
 
 def _copied(table: sa.Table, reader: sa.Connection, writer: sa.Connection) -> int:

@@ -45,7 +45,7 @@ AT_ONCE = 500
 
 
 class Connected:
-    """Base of what reads and writes the store."""
+    """Base of classes that read and write the store."""
 
     def __init__(self, engine: sa.Engine, url: URL) -> None:
         self.engine = engine
@@ -122,8 +122,8 @@ class Connected:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             told = on_one_line(f"{type(error).__name__}: {error}")
             raise StoreError(
-                f"store {self.url.render_as_string(hide_password=True)}: a stored document is not as rankmon writes it "
-                f"({told}); bring back a copy of the store, or use a new one and run rankmon backfill for the past"
+                f"store {self.url.render_as_string(hide_password=True)}: a stored document is not in rankmon's format "
+                f"({told}); restore a copy of the store, or use a new one and run rankmon backfill for the past"
             ) from error
 
     def columns(self, query: sa.Select[Any], parameters: dict[str, Any] | None = None) -> list[list[Any]]:
@@ -183,7 +183,7 @@ class _Hinting(SQLiteCompiler):
 def _sqlite_engine(url: URL) -> sa.Engine:
     folder = Path(url.database or "").parent
     if not _is_folder(folder):
-        raise StoreError(f"store: there is no folder {folder.absolute()}; make it, or change store.url")
+        raise StoreError(f"store: there is no folder {folder.absolute()}; create it, or change store.url")
     if files.is_folder(Path(url.database or "")):
         raise StoreError(f"store: {files.fault_of(Path(url.database or ''))}")
     engine = sa.create_engine(url, connect_args={"timeout": _LOCK_SECONDS})
@@ -219,7 +219,7 @@ def _watch(engine: sa.Engine, path: str) -> None:
         if known and _identity(path) != known[0]:
             where = Path(path).absolute()
             raise StoreError(
-                f"store: {where} was moved or replaced while rankmon runs; put it back, or restart rankmon"
+                f"store: {where} was moved or replaced while rankmon was running; put it back, or restart rankmon"
             )
 
     @sa.event.listens_for(engine, "connect")
@@ -291,7 +291,7 @@ def blaming_damage(url: URL) -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
         is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
-        unread = f"a document is no JSON any more: {error}" if isinstance(error, JSONDecodeError) else ""
+        unread = f"a document is no longer valid JSON: {error}" if isinstance(error, JSONDecodeError) else ""
         if is_file and (found := unread or files.damage_of(Path(str(url.database)))):
             raise StoreError(f"store {url.render_as_string()}: {on_one_line(found)}; {_DAMAGED}") from error
         raise
@@ -303,7 +303,7 @@ def _is_locked(error: Exception, said: str) -> bool:
 
 def _remedy(error: Exception, said: str, url: URL) -> str:
     if isinstance(error, UnicodeEncodeError):
-        return "give text that is UTF-8, as a terminal in another encoding does not"
+        return "use UTF-8 text; your terminal may have a different encoding"
     if isinstance(error, ModuleNotFoundError):
         return f"install it with {how_to_install('postgresql')}"
     if url.get_backend_name() == "sqlite":
@@ -320,22 +320,22 @@ _TABLES = (
 )
 _REMEDIES = (
     ((), "not permitted to log in", "let this user log in: ALTER ROLE ... LOGIN"),
-    (("53300",), "too many connections", "allow this user more of them, or have others use fewer"),
+    (("53300",), "too many connections", "allow this user more connections, or let others use fewer"),
     ((), "permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE"),
-    (("25006",), "", "this server is a standby, or only read; have store.url name the one that is written to"),
+    (("25006",), "", "this server is a standby or read-only; set store.url to the primary"),
     ((), "permission denied for table", _TABLES),
     ((), "permission denied for sequence", _TABLES),
-    (("3D000",), 'FATAL: database "', "make this database, with this user as its owner, or change store.url"),
+    (("3D000",), 'FATAL: database "', "create this database, with this user as its owner, or change store.url"),
     (
         ("42501",),
         "permission denied",
-        "let this user make tables: GRANT CREATE, USAGE ON SCHEMA public, or a database of which it is the owner",
+        "let this user create tables: GRANT CREATE, USAGE ON SCHEMA public, or use a database it owns",
     ),
     (("28P01", "28000"), "authentication failed", "may this user log in, with this password and from this machine?"),
-    (("25P03",), "idle-in-transaction", "this process stood still amid a write, which is undone and made again"),
-    (("55P03",), "", "another process holds what it needs locked; see rankmon-store in pg_stat_activity"),
-    ((), "has not answered", "is the server stopped, or its disk, or does another hold what it needs locked?"),
-    ((), "unsupported startup parameter", "have pgbouncer ignore it: ignore_startup_parameters"),
+    (("25P03",), "idle-in-transaction", "this process stalled during a write, which is rolled back and repeated"),
+    (("55P03",), "", "another process has locked what it needs; see rankmon-store in pg_stat_activity"),
+    ((), "has not answered", "is the server or its disk stopped, or has another process locked what it needs?"),
+    ((), "unsupported startup parameter", "let pgbouncer ignore it: ignore_startup_parameters"),
     ((), "connection", "is the server up, and is store.url right?"),
 )
 """PostgreSQL: SQL states, or else a word of the message, and the remedy."""
@@ -347,10 +347,10 @@ _OF_OUTAGES = [
 ]
 
 
-_DAMAGED = "the file is damaged: bring back a copy of it, or move it away and run rankmon backfill for the past"
+_DAMAGED = "the file is damaged: restore a copy, or move it away and run rankmon backfill for the past"
 _REMEDIES_OF_FILES = (
-    ("disk is full", "make room where the store is; what was not stored is read again"),
-    ("is locked", "another program holds it for long; see which one has the file open"),
+    ("disk is full", "free disk space for the store; what was not stored is read again"),
+    ("is locked", "another program holds it for too long; check which one has the file open"),
     ("malformed", _DAMAGED),
     ("decode", _DAMAGED),
     ("not a database", "another program wrote this file; change store.url, or move it away"),

@@ -27,12 +27,12 @@ def fault_of(path: Path) -> str:
     """Why this user cannot write or create the store `path`, with the remedy; empty if nothing is wrong."""
     path, folder = path.absolute(), path.absolute().parent
     if is_folder(path):
-        return f"{path} is a folder; name a file in it as store.url, e.g. sqlite:///{path}/rankmon.db"
+        return f"{path} is a folder; set store.url to a file in it, e.g. sqlite:///{path}/rankmon.db"
     if _seen(path.exists) and not _may(path, os.R_OK):
         return f"{user()} may not read {path}; run rankmon as its owner, or let its group read it (chmod 640)"
     if not _may(folder, os.W_OK | os.X_OK):
         return (
-            f"{user()} may not write into the folder {folder}, where SQLite keeps the store and its journal; let "
+            f"{user()} may not write to the folder {folder}, where SQLite keeps the store and its journal; let "
             "this user write there, run rankmon as the user who may, or change store.url"
         )
     if _seen(path.exists) and not _may(path, os.R_OK | os.W_OK):

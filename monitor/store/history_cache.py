@@ -1,4 +1,4 @@
-"""A store that caches what one monitor's cycles read of the past.
+"""A store that caches the past that one monitor's cycles read.
 
 The past is read once, then only what was stored since. The lease number rises with each holder: if another process held
 the lease since, the cache is emptied.
@@ -45,7 +45,7 @@ class MemoryBudget:
         self._lock = threading.Lock()
 
     def allows(self, owner: object, size: int) -> bool:
-        """Whether `owner` may use `size` bytes in place of its share, and reserves them; if not, it loses its share."""
+        """Whether `owner` may use `size` bytes instead of its share, and reserves them; if not, it loses its share."""
         with self._lock:
             self._taken.pop(owner, None)
             is_allowed = sum(self._taken.values()) + size <= self.most

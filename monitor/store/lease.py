@@ -1,4 +1,4 @@
-"""The right to write a monitor: a row in the store, timed by the database's clock and renewed while work goes on."""
+"""The right to write a monitor: a row in the store, timed by the database's clock and renewed while work continues."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Leases(Connected):
         """The right to write `monitor` while the block runs. Raises LeaseLost if another process or thread has it."""
         lease = self.acquire(monitor)
         if lease is None:
-            raise LeaseLost(f"monitor {monitor}: {self.describe(monitor)} is writing it; this one steps aside")
+            raise LeaseLost(f"monitor {monitor}: {self.describe(monitor)} is writing it; this one yields")
         done = threading.Event()
         keeper = threading.Thread(target=self._keep, args=(lease, done), name=f"lease-{monitor}", daemon=True)
         keeper.start()
@@ -74,7 +74,7 @@ class Leases(Connected):
         finally:
             done.set()
             keeper.join()
-            with suppress(StoreError):  # then it expires by itself
+            with suppress(StoreError):  # then it expires on its own
                 self.release(lease)
 
     def _keep(self, lease: Lease, done: threading.Event) -> None:
@@ -176,7 +176,7 @@ class Leases(Connected):
 
 
 def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one stepped aside")
+    return LeaseLost(f"monitor {lease.monitor}: another process took over writing; this one yielded")
 
 
 _MONITOR, _HOLDER = sa.bindparam("of", type_=sa.Text), sa.bindparam("by", type_=sa.Text)

@@ -57,8 +57,8 @@ class Schema(Connected):
             others = sorted(sa.inspect(connection).get_table_names())
         if others:
             named = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            return f"holds tables of another program ({named}) and none of rankmon; see that store.url is right"
-        return "no rankmon tables yet; rankmon run makes them"
+            return f"has tables of another program ({named}) and none of rankmon; check store.url"
+        return "no rankmon tables yet; rankmon run creates them"
 
     def check(self) -> None:
         """Raises StoreError unless the tables match this version."""
@@ -66,7 +66,9 @@ class Schema(Connected):
             current, needed = _revision(connection), _known()[-1]
         _refuse_others(current)
         if current != needed:
-            raise StoreError(f"the store is at schema {current or 'none'}, needed is {needed}; run rankmon migrate")
+            raise StoreError(
+                f"the store is at schema {current or 'none'}, but {needed} is required; run rankmon migrate"
+            )
 
 
 def _alembic(connection: sa.Connection) -> Any:
@@ -94,8 +96,8 @@ def _refuse_others(current: str | None) -> None:
         return
     if current <= UNRELEASED:
         raise StoreError(
-            f"the store is at schema {current}, from before the first release, and cannot be migrated: have store.url "
-            "name a new store, and fill it with rankmon backfill"
+            f"the store is at schema {current}, from before the first release, and cannot be migrated: set store.url "
+            "to a new store, and fill it with rankmon backfill"
         )
     raise StoreError(
         f"the store is at schema {current}, written by a newer rankmon: upgrade this one; "

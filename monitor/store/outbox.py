@@ -1,4 +1,4 @@
-"""Notifications on their way. A row leaves the queue when its receiver has confirmed it, or when it is given up.
+"""Notifications on their way. A row leaves the queue when its receiver confirms it, or when it is dropped.
 
 A target gets the notifications of one incident in order: later ones wait for earlier ones.
 """
@@ -33,7 +33,7 @@ FARTHEST = 600.0
 class Waiting:
     """A notification that a target has not received yet; real seconds since 1970.
 
-    `attempts`: those that failed; `begun_at`: when the first began, whatever became of it.
+    `attempts`: failed ones; `begun_at`: when the first began, whatever its outcome.
     """
 
     id: int
@@ -52,7 +52,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class OutboxEntry:
-    """What a target was, or will be, told of an open incident; real seconds since 1970, None if not sent yet."""
+    """What a target was or will be notified of an open incident; real seconds since 1970, None if not sent yet."""
 
     target: str
     created_at: float
@@ -62,7 +62,7 @@ class OutboxEntry:
 
 @dataclass(frozen=True)
 class TargetQueue:
-    """A target's queue of one monitor.
+    """A target's queue for one monitor.
 
     Attributes:
         since: when the oldest entry was queued, real seconds since 1970.
@@ -154,7 +154,7 @@ class Outbox(Connected):
         return [one for one in found if (one.monitor, one.matter) not in on]
 
     def told(self, target: str, incident: str) -> PriorDelivery:
-        """What a target was, or may have been, told of an incident: a response can be lost. Raises StoreError."""
+        """What a target was, or may have been, notified of: a response can be lost. Raises StoreError."""
         mine = (outbox.c.target == target, outbox.c.incident == incident)
         query = sa.select(outbox.c.document).where(*mine, _TRIED, outbox.c.kind.in_(TELLING))
         severities = set[Severity]()
@@ -165,7 +165,7 @@ class Outbox(Connected):
         return PriorDelivery(severities, self.scalar(newest.limit(1)) or "")
 
     def history(self, incident: str) -> list[OutboxEntry]:
-        """Everything told of an incident while it was open, oldest first. Raises StoreError."""
+        """All notifications of an incident while it was open, oldest first. Raises StoreError."""
         query = sa.select(outbox.c.target, outbox.c.created_at, outbox.c.sent_at, outbox.c.document)
         found = self.rows(query.where(outbox.c.incident == incident, outbox.c.kind.in_(TELLING)).order_by(outbox.c.id))
         with self.documents():

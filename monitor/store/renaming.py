@@ -1,4 +1,4 @@
-"""Gives all that is stored of a monitor to another name, or deletes it: every table knows monitors by their names."""
+"""Moves everything stored about a monitor to a new name, or deletes it: tables identify monitors by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.store.schema import buckets, current_series, incidents, leases, met
 from monitor.store.store import Store
 
 PARKED = 3000.0
-"""Seconds for which nobody may run a monitor under its former name: a daemon with the former configuration would."""
+"""Seconds for which nobody may run a monitor under its old name, as a daemon with the old configuration would."""
 
 _TABLES = [table for table in metadata.sorted_tables if "monitor" in table.c and table is not leases]
 
@@ -30,8 +30,8 @@ def take_over(store: Store, lease: Lease, former: str) -> bool:
         return False
     name = lease.monitor
     if _has_series(store, name):
-        text = f"monitor {name}: it has a history of its own, so that of {former} cannot become its"
-        raise InputError(f"{text}; take `renamed_from:` out, or delete the history of {name}: rankmon remove {name}")
+        text = f"monitor {name}: it has its own history, so it cannot take over that of {former}"
+        raise InputError(f"{text}; remove `renamed_from:`, or delete the history of {name}: rankmon remove {name}")
     with store.hold(former) as was, store.leases.fenced(lease) as connection:
         for table in reversed(_TABLES):
             connection.execute(table.delete().where(table.c.monitor == name))

@@ -36,7 +36,7 @@ _start, _end = buckets.c.bucket_start, buckets.c.bucket_start + buckets.c.second
 
 @dataclass(frozen=True)
 class Holding:
-    """How much is stored of a monitor, former definitions included.
+    """How much is stored for a monitor, including former definitions.
 
     Attributes:
         rows: of partials and traffic, one per series, bucket and slice.
@@ -153,7 +153,7 @@ class BucketRetention(Connected):
         return self.integer(_NEWEST_BUSY, number=one.id, width=one.width, before=before)
 
     def holding(self, monitor: str) -> Holding:
-        """How much is stored of a monitor; scans all of it."""
+        """How much is stored for a monitor; scans all of it."""
         numbers, of_it = (sa.func.count(), sa.func.count().filter(~IS_FINE)), series.c.monitor == MONITOR
         with self.at_once():
             counts = [
@@ -351,10 +351,10 @@ def _lacking(connection: sa.Connection, one: _Series, span: Span, found: History
     if not found.final.all():
         return "a bucket is not final"
     if connection.execute(marked.limit(1)).first() is not None:
-        return "a bucket was refused, or its labels are awaited"
+        return "a bucket was refused, or its labels are pending"
     if not _is_even(found):
         return "a dimension was added within"
-    return "a coarser bucket of another length is there" if connection.execute(other.limit(1)).first() else ""
+    return "there is a coarser bucket with a different length" if connection.execute(other.limit(1)).first() else ""
 
 
 def _is_even(found: History) -> bool:

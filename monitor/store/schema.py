@@ -20,7 +20,7 @@ def _table(name: str, *items: Any, **options: Any) -> sa.Table:
 
 
 def _each(kind: Any, names: str, **options: Any) -> list[sa.Column[Any]]:
-    """Columns of one kind; NULL is allowed where a name ends with `?`."""
+    """Columns of one kind; NULL is allowed if a name ends with `?`."""
     return [sa.Column(name.rstrip("?"), kind, **{"nullable": name.endswith("?"), **options}) for name in names.split()]
 
 
@@ -271,7 +271,7 @@ diagnoses = _table(
     _each(sa.Double, "taken_at"),
     _each(sa.Text, "document error"),
 )
-"""Where the fall of a condition came from, as JSON, found when it began to fire: the source may purge its requests
+"""Where the fall of a condition came from, as JSON, captured when it started firing: the source may purge its requests
 later. If that failed, the reason, and no document."""
 
 silences = _table(

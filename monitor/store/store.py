@@ -103,7 +103,7 @@ class Usage:
     """Slice traffic in the last stretch of stored time.
 
     Attributes:
-        until: end of what is stored, seconds; 0 if nothing is.
+        until: end of the stored data, seconds; 0 if there is none.
         requests: (dimension, value) -> start of a UTC day -> requests; days without any are left out.
     """
 

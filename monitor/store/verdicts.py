@@ -65,7 +65,7 @@ class Verdicts(Connected):
         return VerdictCheckpoint(row.identity, row.until, state)
 
     def oldest_checkpoint(self, monitor: str) -> VerdictCheckpoint | None:
-        """Where evaluating again begins; None if none of a monitor's buckets were rolled up or deleted.
+        """Where re-evaluation begins; None if none of a monitor's buckets were rolled up or deleted.
 
         If another version wrote it, only its place is known. Raises StoreError.
         """
@@ -230,7 +230,7 @@ def put(connection: sa.Connection, dialect: str, monitor: str, found: VerdictUpd
 
 
 def put_oldest(connection: sa.Connection, dialect: str, monitor: str, checkpoint: VerdictCheckpoint) -> None:
-    """Store where evaluating again begins, within a transaction."""
+    """Store where re-evaluation begins, within a transaction."""
     conditions = [[name, astuple(condition)] for name, condition in checkpoint.conditions.items()]
     more = {"series": " ".join(checkpoint.series), "conditions": json.dumps(conditions)}
     _put_checkpoint(connection, dialect, drift_borders, monitor, checkpoint, **more)

@@ -1,4 +1,4 @@
-"""Limits how long PostgreSQL is waited for: a hung server would block a run, and its monitor, for ever.
+"""Limits how long to wait for PostgreSQL: a hung server would block a run and its monitor forever.
 
 `tcp_user_timeout` detects a vanished machine, but not a stopped server, one that waits for a disk, or a proxy that
 takes what comes and passes on nothing.

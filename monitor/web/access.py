@@ -23,7 +23,7 @@ OPEN = frozenset({"/-/healthy", "/-/ready"})
 """Paths without a password, for supervisors."""
 
 CHECKS_AT_ONCE = 2
-"""Threads that check passwords, so that other requests need not wait."""
+"""Threads that check passwords, so other requests need not wait."""
 
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="rankmon", charset="UTF-8"', "Cache-Control": "no-store"}
 
@@ -67,7 +67,7 @@ class Access:
             return None
         if self._knows(host):
             return None
-        return PlainTextResponse("unknown host name; set web.external_url to the address that you use\n", 421)
+        return PlainTextResponse("unknown host name; set web.external_url to the address you use\n", 421)
 
     def _knows(self, host: str) -> bool:
         try:

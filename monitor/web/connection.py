@@ -1,4 +1,4 @@
-"""Connections limited in number and time, so that a stalled client holds up no other."""
+"""Connections limited in number and time, so a stalled client does not delay others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Door:
 
 
 class HttpConnection(H11Protocol):
-    """One HTTP connection. It does TLS itself, so that handshakes are counted and timed like requests."""
+    """One HTTP connection. It does TLS itself, so handshakes are counted and timed like requests."""
 
     def __init__(
         self,

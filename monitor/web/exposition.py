@@ -1,4 +1,4 @@
-"""`/metrics`: the board of snapshots as text. It queries no database; what leaves the board leaves here."""
+"""`/metrics`: the board of snapshots as text. It queries no database; series disappear when they leave the board."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from monitor.service.telemetry import COUNTERS, Telemetry
 from monitor.web.gauges import of_monitors
 
 QUEUES = (
-    ("length", "notification_queue_length", "Notifications not delivered yet."),
+    ("length", "notification_queue_length", "Notifications not yet delivered."),
     ("oldest_at", "notification_oldest_timestamp_seconds", "When the oldest queued notification was created."),
     ("receivers", "notification_receivers", "Receivers of the channel."),
-    ("stuck", "notification_receivers_stuck", "Receivers that do not accept what waits for them."),
+    ("stuck", "notification_receivers_stuck", "Receivers that do not accept their queued notifications."),
 )
 """(field of a QueueStatus, name, help) of each channel's gauges."""
 
@@ -47,7 +47,9 @@ def of_process(telemetry: Telemetry) -> Iterator[Metric]:
                 counter.add_metric(values, number)
         yield counter
     stages = SummaryMetricFamily(
-        "rankmon_stage_duration_seconds", "Duration of the stages of a cycle, real time.", labels=["monitor", "stage"]
+        "rankmon_stage_duration_seconds",
+        "Duration of each stage of a cycle, in real time.",
+        labels=["monitor", "stage"],
     )
     for of, (runs, seconds) in sorted(telemetry.stages().items()):
         stages.add_metric(of, runs, seconds)

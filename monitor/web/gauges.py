@@ -39,7 +39,7 @@ class Gauge:
     of_slice: str = ""
 
     def families(self, snapshots: Iterable[MonitorSnapshot]) -> Iterator[Metric]:
-        """Built from the snapshots each time, so that what leaves them leaves here."""
+        """Built from the snapshots each time, so what leaves them disappears here."""
         overall = GaugeMetricFamily(f"rankmon_{self.name}", self.help, labels=self.labels)
         slices = GaugeMetricFamily(f"rankmon_slice_{self.name}", self.of_slice, labels=(*self.labels, *SLICE))
         for snapshot in snapshots:
@@ -192,14 +192,14 @@ def of_measure(kind: Measure) -> Iterator[Gauge]:
         name = "_".join((kind.name, *((field,) if of else ()), *ratio))
         samples = partial(_windows, field, kind=kind.name)
         yield _sliced(name, f"Newest final window: {title}{of}.", SERIES, samples)
-    name, text = "_".join(("provisional", kind.name, *ratio)), f"Newest window, labels still coming in: {title}."
+    name, text = "_".join(("provisional", kind.name, *ratio)), f"Newest window, labels still arriving: {title}."
     yield _sliced(name, text, SERIES, partial(_windows, "value", kind=kind.name, is_provisional=True))
 
 
 def _sliced(
     name: str, text: str, labels: tuple[str, ...], samples: Callable[[MonitorSnapshot], Samples], of_slice: str = ""
 ) -> Gauge:
-    return Gauge(name, text, labels, samples, of_slice or f"Of one slice. {text}")
+    return Gauge(name, text, labels, samples, of_slice or f"By slice. {text}")
 
 
 def _limit_gauges() -> Iterator[Gauge]:
@@ -224,7 +224,9 @@ def _gauges(of: Callable[[str, MonitorSnapshot], Samples], *rows: tuple[str, str
 _FIRING = "Whether an alert rule or verdict fires"
 _VERDICTS = frozenset({*verdict_names(), *shown_as_verdict(), *TITLES})
 _ALONG = ", ".join(sorted(condition_names() - _VERDICTS))
-_VERDICT = f"1 for the verdict that holds; what can hold at the same time is in rankmon_alert_firing: {_ALONG}."
+_VERDICT = (
+    f"1 for the current verdict; conditions that can hold at the same time are in rankmon_alert_firing: {_ALONG}."
+)
 
 GAUGES: tuple[Gauge, ...] = (
     *(
@@ -264,7 +266,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge(
         "silenced_until_timestamp_seconds",
-        "Until when a silence holds back new incidents; 0 without one, and 0 for an incident that was told before it.",
+        "Until when a silence holds back new incidents; 0 without one, or if the open incident was notified before it.",
         ("monitor", "matter"),
         partial(_of_incidents, _silenced_until),
     ),
@@ -276,7 +278,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge(
         "labelled_incidents",
-        "Incidents that people labelled: right, wrong, or known beforehand.",
+        "Incidents labelled by people: right, wrong, or already known.",
         ("monitor", "label"),
         lambda shown: (((shown.monitor.name, label), number) for label, number in shown.labels.items()),
     ),
@@ -289,7 +291,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("verdict", _VERDICT, ("monitor", "verdict"), _verdicts),
     Gauge(
         "drift_effect_ratio",
-        "Relative change of the mean since an open alarm began; of overall without dimension and value.",
+        "Relative change of the mean since an open alarm began; without dimension and value: overall.",
         ("monitor", *SLICE),
         _alarms,
     ),
@@ -299,7 +301,7 @@ GAUGES: tuple[Gauge, ...] = (
             ("difference", "difference", "Mean of a new slice or model version minus that of the others."),
             ("lower", "difference_lower", "Lower end of the 95 % interval of that difference."),
             ("upper", "difference_upper", "Upper end of the 95 % interval of that difference."),
-            ("share", "share_ratio", "Share of the requests of a new slice or model version, since it began."),
+            ("share", "share_ratio", "Share of requests of a new slice or model version since it began."),
         )
     ),
     *(
@@ -314,11 +316,11 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     *_gauges(
         _verdict,
-        ("end", "verdict_end_timestamp_seconds", "End of the hour that the newest verdict is about."),
+        ("end", "verdict_end_timestamp_seconds", "End of the hour that the newest verdict covers."),
         ("observed", "drift_observed_ratio", "Observed mean of the last day, as verdicts judge it."),
         ("expected", "drift_expected_ratio", "What the baseline expects for the same hours and mix."),
         ("mix_shifted", "mix_shifted", "Whether the mix of slices has moved the mean."),
-        ("mix_effect", "mix_effect_ratio", "By how much the mix has moved the mean, as a share of it."),
+        ("mix_effect", "mix_effect_ratio", "How much the mix has moved the mean, as a share of the mean."),
         (
             "improved",
             "baseline_offered",
@@ -332,25 +334,25 @@ GAUGES: tuple[Gauge, ...] = (
         ("progress.last_attempt_at", "last_attempt_timestamp_seconds", "Start of the last cycle."),
         ("progress.last_success_at", "last_success_timestamp_seconds", "End of the last successful cycle."),
         ("progress.newest_source_at", "source_newest_timestamp_seconds", "Time of the newest request in the source."),
-        ("future_rows", "source_future_rows", "Rows of the source dated later than now."),
+        ("future_rows", "source_future_rows", "Rows in the source dated in the future."),
         ("provisional_buckets", "provisional_buckets", "Buckets whose labels may still arrive."),
         ("due_buckets", "due_buckets", "Due buckets left for the next cycle."),
         (
             "unmatched",
             "unmatched_events",
-            "Events of the longest window that match no impression within the attribution.",
+            "Events in the longest window that match no impression within the attribution window.",
         ),
     ),
     Gauge("refused_rows", "Refused rows in the longest window.", ("monitor", "reason"), _refused),
     Gauge(
         "slice_places",
-        "Values that can have a series of their own.",
+        "Number of values that can have their own series.",
         ("monitor", "dimension"),
         partial(_places, False),
     ),
     Gauge(
         "slice_places_taken",
-        "Values that have one, whether seen recently or not.",
+        "Number of values that have one, seen recently or not.",
         ("monitor", "dimension"),
         partial(_places, True),
     ),
@@ -362,7 +364,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     Gauge(
         "monitor_info",
-        "To join on: the monitor's own labels, from its configuration, and its runbook if it has one.",
+        "For joins: the monitor's own labels from its configuration, and its runbook if it has one.",
         ("monitor", "runbook_url"),
         _info,
     ),

@@ -79,7 +79,7 @@ class WebServer:
         assert listener is not None
         address = listener.getsockname()[0]
         if not (ipaddress.ip_address(address).is_loopback or self._access.is_restricted):
-            log.warning("%s is open to everybody who reaches it; set passwords in web.config_file", self.url)
+            log.warning("%s is open to everyone who can reach it; set passwords in web.config_file", self.url)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="web", daemon=True)
         self._thread.start()
         for _ in range(500):
@@ -104,5 +104,5 @@ def bound(host: str, port: int, remedy: str = "change web.listen") -> socket.soc
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
-        told = f"cannot listen on {host}:{port}: {error.strerror}; {remedy}, or see what runs there"
+        told = f"cannot listen on {host}:{port}: {error.strerror}; {remedy}, or check what runs there"
         raise Unserved(told) from error

@@ -1,4 +1,4 @@
-"""The site: metrics, health, readiness, reload and the page. Only the pages of incidents touch the store."""
+"""The site: metrics, health, readiness, reload and the page. Only incident pages touch the store."""
 
 from __future__ import annotations
 
@@ -153,12 +153,12 @@ def _change(desk: IncidentSource, request: Request, form: Mapping[str, str]) -> 
         case _:
             is_done = False
     if not is_done:
-        return PlainTextResponse("no such incident, or nothing that can be said of it\n", 404)
+        return PlainTextResponse("no such incident, or nothing to show for it\n", 404)
     return RedirectResponse(f"../{id_}", 303)
 
 
 def _user(request: Request) -> str:
-    """Who is asking, by the password that was right; `page` where none is needed."""
+    """Who is asking, by the correct password; `page` if none is needed."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "basic":
         return "page"

@@ -276,12 +276,12 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     read, both = (sum(v["requests"] for v in d["captured"]["versions"]) for d in (found, whole))
     assert 0 < read < both
     assert (
-        "device=mobile had lost the labels and is left out of requests, queries and versions"
+        "device=mobile lost its labels and is left out of requests, queries and versions"
         in (found["captured"]["notes"])
     )
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
-    assert "Labels and traffic without mobile, which had lost the labels" in text
-    assert "Model versions in the window, without mobile, by the requests that were read" in text
+    assert "Labels and traffic without mobile, which had lost their labels" in text
+    assert "Model versions in the window, without mobile, from the requests read" in text
 
 
 def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) -> None:
@@ -340,7 +340,7 @@ def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None
     bench.source.holds_since = whole["window"][0]
     found = bench.capture()
     assert found["captured"]["requests"] == []
-    assert any("no longer has the requests of all weeks before" in note for note in found["captured"]["notes"])
+    assert any("no longer has all earlier weeks" in note for note in found["captured"]["notes"])
     bench.source.holds_since = LAST + 10 * DAY
     empty = bench.capture()
     assert any("no longer has the requests of the fallen window" in note for note in empty["captured"]["notes"])
@@ -598,7 +598,7 @@ def test_why_nothing_was_captured_is_kept_until_something_is(bench: Bench) -> No
     with pytest.raises(KeyError):
         diagnoser.advance(never)
     (failed,) = bench.store.verdicts.diagnoses(id_)
-    assert failed.error == "a fault in rankmon itself (KeyError)"
+    assert failed.error == "a bug in rankmon (KeyError)"
     bench.source.fault = None
     for _ in range(3):
         diagnoser.advance(never)

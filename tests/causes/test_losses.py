@@ -48,7 +48,8 @@ def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_tho
     document = {"captured": found, "by_judgments": False, "window": [0, HOUR], "compared": [[-DAY, HOUR - DAY]]}
     (*_, said) = _requests(document)
     assert said == (
-        "  2 of these 3 got no label at all (no click, say), hence 0: so do 50.0 % of all requests, before 0.0 %."
+        "  2 of these 3 got no label at all (no click, say), so they count as 0, like 50.0 % of all requests (0.0 % "
+        "before)."
     )
 
 
@@ -162,7 +163,7 @@ def test_where_nothing_sound_remains_no_request_is_named_and_it_says_why() -> No
     assert "more of them have nothing relevant" in found["why"]
     found = lost_by_slice(now, before, frozenset())
     assert found["requests"] == []
-    assert "no slice fell surely" in found["why"]
+    assert "no slice fell significantly" in found["why"]
 
 
 def test_with_queries_all_are_held_against_theirs() -> None:

@@ -32,7 +32,7 @@ def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before
     (one,) = newcomers(stored(log({"mobile": 1.0})), "device", END)
     assert (one.is_before, one.within) == (True, "device")
     assert one.lower < WORSE < one.upper < 0
-    assert ", what it alone serves by device was at " in begun_lately(one)
+    assert ", the device values only it serves were at " in begun_lately(one)
 
 
 def test_a_slice_that_came_up_is_held_against_all_others_and_the_worst_is_first() -> None:

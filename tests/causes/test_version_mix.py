@@ -192,13 +192,13 @@ def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
         of_kind("degraded", DROP, since=FELL + HOUR, weak_version=replace(one, until=when)) for when in (None, until)
     )
     assert (
-        "take model version v2 back if nothing else changed in what it alone serves by device"
+        "roll model version v2 back if nothing else changed for the device values only it serves"
         in notification("firing", ABOUT, INCIDENT, [standing], 0).full_text
     )
     said = notification("firing", ABOUT, INCIDENT, [gone], 0).full_text
-    assert "It has not served since 1970-02-06 18:00 UTC." in said
-    assert "see whether quality is normal again without model version v2, which no longer serves." in said
-    assert "take model version v2 back" not in said
+    assert "It has served no requests since 1970-02-06 18:00 UTC." in said
+    assert "check whether quality is back to normal without model version v2, which no longer serves." in said
+    assert "roll model version v2 back" not in said
 
 
 def test_what_is_told_before_the_weeks_before_are_known_is_nothing() -> None:
@@ -263,9 +263,7 @@ def test_of_versions_without_a_slice_in_common_neither_is_told_to_be_better() ->
     seen = compare(read(found[found["at"] >= FELL]), "v1", "v2", HOUR, "device")
     assert (seen.difference, seen.lower, seen.better, seen.worse, seen.common) == (None, None, 0, 0, (0.0, 0.0))
     said = "\n".join(compared(seen.plain()))
-    assert (
-        "have no slice of device in common with 5 requests of each: the difference may be that of their slices." in said
-    )
+    assert "share no device slice with 5 requests from each: the difference may come from their slices." in said
     assert "against" not in said
 
 

@@ -62,7 +62,7 @@ def zygote() -> Iterator[Zygote]:
 
 def left_out(name: str) -> str:
     """What a backfill of all days ends with: one event is on an item that was never shown."""
-    return f"{name}: left out of that time: 1 event without an impression within the attribution\n"
+    return f"{name}: left out of this period: 1 event without an impression within the attribution window\n"
 
 
 class Result:
@@ -117,7 +117,7 @@ def test_the_help_lists_the_commands_and_the_exit_codes(rankmon: Rankmon) -> Non
     assert shown.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in shown.out
-    for text in ("0 done", "1 a fault", "2 wrong usage", "3 a source", "4 the store", "5 another", "130 interrupted"):
+    for text in ("0 success", "1 a bug", "2 wrong usage", "3 a source", "4 the store", "5 another", "130 interrupted"):
         assert text in " ".join(shown.out.split())
 
 
@@ -167,15 +167,15 @@ def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
         (["nothing"], "No such command 'nothing'"),
         (["run", "--speed", "5"], "--speed goes with --replay-from"),
         (["backfill"], "Missing option '--from'"),
-        (["backfill", "--from", "yesterday"], "'yesterday' is no time; write e.g. 2022-02-24"),
-        (["inspect", "x", "--at", "0001-01-01"], "'0001-01-01' is not of the years 1970 to 2999; see whether"),
-        (["versions", "search", "--to", "9999-12-31T23:59"], "'9999-12-31T23:59' is not of the years 1970 to 2999"),
+        (["backfill", "--from", "yesterday"], "'yesterday' is not a time; write e.g. 2022-02-24"),
+        (["inspect", "x", "--at", "0001-01-01"], "'0001-01-01' is not in the years 1970 to 2999; check"),
+        (["versions", "search", "--to", "9999-12-31T23:59"], "'9999-12-31T23:59' is not in the years 1970 to 2999"),
         (["backfill", *SPAN, "--force"], "--force goes with --again"),
         (["backfill", "--from", "2026-02-03", "--to", "2026-02-03"], "--from must be before --to"),
-        (["backfill", "--from", "2026-02-03", "--to", "2926-02-03"], "are too many at once, more than 5,000,000"),
+        (["backfill", "--from", "2026-02-03", "--to", "2926-02-03"], "are too many at once (limit 5,000,000)"),
         (["backfill", *SPAN, "-m", "none"], "there is no monitor 'none'; known are shop"),
         (["once", "-m", "none"], "there is no monitor 'none'; known are shop"),
-        (["series", "--window", "soon"], "'soon' is no duration"),
+        (["series", "--window", "soon"], "'soon' is not a duration"),
         (["series", "--format", "parquet"], "--format parquet needs --output"),
         (["series", "--from", "2026-02-04", "--to", "2026-02-03"], "--from must be before --to"),
         (["status", "-c", "elsewhere.yaml"], "elsewhere.yaml"),
@@ -206,8 +206,8 @@ def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: 
 
 def test_what_is_named_twice_is_refused(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
-    assert "named twice" in rankmon("check-config", "-c", str(setting.path), str(setting.path)).err
-    assert "named twice" in rankmon("test-alert", "-m", "shop", "shop").err
+    assert "given twice" in rankmon("check-config", "-c", str(setting.path), str(setting.path)).err
+    assert "given twice" in rankmon("test-alert", "-m", "shop", "shop").err
 
 
 def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_series(
@@ -218,13 +218,11 @@ def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_ser
     assert rankmon("series").err == ""
     setting.write(of_shop("shop", "ndcg@10, mrr@7"))
     told = rankmon("series")
-    assert told.err == (
-        "shop: nothing is stored of mrr@7 as it is defined now; run once, or backfill for what is past\n"
-    )
+    assert told.err == ("shop: nothing is stored for mrr@7 as defined now; run once, or backfill the past\n")
     assert "mrr@7" not in told.out
     rankmon("backfill", "--from", "2026-02-03", "--to", SPAN[-1])
     said = (
-        "shop: mrr@7, as it is defined now, is stored from 2026-02-03 00:00 UTC on; backfill for what is older, as far "
+        "shop: mrr@7, as defined now, is stored from 2026-02-03 00:00 UTC on; backfill older data, as far "
         "as the source has it"
     )
     assert said in rankmon("series").err
@@ -236,7 +234,7 @@ def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_
     rankmon: Rankmon, setting: Setting
 ) -> None:
     setting.write(of_shop("shop"))
-    assert "--from 2096-01-01 00:00 UTC lies in the future" in rankmon("backfill", "--from", "2096-01-01").err
+    assert "--from 2096-01-01 00:00 UTC is in the future" in rankmon("backfill", "--from", "2096-01-01").err
 
 
 @pytest.mark.parametrize("command", ["run", "once", "status", "series", "check-config", "migrate", "backfill"])
@@ -249,14 +247,14 @@ def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
     assert result.out == ""
     assert result.err.count(f"{setting.path}:") == 2
     assert "histroy" in result.err
-    assert "'soon' is no duration" in result.err
+    assert "'soon' is not a duration" in result.err
 
 
 def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     result = rankmon("series", "--output", "json")
     assert result.code == 2
-    assert "--output is a file; for the format, take --format json" in result.err
+    assert "--output is a file name; for the format, use --format json" in result.err
     assert not Path("json").exists()
 
 
@@ -314,7 +312,7 @@ def test_once_steps_aside_for_another_process(rankmon: Rankmon, setting: Setting
         result = rankmon("once")
     other.close()
     assert result.code == 5
-    assert f"process {os.getpid()} on {socket.gethostname()} is writing it; this one steps aside" in result.err
+    assert f"process {os.getpid()} on {socket.gethostname()} is writing it; this one yields" in result.err
 
 
 @pytest.mark.usefixtures("stopped_clock")
@@ -325,7 +323,7 @@ def test_a_bug_exits_with_1_and_a_traceback(
     monkeypatch.setattr("monitor.service.reading.to_partials", lambda *_: 1 / 0)
     result = rankmon("once")
     assert result.code == 1
-    assert "a fault in rankmon itself; please report it" in result.err
+    assert "a bug in rankmon; please report it" in result.err
     assert "Traceback" in result.err
 
 
@@ -380,8 +378,8 @@ def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines
     last, own = utc(SETTLED), utc(SETTLED - 10 * 86400)
     assert first == f"shop: last success at {last}, newest request at 2026-02-05 00:46 UTC"
     assert second == (
-        f"  the store's times lie ahead of this machine's clock by 10 d: its last run was of {last}, by this clock it "
-        f"is {own}; one of the two clocks is or was wrong"
+        f"  the store's times are ahead of this machine's clock by 10 d: its last run was at {last}, but this clock "
+        f"says {own}; one of the two clocks is or was wrong"
     )
 
 
@@ -412,7 +410,7 @@ def test_status_shows_the_last_error_and_says_where_nothing_is_known(
     assert told.code == 0
     assert "ill: last success never, newest request never" in told.out
     assert f"last error: source search: there is no file {tmp_path}/none.db" in told.out
-    assert "new: not run yet; rankmon run does it\n" in told.out
+    assert "new: not run yet; start rankmon run\n" in told.out
     assert [e["windows"] for e in json.loads(rankmon("status", "--format", "json").out)] == [[], []]
 
 
@@ -423,7 +421,7 @@ def test_a_store_that_is_not_there_yet_is_not_made_by_looking(
     setting.write(of_shop("shop"))
     result = rankmon(command)
     assert result.code == 4
-    assert f"there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it" in result.err
+    assert f"there is no store {tmp_path}/store.db yet; run rankmon backfill or rankmon run to create it" in result.err
     assert not (tmp_path / "store.db").exists()
 
 
@@ -460,7 +458,7 @@ def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmo
     setting.write(of_shop("shop") + alert)
     assert rankmon("backfill", *SPAN).code == 0
     told = rankmon("status").out
-    assert told.startswith("shop: backfilled, but not run yet; rankmon run does it\n")
+    assert told.startswith("shop: backfilled, but not run yet; start rankmon run\n")
     assert "  alert low: not judged: too few requests\n" in told
     setting.write(of_shop("shop") + alert.replace("floor: 0.1,", "floor: 0.1, slices: [device],"))
     told = rankmon("status").out
@@ -493,11 +491,14 @@ def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Sett
     result = rankmon("check-config", "--connect")
     assert (result.code, result.err) == (0, "")
     assert "shop: source shop answers, no request in 4d\n" in result.out
-    assert f"store: there is no store {tmp_path}/store.db yet; rankmon backfill or run makes it\n" in result.out
-    assert result.out.endswith("configuration is valid and everything answers\n")
+    assert (
+        f"store: there is no store {tmp_path}/store.db yet; run rankmon backfill or rankmon run to create it\n"
+        in result.out
+    )
+    assert result.out.endswith("configuration is valid and all databases answer\n")
     assert not (tmp_path / "store.db").exists()
     (tmp_path / "store.db").touch()
-    nothing = "store: answers; no rankmon tables yet; rankmon run makes them\n"
+    nothing = "store: answers; no rankmon tables yet; rankmon run creates them\n"
     assert nothing in rankmon("check-config", "--connect").out
     rankmon("migrate")
     assert "store: answers\n" in rankmon("check-config", "--connect").out
@@ -507,8 +508,8 @@ def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting
     setting.store = setting.sources["shop"]
     setting.write(of_shop("shop"))
     result = rankmon("check-config", "--connect")
-    assert "store: answers; holds tables of another program (events, " in result.out
-    assert "and none of rankmon; see that store.url is right\n" in result.out
+    assert "store: answers; has tables of another program (events, " in result.out
+    assert "and none of rankmon; check store.url\n" in result.out
 
 
 @pytest.mark.parametrize("step", ["0s", "90m"])
@@ -538,7 +539,7 @@ def test_connecting_tells_all_problems_at_once(
     assert ": monitors[1].rankings.table: lost: source shop: there is no table 'nowhere'; there are 'events'" in lost
     assert f"store.url: store: there is no folder {tmp_path}/missing" in store
     assert "well: source shop answers" in result.out
-    assert result.out.endswith("1 mistake in the mapping, and not everything answers, see above\n")
+    assert result.out.endswith("1 mistake in the mapping, and not every database answers, see above\n")
 
 
 def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
@@ -658,7 +659,7 @@ def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, t
     [
         (["--measure", "ndcg@5"], "shop computes mrr@5, ndcg@10, not ndcg@5"),
         (["--measure", "ndgc@5"], "ndgc"),
-        (["--window", "90m"], "--window 90m is no multiple of the bucket of shop"),
+        (["--window", "90m"], "--window 90m is not a multiple of the bucket of shop"),
         (["--step", "30m"], "--step must be a multiple of the bucket, 1h"),
         (["--format", "svg"], "an SVG shows one series"),
         (["--format", "csv", "-o", "/nowhere/series.csv"], "cannot write /nowhere/series.csv"),
@@ -694,13 +695,13 @@ def test_of_a_monitor_without_anything_stored_series_say_so(
 ) -> None:
     early = rankmon("series", "--to", "2020-01-01", "--from", "2019-01-01", "--format", "csv")
     assert (early.code, early.out) == (0, "")
-    there_is = "shop: nothing is stored of that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
+    there_is = "shop: nothing is stored for that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
     assert early.err == there_is, "and of no measure it is said that nothing is stored of it"
     assert rankmon("series", "--to", "2026-02-01").err == there_is
     setting.write(of_shop("shop", "ndcg@7"))
     other = rankmon("series", "--format", "parquet", "-o", str(tmp_path / "none.parquet"))
     assert (other.code, other.out) == (0, "")
-    assert "shop: nothing is stored for its present definition; run once or backfill" in other.err
+    assert "shop: nothing is stored for its current definition; run once or backfill" in other.err
     assert not (tmp_path / "none.parquet").exists()
 
 
@@ -815,7 +816,7 @@ def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setti
     assert (result.code, result.out) == (0, f"shop: 48 buckets stored, 24 final ones kept\n{left_out('shop')}")
     assert f"{DAYS * 24}/{DAYS * 24}" in result.err
     forced = rankmon("backfill", *SPAN, "--again", "--force").out
-    assert forced.startswith(f"shop: {DAYS * 24} buckets stored\nshop: left out of that time: 148 events without an ")
+    assert forced.startswith(f"shop: {DAYS * 24} buckets stored\nshop: left out of this period: 148 events without an ")
 
 
 def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
@@ -831,7 +832,7 @@ def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
     assert result.code == 5
     assert "rankmon: monitor busy: process" in result.err
     assert "rankmon: source search: there is no file" in result.err
-    assert "what is stored stays; run the same command to resume" in result.err
+    assert "stored buckets are kept; run the same command to resume" in result.err
     assert result.out == f"well: {DAYS * 24} buckets stored\n{left_out('well')}"
 
 

@@ -25,7 +25,7 @@ def test_a_folder_that_holds_something_else_or_an_earlier_demo_is_left_as_it_is(
 ) -> None:
     (tmp_path / name).write_text("mine")
     assert cli.run(["demo", "--once", "--folder", str(tmp_path)]) == 2
-    assert f"{tmp_path} holds {name} already, which the demo would write" in capsys.readouterr().err
+    assert f"{tmp_path} already holds {name}, which the demo would write" in capsys.readouterr().err
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "mine")]
 
 
@@ -36,7 +36,7 @@ def test_where_nothing_can_be_kept_or_served_is_told_at_once(
     assert cli.run(["demo", "--once", "--folder", str(tmp_path / "file" / "demo")]) == 2
     assert "cannot be used: Not a directory; give another --folder" in capsys.readouterr().err
     assert cli.run(["demo", "--listen", "nowhere"]) == 2
-    assert "--listen: 'nowhere' is no host:port" in capsys.readouterr().err
+    assert "--listen: 'nowhere' is not a host:port" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_filled_with_what_the_demo_takes(

@@ -202,8 +202,8 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
     assert cli.run(["examination", "fit", "search", *TO, "--by", "query", *given]) == 0
     said = capsys.readouterr().out
     assert "search, query=q1: " in said
-    assert "No sure difference from all requests: query=q0, query=q1, " in said
-    assert "They count by the looks of all." in said
+    assert "No significant difference from all requests: query=q0, query=q1, " in said
+    assert "They use the looks of all requests." in said
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 2
     assert "search has no slice 'device'" in capsys.readouterr().err
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     fill(url, 50)
     given = configured(tmp_path, url)
     for arguments, said in (
-        (["--days", "1", "--to", "2025-01-01"], "no request with a query in these 1 days; say --to or --days"),
+        (["--days", "1", "--to", "2025-01-01"], "no request with a query in these 1 days; change --to or --days"),
         (
             ["--days", "2", "--to", "2026-01-03", "--depth", "5"],
             "not enough swaps at rank 4: 0 items",
@@ -254,7 +254,7 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8").replace(" query: query,", ""), encoding="utf-8")
     assert cli.run(["examination", "fit", "search", *TO, *given]) == 2
-    assert "name the column with the query as rankings.query" in capsys.readouterr().err
+    assert "name the query column as rankings.query" in capsys.readouterr().err
 
 
 def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,7 +370,10 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     assert "examination[device=phone]={1:1,2:0." in found["measure"]
     assert "tv" not in found["measure"]
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 0
-    assert "No sure difference from all requests: device=tv. They count by the looks of all." in capsys.readouterr().out
+    assert (
+        "No significant difference from all requests: device=tv. They use the looks of all requests."
+        in capsys.readouterr().out
+    )
     values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
     chance = random.Random(5)
     truth = np.mean([chance.uniform(0.1, 0.9) for _ in range(60)]) * (1 + 1 / np.log2(3) + 1 / 2)
@@ -395,7 +398,7 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
     engine.dispose()
     asked = ["examination", "fit", "search", *TO, "--since", str(since)]
     assert cli.run([*asked, *configured(tmp_path, url)]) == 2
-    assert "--since goes by a measure that is corrected down to rank 3" in capsys.readouterr().err
+    assert "--since needs a measure corrected down to rank 3" in capsys.readouterr().err
     given = configured(tmp_path, url, measure='"dcg(examination={1:1,2:0.6,3:0.3})@3"')
     assert cli.run([*asked, "--format", "json", *given]) == 0
     ranks = json.loads(capsys.readouterr().out)["ranks"]
@@ -404,15 +407,15 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
     assert ranks[0]["upper"] < 1.25
     assert ranks[1]["upper"] < 0.2
     assert cli.run([*asked, *given]) == 0
-    assert "relative to the first before 2026-01-01 17:46 UTC, by 800 requests of 2 days" in capsys.readouterr().out
+    assert "relative to the first before 2026-01-01 17:46 UTC, from 800 requests in 2 days" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("of_the_log", "said"),
     [
-        ("query = 'q3'", "Warning: it rests on effectively 1.0 queries; looks may differ on others."),
+        ("query = 'q3'", "Warning: it is based on effectively 1.0 queries; looks may differ for others."),
         ("CAST(substr(request, 2) AS INTEGER) < 60", "Warning: at rank 2 looks are known only from 0."),
-        ("CAST(substr(request, 2) AS INTEGER) < 60", "so they may stop at one or not."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "so it is unclear whether they stop at one."),
     ],
 )
 def test_a_figure_that_rests_on_little_says_so(
@@ -445,7 +448,7 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
     assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
     told = capsys.readouterr().out
     assert "Warning: a click at rank 3 counts as much as " in told
-    assert "at the first, so a few clicks move the measure. Take more days, or fewer ranks: --depth 2." in told
+    assert "at the first, so a few clicks move the measure. Use more days, or fewer ranks: --depth 2." in told
     (line,) = (line for line in told.splitlines() if "measures:" in line)
     assert cli.run(["examination", "fit", "search", *TO, "--clip", "5", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -458,7 +461,7 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
     assert "counts as much as" not in told
     for measure, is_warned in ((yaml.safe_load(line)["measures"][0], True), ("ndcg@3", False)):
         assert cli.run(["check-config", *configured(tmp_path, url, measure=json.dumps(measure))]) == 0
-        assert ("so that a few clicks move it; cut it where more people look, e.g. @2" in capsys.readouterr().err) is (
+        assert ("so a few clicks move it; cut it off where more people look, e.g. @2" in capsys.readouterr().err) is (
             is_warned
         )
 
@@ -546,8 +549,8 @@ def test_the_requests_in_random_order_tell_looks_by_themselves(
     assert found["measure"].startswith("dcg(examination={1:1,2:0.")
     assert cli.run([*to, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
-    assert f"by {found['requests']:,} requests of 2 days with device=drawn" in told
-    assert "It assumes that looks depend on the rank alone, and that these lists are in random order." in told
+    assert f"from {found['requests']:,} requests in 2 days with device=drawn" in told
+    assert "It assumes that looks depend only on the rank, and that these lists are in random order." in told
     assert re.search(r"rank +looks +from +to +queries +requests for 10 %", told)
     assert "Warning" not in told
 
@@ -578,14 +581,14 @@ def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
     with_slices(given, "device")
     for random_, said in (
         ("devise=drawn", "search has no slice 'devise'; did you mean 'device'?"),
-        ("device=true", "no request has 'true' in the column 'device'; it holds desk, drawn"),
+        ("device=true", "no request has 'true' in the column 'device'; it has desk, drawn"),
         ("device", "--random is a slice and a value of it, such as is_random=true"),
         ("", "--random is a slice and a value of it, such as is_random=true"),
     ):
         assert cli.run([*asked, "--random", random_, *given]) == 2
         assert said in capsys.readouterr().err
     assert cli.run([*asked, "--random", "device=drawn", "--since", str(START + 9), *given]) == 2
-    assert "give --random or --since" in capsys.readouterr().err
+    assert "use --random or --since" in capsys.readouterr().err
     assert cli.run(["examination", "fit", "search", "--to", "2025-01-01", "--random", "device=drawn", *given]) == 2
     assert "no request with a query in these 28 days" in capsys.readouterr().err
     with sqlite3.connect(tmp_path / "shop.db") as db:
@@ -609,7 +612,10 @@ def test_lists_that_are_marked_as_random_and_sorted_are_warned_of(
     given = with_slices(configured(tmp_path, url), "device")
     assert cli.run(["examination", "fit", "search", *TO, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
-    assert "Warning: looks at rank 3 differ from those by the same items at several ranks; see whether device=" in told
+    assert (
+        "Warning: looks at rank 3 differ from those estimated from items at several ranks; check whether device="
+        in told
+    )
 
 
 @pytest.mark.parametrize("value", ["True", "1"])
@@ -630,4 +636,4 @@ def test_a_boolean_marks_requests_by_the_name_that_its_values_have_in_a_series(
     )
     told = capsys.readouterr()
     assert ("with is_random=" in told.out) is is_own
-    assert ("it holds " in told.err) is not is_own
+    assert ("it has " in told.err) is not is_own

@@ -70,13 +70,13 @@ def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--for", "2h", "--until", "2030-01-01"], "give --until or --for, not both"),
+        (["--for", "2h", "--until", "2030-01-01"], "use --until or --for, not both"),
         (
             ["--from", "2026-11-27", "--until", "2026-11-26"],
             "it would end at 2026-11-26 00:00 UTC, before",
         ),
         (["--forget", "2026-11-27"], f"no announcement for search begins at {FROM}; known beginnings: none"),
-        (["--until", "2026-11-27", "--forget", "2026-11-27"], "give --forget alone"),
+        (["--until", "2026-11-27", "--forget", "2026-11-27"], "use --forget alone"),
         (["nobody", "--for", "2h"], "there is no monitor 'nobody'"),
     ],
 )

@@ -84,18 +84,18 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     assert re.search(
         r"Split by device, against the same hours of the 2 weeks before: 0\.\d{4} -> 0\.\d{4}, change -", said
     )
-    within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from another mix ([-+.\d]+)", said)[0])
+    within, mix = (float(x) for x in re.findall(r"within slices ([-+.\d]+), from a different mix ([-+.\d]+)", said)[0])
     change = float(re.findall(r"change ([-+.\d]+)", said)[0])
     assert within + mix == pytest.approx(change, abs=0.0002)
-    after = said.split("By what they add to the change, against the same hours of the 2 weeks before:")[1].splitlines()
+    after = said.split("By contribution to the change, against the same hours of the 2 weeks before:")[1].splitlines()
     assert said.count("against the same hours of the 2 weeks before:") == 6, "every table says what it is against"
     assert after[2].startswith("device=mobile")
-    assert "By z, the surest fall first" not in said, "that would be the same table"
+    assert "By z, most significant fall first" not in said, "that would be the same table"
     assert re.search(r"requests with a label +\d\d\.\d % +\d\d\.\d %", said)
     rollout = "2026-02-17 00:00 UTC"
     assert f"At different times: v1 until {rollout}, v2 from {rollout} (by stored buckets of 1h); the diff" in said
     assert re.search(r"requests with nothing relevant +\d\d\.\d % +\d\d\.\d %", said)
-    assert re.search(r"\nv2 against v1, on \d+ queries that both got within one device: -0\.\d+ \(95 %", said)
+    assert re.search(r"\nv2 against v1, on \d+ queries that both served within one device: -0\.\d+ \(95 %", said)
     assert re.search(r"\nv1 +0 +– +– +[\d,]+ +0\.", said)
     assert re.search(r"\nr\d{10}-\d{5} .* mobile +v2 ", said)
     assert re.search(r"\n[0-9a-f]{12} +\d", said)
@@ -123,7 +123,8 @@ def test_without_a_capture_it_says_why_and_shows_what_is_stored(
 ) -> None:
     said = explained(folder, name, capsys)
     assert (
-        "Not captured: the source was not read yet; rankmon run does it with its next cycles, --capture does it" in said
+        "Not captured: the source has not been read yet; rankmon run reads it with its next cycles, --capture reads it"
+        in said
     )
     assert "device=mobile" in said
     assert "Requests that lost most" not in said
@@ -171,7 +172,7 @@ def test_an_unknown_id_and_a_source_that_is_away_are_told(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "explain-incident", "nope") == 2
-    assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
+    assert "there is no incident 'nope'; rankmon incidents list shows them" in capsys.readouterr().err
     write(folder, folder / "nowhere")
     assert run(folder, "explain-incident", name, "--capture") == 3
     assert "nowhere/shop.db" in capsys.readouterr().err
@@ -212,14 +213,14 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
     assert re.match(r"Where:  device=mobile 0\.\d{4} -> 0\.\d{4} \(\d\d\.\d % of requests\)", where)
     assert first.startswith("First:  ")
     assert more.startswith("More:   ")
-    assert (nothing, steps) == ("", "Step by step:")
-    assert "\nBy what they add to the change" in said
+    assert (nothing, steps) == ("", "Timeline:")
+    assert "\nBy contribution to the change" in said
     assert "Requests that lost most" not in said
     assert "Also, at" not in said
-    assert "\n--full adds requests, queries, and each condition by itself.\n" in said
+    assert "\n--full adds requests, queries, and each condition on its own.\n" in said
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert run(folder, "explain-incident", name) == 0
-    assert "\nFirst:  nothing to do, it is over\n" in capsys.readouterr().out
+    assert "\nFirst:  nothing; it is over\n" in capsys.readouterr().out
 
 
 # ---- several conditions, failures, restated data ---------------------------------------------------------------------
@@ -240,11 +241,11 @@ def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
 def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     join(folder)
     said = explained(folder, name, capsys, "--capture")
-    assert re.search(r"UTC  drop of device=mobile: \w+ -> firing, ", said)
+    assert re.search(r"UTC  drop for device=mobile: \w+ -> firing, ", said)
     first, also = said.split("\nAlso, at 2026-02-")
-    expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 of device=mobile over 24h fell from"
+    expected = r"\d\d \d\d:00 UTC, by rule drop, which is over by now: ndcg@10 for device=mobile over 24h fell from"
     assert re.match(expected, also)
-    assert "Model versions in the window, of device=mobile, by the requests that were read, against" in also
+    assert "Model versions in the window, of device=mobile, from the requests read, against" in also
     assert "Labels and traffic of device=mobile, against" in also
     assert "All traffic, split by device, against" in also
     assert also.count("Requests that lost most") == first.count("Requests that lost most") == 1
@@ -271,7 +272,7 @@ def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
     told = [(one["condition"][2], one["is_over"]) for one in found["others"]]
     assert told == [("", True), ("mobile", True)]
     said = explained(folder, name, capsys)
-    assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 of device=tablet over 24h fell", said)
+    assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 for device=tablet over 24h fell", said)
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert "over by now" not in explained(folder, name, capsys), "all of it is"
 
@@ -283,7 +284,7 @@ def test_a_table_that_two_conditions_share_is_shown_once(
     join(folder, "tablet", 0)
     said = explained(folder, name, capsys)
     assert said.count("\nAlso, at ") == 2
-    assert said.count("\nBy what they add to the change") == 1
+    assert said.count("\nBy contribution to the change") == 1
     assert said.count("\nLabels and traffic") == 3
 
 
@@ -296,8 +297,8 @@ def test_slices_are_shown_by_z_too_where_that_is_another_order(
         """UPDATE diagnoses SET document = json_set(document, '$.slices_by_z[0]', json_extract(document, '$.slices[1]'),
         '$.slices_by_z[1]', json_extract(document, '$.slices[0]'))""",
     )
-    by_part, by_z = explained(folder, name, capsys).split("\nBy z, the surest fall first")
-    assert by_part.split("\nBy what they add")[1].splitlines()[2].startswith("device=mobile")
+    by_part, by_z = explained(folder, name, capsys).split("\nBy z, most significant fall first")
+    assert by_part.split("\nBy contribution")[1].splitlines()[2].startswith("device=mobile")
     assert by_z.splitlines()[2].startswith("device=desktop")
 
 
@@ -307,7 +308,7 @@ def test_edges_that_were_captured_as_a_version_s_ends_are_not_told(
     """Of diagnoses that were taken before the store was asked."""
     explained(folder, name, capsys, "--capture")
     execute(folder, "UPDATE diagnoses SET document = json_remove(document, '$.captured.comparison.resolution')")
-    assert "At different times: the difference may be of the time." in explained(folder, name, capsys)
+    assert "At different times: the difference may be due to time." in explained(folder, name, capsys)
 
 
 def test_a_version_that_began_in_the_hour_of_the_fall_is_said_to() -> None:
@@ -319,7 +320,7 @@ def test_a_version_that_began_in_the_hour_of_the_fall_is_said_to() -> None:
     }  # fmt: skip
     said = "\n".join(compared(found, 19 * 3600))
     until = "rk-7 until 1970-01-01 18:00 UTC, rk-8 from 1970-01-01 18:00 UTC"
-    assert f"{until}, in the hour in which this began (by stored buckets of 1h); the difference" in said
+    assert f"{until}, in the hour when this began (by stored buckets of 1h); the difference" in said
     assert "in the hour" not in "\n".join(compared(found, 20 * 3600))
     assert "better" not in said, "half of its own requests are below the median one too"
 
@@ -329,12 +330,12 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
     execute(folder, fail.format(name))
     said = explained(folder, name, capsys)
     assert (
-        "Could not be captured: source shop: it is \\u001b away (tried last at 2026-02-19 00:00 UTC; it is tried again "
+        "Could not be captured: source shop: it is \\u001b away (last tried at 2026-02-19 00:00 UTC; it will retry "
         "with the next cycles; --capture does it now)."
     ) in said
     assert "device=mobile" in said, "what the store knows is shown"
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
-    assert "the incident closed since; --capture does it now" in explained(folder, name, capsys)
+    assert "the incident has closed; --capture does it now" in explained(folder, name, capsys)
     assert json.loads(explained(folder, name, capsys, "--format", "json"))["missing"].startswith(
         "could not be captured"
     )
@@ -355,7 +356,7 @@ def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_
     assert (after["restated"]["value"], after["restated"]["value_now"]) == (then, 0.6543)
     assert after["diagnosis"] == before["diagnosis"], "it stays as it was captured"
     execute(folder, "UPDATE transitions SET rule = 'other' WHERE became = 'firing'")
-    assert "data or measure changed since, and now it does not fire." in explained(folder, name, capsys)
+    assert "data or measure have changed, and it no longer fires." in explained(folder, name, capsys)
 
 
 # ---- versions ------------------------------------------------------------------------------------------------------
@@ -375,10 +376,11 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert (empty + empty2, every + every2) == counts(folder), "what the partials hold of them all"
     assert min(empty, empty2) > 0
     assert re.search(
-        r"v2 against v1, on \d+ queries that both got within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)", said
+        r"v2 against v1, on \d+ queries that both served within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)",
+        said,
     )
     assert re.search(r"queries: \d+ better, \d+ worse, \d+ unchanged", said)
-    lines = said.split("\nv2 against v1 by device, the largest fall first:\n")[1].splitlines()
+    lines = said.split("\nv2 against v1 by device, largest fall first:\n")[1].splitlines()
     assert lines[1].startswith("mobile ")
     apart = [re.findall(r"[-+]0\.\d{4}", line) for line in lines[1:]]
     assert len(apart) == 3
@@ -416,7 +418,7 @@ def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
     for hour, kind in enumerate(["labels_suspect", "labels_collapsed", "slice_missing"]):
         execute(folder, f"INSERT INTO verdicts VALUES ('shop', {end + hour * 3600}, '{kind}', 1, 0.1, 0.1, '', NULL)")
     said, after = told()
-    assert "without 2 h in which the data were bad (labels or relevance collapsed, labels suspect)\n" in said
+    assert "without 2 h of bad data (labels or relevance collapsed, labels suspect)\n" in said
     assert after["left_out"] == {"seconds": 7200, "kinds": ["labels_collapsed", "labels_suspect"]}
     second = [one["comparison"]["second"] for one in (before, after)]
     assert 0 < second[0]["read"] - second[1]["read"] < 0.1 * second[0]["read"]
@@ -447,7 +449,7 @@ def test_of_a_part_of_the_requests_versions_have_no_first_and_last(
     monkeypatch.setattr("monitor.cli.commands.versions.MOST", 500)
     monkeypatch.setattr("monitor.causes.sample.PIECE", 50)
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
-    assert "At different times: the difference may be of the time." in capsys.readouterr().out
+    assert "At different times: the difference may be due to time." in capsys.readouterr().out
 
 
 def test_the_newer_is_compared_against_what_the_store_saw_first(
@@ -458,7 +460,7 @@ def test_the_newer_is_compared_against_what_the_store_saw_first(
     for since in ("2026-02-12", "2026-02-15"):
         assert run(folder, "versions", "shop", "--from", since, "--to", "2026-02-19") == 0
         assert re.search(
-            r"^v1 against v2, on \d+ queries that both got within one device: \+0\.",
+            r"^v1 against v2, on \d+ queries that both served within one device: \+0\.",
             capsys.readouterr().out,
             re.MULTILINE,
         )
@@ -497,12 +499,12 @@ def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pyte
     ("arguments", "code", "message"),
     [
         (["nope"], 2, "there is no monitor 'nope'"),
-        (["shop", "--versions", "v1", "v9"], 2, "no request of version 'v9' in this period; there are v1, v2"),
-        (["shop", "--versions", "v1", "v1"], 2, "'v1' is one version; name two"),
+        (["shop", "--versions", "v1", "v9"], 2, "no request from version 'v9' in this period; known are v1, v2"),
+        (["shop", "--versions", "v1", "v1"], 2, "'v1' is only one version; name two"),
         (["shop", "--measure", "mrr"], 2, "shop computes ndcg@10, not mrr"),
         (["shop", "--measure", "nonsense"], 2, "nonsense"),
-        (["shop", "--by", "country"], 2, "shop has no slices by 'country' to compare in; there are device"),
-        (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is no period of whole buckets"),
+        (["shop", "--by", "country"], 2, "shop has no slices by 'country'; known are device"),
+        (["shop", "--from", "2026-02-20", "--to", "2026-02-19"], 2, "is not a period of whole buckets"),
         (
             ["shop", "--from", "2020-01-01", "--to", "2020-01-02"],
             2,
@@ -525,7 +527,7 @@ def test_a_purged_source_is_told_with_what_is_stored(
     engine.dispose()
     write(folder, tmp_path)
     assert run(folder, "versions", "shop") == 2
-    assert re.search(r"of which [\d,]+ are stored: it was purged since; take a later --from", capsys.readouterr().err)
+    assert re.search(r"but [\d,]+ are stored: the source was purged; use a later --from", capsys.readouterr().err)
 
 
 def test_without_a_column_of_the_version_its_name_is_asked_for(
@@ -533,5 +535,5 @@ def test_without_a_column_of_the_version_its_name_is_asked_for(
 ) -> None:
     write(folder, filled, "      model_version: model_version\n", "")
     assert run(folder, "versions", "shop") == 2
-    expected = "monitor shop has no column of the model's version; name it under `rankings: model_version`"
+    expected = "monitor shop has no model version column; name it under `rankings: model_version`"
     assert expected in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytes
     assert run(filled, "incidents list") == 0
     (line,) = capsys.readouterr().out.splitlines()
     began = r"bad since 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
-    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, lasts for 1 d", line)
+    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, open for 1 d", line)
 
 
 def test_one_is_shown_with_reason_slices_and_every_step(
@@ -113,7 +113,7 @@ def test_one_is_shown_with_reason_slices_and_every_step(
 ) -> None:
     assert run(filled, "incidents show", name) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"ndcg@10 over 24h fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*below the 4d before it", shown)
+    assert re.search(r"ndcg@10 over 24h fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*below the previous 4d", shown)
     assert "device=mobile" in shown
     assert "Runbook: https://wiki.example.com/shop" in shown
     assert "drop: ok -> pending" in shown
@@ -208,7 +208,7 @@ def test_where_prometheus_pages_a_silence_and_a_test_say_what_they_do_not_reach(
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
     (tmp_path / "rankmon.yaml").write_text(text.replace("notify: [team]", "paging: prometheus"), encoding="utf-8")
     assert run(tmp_path, "incidents silence", "shop", "--for", "2h") == 0
-    assert "rules that ask for rankmon_silenced_until_timestamp_seconds" in capsys.readouterr().out
+    assert "rules that check rankmon_silenced_until_timestamp_seconds" in capsys.readouterr().out
     assert run(tmp_path, "test-alert", "--channel", "log") == 0
     assert "shop: Prometheus pages for it, which this does not test" in capsys.readouterr().err
     assert run(filled, "test-alert", "--channel", "log") == 0
@@ -244,7 +244,7 @@ def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
 
 def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", "nope") == 2
-    assert "there is no incident 'nope'; rankmon incidents list names them" in capsys.readouterr().err
+    assert "there is no incident 'nope'; rankmon incidents list shows them" in capsys.readouterr().err
     assert run(filled, "incidents silence", "shpo", "--for", "2h") == 2
     assert "there is no monitor 'shpo'" in capsys.readouterr().err
     assert run(filled, "incidents unsilence", "shpo") == 2
@@ -256,7 +256,7 @@ def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str
 def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "status") == 0
     shown = capsys.readouterr().out
-    assert "alert drop: firing, too low since 2026-02-08" in shown
+    assert "alert drop: firing, beyond its threshold since 2026-02-08" in shown
     assert f"rankmon incidents show {name}" in shown
 
 
@@ -285,8 +285,8 @@ def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
 def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "check-config") == 0
     told = capsys.readouterr()
-    assert "  alert drop: ndcg@10 over 24h, looks back 5d, tells team" in told.out
-    missing = "web.external_url: is missing, so links in notifications lead to http://127.0.0.1:9184/"
+    assert "  alert drop: ndcg@10 over 24h, looks back 5d, notifies team" in told.out
+    missing = "web.external_url: is missing, so links in notifications point to http://127.0.0.1:9184/"
     assert missing in told.err
 
 
@@ -319,7 +319,7 @@ def test_check_config_warns_of_a_baseline_that_is_still_to_come(
     (tmp_path / "rankmon.yaml").write_text(later + 'web: {external_url: "https://mon.test/"}\n', encoding="utf-8")
     assert run(tmp_path, "check-config") == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "empty=skip" not in line]
-    place = "monitors[0].alerts[0].baseline.pinned: is not over yet, so rule drop cannot fire before it is"
+    place = "monitors[0].alerts[0].baseline.pinned: is not over yet, so rule drop cannot fire until it is"
     assert warning == f"rankmon: warning: {tmp_path}/rankmon.yaml:31: {place}; did you mean a past period?"
 
 
@@ -359,7 +359,7 @@ def test_a_silence_until_after_the_calendars_end_is_refused_and_not_kept(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "9999999d") == 2
-    assert "--for must be 3650d at most; to hear of it never, give it `notify: [log]`" in capsys.readouterr().err
+    assert "--for must be 3650d at most; to never hear of it, set `notify: [log]`" in capsys.readouterr().err
     assert run(filled, "incidents list") == 0
     assert "silenced" not in capsys.readouterr().out
     assert run(filled, "incidents silence", "shop", "--for", "3650d") == 0

@@ -226,7 +226,7 @@ def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log) -> None:
     acts = [{**e, "event_type": {"purchase": "dislike"}.get(e["event_type"], "like")} for e in events]
     fill(log.url, search_log=shown, search_events=acts)
     assert log.init() == {}
-    assert "Which events say that an item was wanted? In the sample: like " in log.err
+    assert "Which events mean that an item was wanted? In the sample: like " in log.err
 
 
 def test_a_list_in_json_per_request(log: Log) -> None:
@@ -416,7 +416,7 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
     fill(log.url, search_log=shown, clicks=events, likes=events)
     assert log.init() == {}
     assert log.code == 2
-    assert "Several tables hold events on what was shown. Which one? [all of them, clicks, likes]" in log.err
+    assert "Several tables have events on shown items. Which one? [all of them, clicks, likes]" in log.err
     assert "--answer relevance.events.table=..." in log.err
     log.init("--answer", "relevance.events.table=nothing")
     assert "choose one of all of them, clicks, likes" in log.err
@@ -472,7 +472,7 @@ def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(
     recipe = log.init()["relevance"]["events"]
     assert "  1  all of them\n  2  clicks\n  3  likes\n" in log.out
     assert "choose one of all of them, clicks, likes, or its number" in log.out + log.err
-    assert (log.out + log.err).count("'foo' is no rule; write TYPE=GRADE") == 2
+    assert (log.out + log.err).count("'foo' is not a rule; write TYPE=GRADE") == 2
     assert recipe["table"] == "likes"
     assert recipe["rules"] == [{"type": "add to list", "grade": 2}, {"type": "zap", "grade": 0.5}]
 
@@ -491,7 +491,7 @@ def test_it_says_why_less_than_the_whole_log_is_to_be_read(log: Log) -> None:
     old = [{**row, "request_id": f"old {row['request_id']}", "served_at": "2026-01-05T00:00:00Z"} for row in shown[:40]]
     fill(log.url, search_log=shown + old, search_events=events)
     log.init("--yes")
-    assert log.out.endswith("35 days: 28 to learn what is usual, and a week to judge. The log begins 2026-01-05.\n")
+    assert log.out.endswith("35 days: 28 to learn the baseline, and a week to judge. The log begins 2026-01-05.\n")
 
 
 def test_the_help_names_every_question() -> None:
@@ -513,7 +513,7 @@ def test_a_password_stays_out_of_the_file(log: Log, postgres_url: str, monkeypat
 def test_tables_without_lists_are_named(log: Log) -> None:
     fill(log.url, users=[{"user_id": "u1", "born": 1990}, {"user_id": "u2", "born": 1991}])
     assert log.init() == {}
-    assert (log.code, "no table holds ranked lists" in log.err, "looked at: users" in log.err) == (2, True, True)
+    assert (log.code, "no table has ranked lists" in log.err, "examined: users" in log.err) == (2, True, True)
 
 
 def test_hacker_news(log: Log, shared: Path) -> None:

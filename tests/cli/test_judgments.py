@@ -116,7 +116,7 @@ def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
     ("change", "arguments", "said"),
     [
         ("", ["--to", "2025-01-01"], "nothing was clicked at ranks 1 to 3"),
-        ("UPDATE shown SET query = 'red dress'", ["-o", "a.qrels"], "'red dress' has a blank or nothing"),
+        ("UPDATE shown SET query = 'red dress'", ["-o", "a.qrels"], "'red dress' has a space or is empty"),
         ("DELETE FROM clicks", [], "nothing was clicked at ranks 1 to 3"),
         ("", ["-o", "nowhere/a.csv"], "cannot write nowhere/a.csv"),
     ],

@@ -407,14 +407,14 @@ RUN = "q1 Q0 a 1 2.0 t\n"
 DIRT = {
     "missing file": ({}, "no.csv", "no.csv: cannot be read: No such file or directory; check the file and its name"),
     "folder": ({"d.csv/x": ""}, "d.csv", "d.csv: cannot be read: Is a directory; check the file and its name"),
-    "empty file": ({"a.csv": ""}, "a.csv", "a.csv: holds no rows; give a file with a row for each item"),
-    "only a header": ({"a.csv": HEAD}, "a.csv", "a.csv: holds no rows; give a file with a row for each item"),
+    "empty file": ({"a.csv": ""}, "a.csv", "a.csv: has no rows; give a file with one row per item"),
+    "only a header": ({"a.csv": HEAD}, "a.csv", "a.csv: has no rows; give a file with one row per item"),
     "empty run": (
         {"a.run": "\n# nothing\n", "q": "q1 0 a 1\n"},
         "a.run --qrels q",
-        "a.run: holds no rows; give a file with a row for each item",
+        "a.run: has no rows; give a file with one row per item",
     ),
-    "empty json": ({"a.jsonl": "\n"}, "a.jsonl", "a.jsonl: holds no rows; give a file with a row for each item"),
+    "empty json": ({"a.jsonl": "\n"}, "a.jsonl", "a.jsonl: has no rows; give a file with one row per item"),
     "unknown ending": (
         {"a.xls": "x"},
         "a.xls",
@@ -429,12 +429,12 @@ DIRT = {
     "not UTF-8": (
         {"a.csv": HEAD + "q,a,1,1\nq,\udce9,2,1\n"},
         "a.csv",
-        "a.csv:3: this line is not UTF-8; convert the file, say with iconv",
+        "a.csv:3: this line is not UTF-8; convert the file, e.g. with iconv",
     ),
     "run not UTF-8": (
         {"a.run": RUN + "q1 Q0 \udce9 1 2.0 t\n"},
         "a.run",
-        "a.run:2: this line is not UTF-8; convert the file, say with iconv",
+        "a.run:2: this line is not UTF-8; convert the file, e.g. with iconv",
     ),
     "no request column": (
         {"a.csv": "user,item,position,grade\nq,a,1,1\n"},
@@ -465,7 +465,7 @@ DIRT = {
     "column twice": (
         {"a.csv": "request,item,position,grade,grade\nq,a,1,1,2\n"},
         "a.csv",
-        "a.csv:1: a column is there twice; rename one of them: request, item, position, grade, grade",
+        "a.csv:1: a column appears twice; rename one of them: request, item, position, grade, grade",
     ),
     "short line": (
         {"a.csv": HEAD + "q,a,1,1\n\nq,b,2\n"},
@@ -505,18 +505,18 @@ DIRT = {
     "broken json": (
         {"a.jsonl": '{"request":1,"position":1,"grade":1}\n{"request":1,\n'},
         "a.jsonl",
-        "a.jsonl:2: no JSON: Expecting property name enclosed in double quotes: line 1 column 14 (char 13); "
+        "a.jsonl:2: not JSON: Expecting property name enclosed in double quotes: line 1 column 14 (char 13); "
         "each line is one object",
     ),
     "json list": (
         {"a.jsonl": '[{"request":1,"position":1,"grade":1}]\n'},
         "a.jsonl",
-        'a.jsonl:1: [{"request":1,"position":1,"grade":1}] is no JSON object; each line is one object',
+        'a.jsonl:1: [{"request":1,"position":1,"grade":1}] is not a JSON object; each line is one object',
     ),
     "two objects in a line": (
         {"a.jsonl": '{"request":1}, {"request":2}\n'},
         "a.jsonl",
-        "a.jsonl:1: no JSON: Extra data: line 1 column 14 (char 13); each line is one object",
+        "a.jsonl:1: not JSON: Extra data: line 1 column 14 (char 13); each line is one object",
     ),
     "request empty": (
         {"a.csv": HEAD + "q,a,1,1\n,b,2,1\n"},
@@ -551,62 +551,62 @@ DIRT = {
     "negative grade": (
         {"a.csv": HEAD + "q,a,1,-1\n"},
         "a.csv",
-        "a.csv:2: grade '-1' is no grade; they are 0 or more, and empty where an item is unjudged",
+        "a.csv:2: grade '-1' is not a grade; they are 0 or more, and empty if an item is unjudged",
     ),
     "infinite grade": (
         {"a.jsonl": '{"request":1,"position":1,"grade":1e999}\n'},
         "a.jsonl",
-        "a.jsonl:1: grade inf is no grade; they are 0 or more, and empty where an item is unjudged",
+        "a.jsonl:1: grade inf is not a grade; they are 0 or more, and empty if an item is unjudged",
     ),
     "grade in words": (
         {"a.csv": HEAD + 'q,a,1,1\n"q\nr",b,1,\nq,c,3,good\n'},
         "a.csv",
-        "a.csv:5: grade 'good' is not a number; correct it, or leave it empty where there is none",
+        "a.csv:5: grade 'good' is not a number; correct it, or leave it empty if there is none",
     ),
     "grade in a record of two lines": (
         {"a.csv": HEAD + 'q,a,1,1\n"q\nr",b,1,good\n'},
         "a.csv",
-        "a.csv:3: grade 'good' is not a number; correct it, or leave it empty where there is none",
+        "a.csv:3: grade 'good' is not a number; correct it, or leave it empty if there is none",
     ),
     "grade NaN": (
         {"a.csv": HEAD + "q,a,1,NaN\n"},
         "a.csv",
-        "a.csv:2: grade 'NaN' is not a number; correct it, or leave it empty where there is none",
+        "a.csv:2: grade 'NaN' is not a number; correct it, or leave it empty if there is none",
     ),
     "grade NaN in json": (
         {"a.jsonl": '{"request":1,"position":1,"grade":NaN}\n'},
         "a.jsonl",
-        "a.jsonl:1: grade nan is not a number; correct it, or leave it empty where there is none",
+        "a.jsonl:1: grade nan is not a number; correct it, or leave it empty if there is none",
     ),
     "grade a list": (
         {"a.jsonl": '{"request":1,"position":1,"grade":[1]}\n'},
         "a.jsonl",
-        "a.jsonl:1: grade [1] is not a number; correct it, or leave it empty where there is none",
+        "a.jsonl:1: grade [1] is not a number; correct it, or leave it empty if there is none",
     ),
     "fraction in qrels": (
         {"a.run": RUN, "q": "q1 0 a 1.5\n"},
         "a.run --qrels q",
-        "q:1: rel '1.5' is no whole number; put fractions into a CSV file of query, item, grade",
+        "q:1: rel '1.5' is not a whole number; put fractions into a CSV file of query, item, grade",
     ),
     "words in qrels": (
         {"a.run": RUN, "q": "q1 0 a NULL\n"},
         "a.run --qrels q",
-        "q:1: rel 'NULL' is no whole number; put fractions into a CSV file of query, item, grade",
+        "q:1: rel 'NULL' is not a whole number; put fractions into a CSV file of query, item, grade",
     ),
     "position zero": (
         {"a.csv": HEAD + "q,a,0,1\n"},
         "a.csv",
-        "a.csv:2: position '0' is no position; they are whole numbers from 1 on (--base 0 if they start at 0)",
+        "a.csv:2: position '0' is not a position; they are whole numbers from 1 on (--base 0 if they start at 0)",
     ),
     "position with a fraction": (
         {"a.csv": HEAD + "q,a,1,1\nq,b,2.5,1\n"},
         "a.csv",
-        "a.csv:3: position '2.5' is no position; they are whole numbers from 1 on (for scores there is --score)",
+        "a.csv:3: position '2.5' is not a position; they are whole numbers from 1 on (for scores there is --score)",
     ),
     "position empty": (
         {"a.csv": HEAD + "q,a,,1\n"},
         "a.csv",
-        "a.csv:2: position (empty) is no position; they are whole numbers from 1 on (for scores there is --score)",
+        "a.csv:2: position (empty) is not a position; they are whole numbers from 1 on (for scores there is --score)",
     ),
     "position far off": (
         {"a.jsonl": '{"request":1,"position":1' + "0" * 400 + ',"grade":1}\n'},
@@ -621,12 +621,12 @@ DIRT = {
     "score empty": (
         {"a.csv": "request,item,score,grade\nq,a,,1\n"},
         "a.csv",
-        "a.csv:2: score (empty) orders no item; every row needs a number",
+        "a.csv:2: score (empty) cannot order items; every row needs a number",
     ),
     "run without qrels": (
         {"a.run": RUN},
         "a.run",
-        "a.run: a TREC run holds no grades; give its judgments with --qrels",
+        "a.run: a TREC run has no grades; give its judgments with --qrels",
     ),
     "qrels of another run": (
         {"a.run": RUN, "q": "301 0 a 1\n"},
@@ -637,7 +637,7 @@ DIRT = {
     "ties of positions": (
         {"a.csv": HEAD + "q,a,1,1\n"},
         "a.csv --ties trec",
-        "a.csv: the order is that of column 'position', which has no ties; leave --ties out, or name a --score",
+        "a.csv: the order comes from column 'position', which has no ties; remove --ties, or use --score",
     ),
     "two queries in a request": (
         {"a.csv": "request,query,item,rank,grade\nr,x,a,1,1\nr,y,b,2,1\n", "q": "x 0 a 1\n"},
@@ -648,13 +648,13 @@ DIRT = {
         {"a.csv": HEAD + "q,a,1,0\nq,b,2,3\n", "i.csv": "request,item,grade\nq,a,1\n"},
         "a.csv --ideal-from i.csv",
         "a.csv:3: item 'b' of request 'q' has grade 3 here and none in i.csv; "
-        "the ideal must hold every item that is graded, with the same grade",
+        "the ideal must include every graded item, with the same grade",
     ),
     "ideal with another grade": (
         {"a.csv": HEAD + "q,a,1,2\n", "i.csv": "request,item,grade\nq,a,1\n"},
         "a.csv --ideal-from i.csv",
         "a.csv:2: item 'a' of request 'q' has grade 2 here and grade 1 in i.csv; "
-        "the ideal must hold every item that is graded, with the same grade",
+        "the ideal must include every graded item, with the same grade",
     ),
     "no judgments": (
         {"a.csv": HEAD + "q,a,1,1\n"},
@@ -664,12 +664,12 @@ DIRT = {
     "grade above the highest": (
         {"a.csv": HEAD + "q,a,1,1\nq,b,2,5\n"},
         "a.csv -m err@5 --max-grade 4",
-        "a.csv:3: grade 5 is above the max_grade of err(max_grade=4)@5; give the highest grade there can be",
+        "a.csv:3: grade 5 is above the max_grade of err(max_grade=4)@5; give the highest possible grade",
     ),
     "grade above the highest, though no measure needs it": (
         {"a.csv": HEAD + "q,a,1,1\nq,b,2,2\n"},
         "a.csv --max-grade 1",
-        "a.csv:3: grade 2 is above --max-grade; give the highest grade there can be",
+        "a.csv:3: grade 2 is above --max-grade; give the highest possible grade",
     ),
     "grade without a gain": (
         {"a.csv": HEAD + "q,a,1,2\n"},
@@ -699,7 +699,7 @@ def test_parquet_tells_nan_from_null_and_rows_are_counted_from_1(here: Path) -> 
     parquet.write_table(pa.table(columns), "a.parquet")
     assert refusal("a.parquet") == "a.parquet: row 3: column 'request' is empty; every row needs it"
     parquet.write_table(pa.table(columns | {"request": [1, 1, 2], "grade": [1.0, float("nan"), 0.0]}), "a.parquet")
-    message = "a.parquet: row 2: grade nan is not a number; correct it, or leave it empty where there is none"
+    message = "a.parquet: row 2: grade nan is not a number; correct it, or leave it empty if there is none"
     assert refusal("a.parquet") == message
     parquet.write_table(pa.table({"x": [1]}), "b.parquet")
     assert refusal("b.parquet") == "b.parquet: no column for the request; it has x; name one with --request"
@@ -787,15 +787,15 @@ def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-m", "ndgc@10"), "'ndgc@10' is no measure"),
-        (("-m", "err@10"), "err needs the highest grade there can be"),
+        (("-m", "ndgc@10"), "'ndgc@10' is not a measure"),
+        (("-m", "err@10"), "err needs the highest possible grade"),
         (("--max-grade", "0"), "0.0 is not in the range x>0"),
         (("--ties", "random"), "'random' is not one of 'trec', 'file'"),
         (("--format", "xml"), "'xml' is not one of 'table', 'json', 'csv'"),
         (("--complete",), "--complete counts the queries of the qrels; give --qrels"),
-        (("--ideal-from", "j", "-m", "ndcg@10"), "--ideal-from changes nothing: no measure has ideal=global"),
-        (("--grade", "g", "--qrels", "q"), "--grade and --qrels both give the grades; leave one of them out"),
-        (("--position", "p", "--score", "s"), "--position and --score both order the items; leave one of them out"),
+        (("--ideal-from", "j", "-m", "ndcg@10"), "--ideal-from has no effect: no measure has ideal=global"),
+        (("--grade", "g", "--qrels", "q"), "--grade and --qrels both give the grades; remove one of them"),
+        (("--position", "p", "--score", "s"), "--position and --score both order the items; remove one of them"),
     ],
 )
 def test_wrong_arguments_end_with_2(golden: Path, arguments: tuple[str, ...], message: str) -> None:

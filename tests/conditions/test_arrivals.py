@@ -47,7 +47,7 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     text = bench.notices[0][1].full_text
     assert "No request has arrived since" in text
     assert "Up to 3 h 5 min without one is normal (`stale_after`, `ingest_delay`)" in text
-    assert "see whether rankings are still logged" in text
+    assert "check whether rankings are still logged" in text
     assert take_snapshot(bench.monitor, bench.store, END + 6 * HOUR).verdict_kind == "source_stale"
     shown = verdict_of(take_snapshot(bench.monitor, bench.store, END + 6 * HOUR), bench.store)
     assert shown is not None
@@ -65,7 +65,7 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
     assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
     text = bench.notices[-1][1].full_text
-    assert "The quality is not judged yet: it lacks a first reference: 5 of 14 days to begin with." in text
+    assert "Quality is not judged yet; it still needs a first reference: 5 of 14 days to begin with." in text
     assert "judged again" not in text
 
 
@@ -104,7 +104,7 @@ def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(
     assert told(bench) == [("data", "search: labels late, no event for 3 h 10 min")]
     text = bench.notices[0][1].full_text
     assert "No events since" in text
-    assert "if labels take so long from now on, raise `lateness`" in text
+    assert "if labels will take this long from now on, raise `lateness`" in text
     bench.judge(now + 600, arrived=Arrived(now + 500.0, now + 400.0))
     assert told(bench)[1:] == [("data", "search: resolved, labels late: normal again")]
 
@@ -143,8 +143,8 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     bench.judge(END + 60, arrived=replace(arrived, audited=Misread(END - day, END - day + HOUR, what)))
     assert told(bench) == [("data", "search: source misread")]
     text = bench.notices[0][1].full_text
-    assert "read the bucket of 2022-01-27 00:00 UTC in two ways" in text
-    assert f"they disagree: {what}. Stored values may be wrong." in text
+    assert "read the bucket 2022-01-27 00:00 UTC in two ways" in text
+    assert f"that disagree: {what}. Stored values may be wrong." in text
     assert "`rankmon verify`" in text
     assert bench.incidents[0].incident.matter == "data"
     assert take_snapshot(bench.monitor, bench.store, END + 60).verdict_kind == "healthy"

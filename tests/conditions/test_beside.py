@@ -60,8 +60,8 @@ def test_of_a_slice_that_fell_as_its_requests_doubled_robots_are_thought_of_and_
 ) -> None:
     notice = told(bench, BASE.since(FALL, mean=0.78, rate=2.0, slices=[1]).draw())
     assert changed(notice) == [("slice 1", "requests")]
-    assert "Far more requests of device=slice 1 than usual came with it: " in notice.full_text
-    assert "What to do: see first who sends so many requests (robots" in notice.full_text
+    assert "Far more requests for device=slice 1 than usual: " in notice.full_text
+    assert "What to do: first find out who sends so many requests (robots" in notice.full_text
     assert "slice 1 over" in notice.full_text
     assert not asked(bench)
 
@@ -85,10 +85,10 @@ def test_a_fall_beside_which_nothing_changed_is_the_model_s(bench: Bench, past: 
 def test_where_a_request_brings_more_events_than_before_other_ones_may_count(bench: Bench) -> None:
     notice = told(bench, with_events(BASE.since(FALL, mean=0.9).draw(), 1.2))
     assert ("", "events") in changed(notice)
-    line = r"A request brings more events that count: 2\.[12]\d? \(usually 1\.[78]\d?\)\."
+    line = r"Requests bring more events that count: 2\.[12]\d? each \(usually 1\.[78]\d?\)\."
     assert len(re.findall(line, notice.full_text)) == 1
-    assert notice.full_text.count("brings more events") == 1, "of all traffic, and not of each slice again"
-    assert "What to do: see first whether other events count as labels than before, or lists are" in notice.full_text
+    assert notice.full_text.count("bring more events") == 1, "of all traffic, and not of each slice again"
+    assert "What to do: first check whether different events now count as labels, or lists are" in notice.full_text
     assert "no data problem found" not in notice.full_text
     assert not asked(bench)
 
@@ -104,14 +104,17 @@ def test_lists_of_another_length_are_told(bench: Bench, factor: float) -> None:
     notice = told(bench, past)
     assert ("", "items") in changed(notice)
     assert f"List length changed: {10 * factor:.1f} items per request (usually 10.0)." in notice.full_text
-    assert "see first whether lists were changed on purpose" in notice.full_text
+    assert "first check whether lists were changed on purpose" in notice.full_text
 
 
 def test_what_changed_beside_a_fall_comes_before_the_model_and_is_kept() -> None:
     fell = of_kind("degraded", DROP, concurrent=(ConcurrentChange("events", 2.6, 2.0),))
-    assert advice([fell]).startswith("see first whether other events count")
+    assert advice([fell]).startswith("first check whether different events now count")
     assert (
-        notification("retrain", ABOUT, INCIDENT, [fell], 0).full_text.count("see first whether other events count") == 1
+        notification("retrain", ABOUT, INCIDENT, [fell], 0).full_text.count(
+            "first check whether different events now count"
+        )
+        == 1
     )
     assert evidence_of(json.loads(json.dumps(fell.plain()))) == fell
 

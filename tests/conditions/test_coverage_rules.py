@@ -134,9 +134,7 @@ def test_receivers_are_told_of_the_data(store: Store) -> None:
     ]
     names = [alerts(notice, 0.0, 60.0)[0]["labels"]["alertname"] for notice in said]
     assert names == ["RankmonQualityDegraded", "RankmonDataSuspect"]
-    assert (
-        "look first at where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
-    )
+    assert "first check where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
 
 
 def test_labels_that_are_back_end_that_alone(store: Store) -> None:
@@ -161,7 +159,10 @@ def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.Cap
     path.write_text(CONFIG, encoding="utf-8")
     assert run(["check-config", "-c", str(path)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert [line.rpartition(", ")[2] for line in said if line.startswith("  alert")] == ["tells team", "tells owners"]
+    assert [line.rpartition(", ")[2] for line in said if line.startswith("  alert")] == [
+        "notifies team",
+        "notifies owners",
+    ]
 
 
 def test_commands_say_what_it_is_about(store: Store) -> None:

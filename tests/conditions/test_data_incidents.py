@@ -57,7 +57,7 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
     said = bench.notices[-1][1].full_text
     assert text in said
-    assert "not judged yet: it lacks a first reference: less than one of 14 days to begin with." in said
+    assert "not judged yet; it still needs a first reference: less than one of 14 days to begin with." in said
     assert "judged again" not in said
 
 
@@ -67,7 +67,7 @@ def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> Non
     bench.live(Ranking.of(31, slices=2).since(30, rate=0, slices=[1]).since(30, rate=0.6, slices=[0]).draw(), 30 * 24)
     (_, told_) = next(n for n in bench.notices if n[1].kind == "firing")
     assert re.search(
-        r"(?s)Traffic is low: .*No requests of device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
+        r"(?s)Traffic is low: .*No requests from device=slice 1 \(0 requests in \d h since 2022-02-07 00:00 UTC, "
         r"usually [\d,]+\)\.",
         told_.full_text,
     )
@@ -79,7 +79,7 @@ def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> No
     bench.live(Ranking.of(31, slices=2).since(30, rate=0).draw(), 30 * 24)
     (_, said) = next(n for n in bench.notices if n[1].kind == "firing")
     assert "Traffic is low: 0 requests" in said.full_text
-    assert "No requests of" not in said.full_text
+    assert "No requests from" not in said.full_text
 
 
 def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
@@ -90,7 +90,7 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     bench.judge(day(30))
     bench.live(past.rows(0, 31 * 24), 30 * 24)
     (text,) = [notice.full_text for target, notice in bench.notices if target == "data"]
-    said = re.search(r"([\d,]+) rows of the rankings were refused over 3h \(usually (\d+)\)", text)
+    said = re.search(r"([\d,]+) rows of the rankings were refused in 3h \(usually (\d+)\)", text)
     assert said is not None
     assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
     assert re.search(r"\nIn these hours and those around them: [\d,]+ bad positions\.", text)
@@ -128,8 +128,8 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
 @pytest.mark.parametrize(
     ("new", "told"),
     [
-        ([2], "device=slice 2 (N requests) is new since: perhaps renamed"),
-        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since: perhaps renamed"),
+        ([2], "device=slice 2 (N requests) is new since then: perhaps renamed"),
+        ([2, 3], "device=slice 2 (N requests), device=slice 3 (N requests) are new since then: perhaps renamed"),
         ([], ""),
     ],
 )
@@ -224,8 +224,8 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     marked = in_text(
         hour_by_hour([{**hours[0], "final": False, "whole": False}, {**hours[0], "requests": None, "verdict": None}])
     )
-    assert marked[2].endswith("healthy, stored in part, labels still coming")
-    assert marked[3].endswith("  not stored by itself")
+    assert marked[2].endswith("healthy, stored in part, labels still arriving")
+    assert marked[3].endswith("  not stored separately")
 
 
 @pytest.mark.parametrize("recipe", [Column("grade"), Judgments(Relation(("judged",)), "query", "item", "grade")])
@@ -293,13 +293,13 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     )
     assert grown.title == "search: labels or relevance of slices collapsed: device=slice 1"
     assert (first.severity, grown.severity) == ("warning", "critical")
-    assert "ago or more: most of theirs are gone, which explains the fall of their measure." in grown.full_text
+    assert "ago or more: they lost most of their labels, which explains the drop in their measure." in grown.full_text
     assert re.search(
         r"\nEvents per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\.\n",
         grown.full_text,
     )
     assert re.search(
-        r"\nEvents that match no impression within the attribution: 4\.7 %, 4\.8 % before\.", grown.full_text
+        r"\nEvents that match no impression within the attribution window: 4\.7 %, 4\.8 % before\.", grown.full_text
     )
     over = bench.notices[-1][1]
     assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1: normal again"
@@ -317,12 +317,14 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     first, last = (notice for _, notice in bench.notices)
     assert re.fullmatch(r"search: positions suspect, 4\.0 items per request \(usually 10\.0\)", first.title)
     assert (
-        "Lists are shorter: 4.0 items per request in the last hours, down to the rank that is judged (usually 10.0)."
+        "Lists are shorter: 4.0 items per request in the last hours, down to the judged rank (usually 10.0)."
         in first.full_text
     )
-    assert "What to do: see whether positions are still logged, and counted from the same number." in first.full_text
+    assert (
+        "What to do: check whether positions are still logged, and still start at the same number." in first.full_text
+    )
     assert last.title == "search: resolved, positions suspect: now the new normal"
-    assert "this counts as the new normal, with a new baseline." in last.full_text
+    assert "which counts as the new normal, with a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()
     bench.put(again)
     bench.judge(day(41))
@@ -354,13 +356,13 @@ def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(be
     (told, *_) = [notice for target, notice in bench.notices if target == "data" and notice.kind == "firing"]
     assert told.title.startswith("search: labels suspect, coverage ")
     many = re.search(
-        r"than usual: ([\d,]+) in the last hours \(usually ([\d,]+)\), most of them of (.+)\.", told.full_text
+        r"than usual: ([\d,]+) in the last hours \(usually ([\d,]+)\), most of them from (.+)\.", told.full_text
     )
     assert many is not None
     came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
     assert came > 1.5 * usual
     assert re.fullmatch(r"device=slice 1 \([\d,]+, usually [\d,]+\)", many[3])
-    assert "What to do: see who sends so many requests (robots leave no labels); else look at" in told.full_text
+    assert "What to do: find out who sends so many requests (robots leave no labels); otherwise check" in told.full_text
     lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
     bench.put(lost)
     bench.judge(day(34))
@@ -429,7 +431,7 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     bench.judge(day(31))
     bench.live(past, 31 * 24)
     over = [notice.full_text for target, notice in bench.notices if target == "data"][-1]
-    (since,) = re.findall(r"arrived only later: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
+    (since,) = re.findall(r"arrived late: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
     assert "The data are sound again." in over
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
 

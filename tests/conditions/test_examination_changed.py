@@ -85,7 +85,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "people look elsewhere" in shown
     assert "dcg@5, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
-    assert "It assumes that looks depend on the rank alone and are those of its table." in shown
+    assert "It assumes that looks depend on the rank alone and match its table." in shown
     assert "until its table is replaced, the incident says how quality changed" in shown
     for one in (changed.now, changed.known):  # of all, and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown

@@ -46,10 +46,10 @@ def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: 
     assert re.fullmatch(r"search: labels suspect, coverage 9\.\d % to 0\.0 %", first.title)
     assert "too few requests have one to represent the others." in first.full_text
     assert "The share of requests with a label over 6h: " in first.full_text
-    assert "What to do: look at where labels come from; do not retrain" in first.full_text
+    assert "What to do: check where labels come from; do not retrain" in first.full_text
     assert "Labels or relevance collapsed: labels have been missing for a day or more." in grown.full_text
     assert (
-        "if fewer requests are to have one from now on, that counts as normal after four whole days" in grown.full_text
+        "if fewer requests will have labels from now on, that counts as normal after four whole days" in grown.full_text
     )
     for _, notice in graded.notices:
         assert "event" not in notice.full_text.lower()
@@ -60,8 +60,11 @@ def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None
     lived(graded, Ranking.of(35).since(32, 33, coverage=0.0, slices=[1]), 31)
     first = graded.notices[0][1]
     assert first.title == "search: labels of slices suspect: device=slice 1"
-    assert "Labels of slices are suspect: most of theirs are gone. Label coverage: device=slice 1" in first.full_text
-    assert "look at how these slices' labels are logged" in first.full_text
+    assert (
+        "Labels of slices are suspect: they lost most of their labels. Label coverage: device=slice 1"
+        in first.full_text
+    )
+    assert "check how these slices' labels are logged" in first.full_text
 
 
 def test_traffic_that_is_low_is_told_by_the_requests_that_came(graded: Bench) -> None:

@@ -249,9 +249,9 @@ def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data
     assert "no_results over 24h rose from 0.0" in shown
     assert "Rule no-results fires above 0." in shown
     assert re.search(r"3\d\.\d % of requests have no results \(usually \d\.\d %\)\.", shown)
-    assert "What to do: see why searches find nothing" in shown
+    assert "What to do: find out why searches return nothing" in shown
     assert run(filled, "status") == 0
-    assert "no retraining is asked for now: more requests without results" in capsys.readouterr().out
+    assert "retraining is not requested now: more requests without results" in capsys.readouterr().out
 
 
 def test_the_share_of_empty_lists_is_a_series_and_one_of_them_can_be_inspected(
@@ -267,4 +267,4 @@ def test_the_share_of_empty_lists_is_a_series_and_one_of_them_can_be_inspected(
     assert run(filled, "inspect", empty) == 0
     shown = capsys.readouterr().out
     assert "null_item" not in shown
-    assert "no_results = 1 where the list is empty = 1.0" in shown
+    assert "no_results = 1 if the list is empty = 1.0" in shown

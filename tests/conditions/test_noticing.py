@@ -55,9 +55,9 @@ def test_ids_that_come_again_are_warned_of_once_with_the_remedy(
     source.read(START, END)
     (said,) = warned(caplog)
     assert said.startswith(
-        "monitor m: 40 of 40 ids in 'request' have rows more than max_request_span, 1m, apart and within 15m, as those "
-        "that are served again have: an event counts for every serving of its request's id within the attribution, "
-        "15m, so that values are too good; name a column with an id of its own"
+        "monitor m: 40 of 40 ids in 'request' have rows more than max_request_span, 1m, apart and within 15m, as "
+        "those that are served again have: an event counts for every serving of its request id within the attribution "
+        "window, 15m, so values are too high; name a column with a unique id per served ranking"
     )
     assert said.endswith("where these are single requests that last so long, raise max_request_span")
 

@@ -109,10 +109,10 @@ def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_
     bench.live(replace(hours, total=0 * hours.total, squares=0 * hours.squares), 31, 32)
     line, told = bench.status(capsys)
     assert told["kind"] == "not_enough_data"
-    assert "; lacks a first label that is worth anything, and 14 days from then on" in line
+    assert "; still needs a first label with a value above 0, and 14 days from then on" in line
     config, why = (
         str(bench.folder / "rankmon.yaml"),
-        "not enough data, still lacks a first label that is worth anything",
+        "not enough data, still needs a first label with a value above 0",
     )
     assert cli.run(["status", "-c", config]) == 0
     assert f"  not judged yet: {why}" in capsys.readouterr().out
@@ -195,9 +195,9 @@ def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench
     part = next(p for p in verdict.split.parts if p.slice == "slice 1")
     assert (split.part, split.share, split.share_before) == (part.within, part.share, part.share_before)
     assert split.part == pytest.approx(-0.07 * 0.52 / 6, abs=0.003)
-    said = f"{split.part:+.3f} by device=slice 1 itself ({100 * part.share:.1f} % of requests, "
+    said = f"{split.part:+.3f} from device=slice 1 itself ({100 * part.share:.1f} % of requests, "
     assert said in notice.full_text
-    assert f"{split.within:+.3f} within device in all, {split.mix:+.3f} from another mix of it." in notice.full_text
+    assert f"{split.within:+.3f} within device overall, {split.mix:+.3f} from a different mix." in notice.full_text
     sent = json.loads(json.dumps(notice.plain()))
     assert sent["findings"][0]["split"] == asdict(split)
     (stored,) = bench.store.alerts.incidents("search", "firing")
@@ -229,12 +229,12 @@ def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are
 ) -> None:
     as_much = of_kind("degraded", DROP, coverage=coverage, coverage_before=0.42)
     told = notification("firing", ABOUT, INCIDENT, [as_much], 0).full_text
-    assert "see first whether labels are being lost" in told
+    assert "first check whether labels are being lost" in told
     assert "no data problem found" not in told
     assert "Label coverage fell by about as much: labels may be lost." in told
-    assert "\nWhat to do: look at the labels first: they fell by about as much. If they are sound, look" in told
+    assert "\nWhat to do: check the labels first: they fell by about as much. If they are sound, look" in told
     asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).full_text
-    assert "What to do: look at the labels first" in asked
+    assert "What to do: check the labels first" in asked
     assert not Assessment([as_much]).labels_are_suspect, "the judge has looked at them, and what it says stays"
 
 
@@ -291,18 +291,21 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     notice = first_told(bench)
-    began = "Model version v2 began to serve at 2022-02-09 00:00 UTC, in the hour in which the fall began."
+    began = "Model version v2 went live at 2022-02-09 00:00 UTC, in the hour when the fall began."
     assert began in notice.text
-    assert "Version v2 had 100 % of the requests over the last 6 h. Most requests before were of v1." in notice.details
-    assert "What to do: first consider rolling model version v2 back to v1, then see whether" in notice.full_text
+    assert (
+        "Version v2 had 100 % of the requests over the last 6 h. Before that, v1 served most requests."
+        in notice.details
+    )
+    assert "What to do: first consider rolling model version v2 back to v1, then check whether" in notice.full_text
     sent = json.loads(json.dumps(notice.plain()))["findings"][0]["new_version"]
     assert (sent["version"], sent["former"], sent["since"], sent["until"]) == ("v2", "v1", day(32), None)
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
     command = ["explain-incident", "--full", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]
     assert cli.run(command) == 0
-    assert "Model version v2 began to serve at 2022-02-09 00:00 UTC" in capsys.readouterr().out
+    assert "Model version v2 went live at 2022-02-09 00:00 UTC" in capsys.readouterr().out
     asked = notification("retrain", ABOUT, INCIDENT, notice.findings, 1).full_text
-    assert "What to do: first consider rolling model version v2 back to v1, then see whether" in asked
+    assert "What to do: first consider rolling model version v2 back to v1, then check whether" in asked
 
 
 def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
@@ -326,12 +329,12 @@ def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
     [
         (
             11,
-            "in the hour in which the fall began.",
+            "in the hour when the fall began.",
             "some time between 2022-02-09 03:00 and 08:00 UTC",
         ),
         (
             7,
-            "with the fall, which began between 2022-02-09 03:00 and 06:00 UTC.",
+            "as the fall began (between 2022-02-09 03:00 and 06:00 UTC).",
             "some time between 2022-02-09 03:00 and 06:00 UTC",
         ),
     ],
@@ -347,7 +350,7 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
     (stored,) = bench.store.alerts.incidents("search", "firing")
     assert f"Since {since}; fired at " in notice.full_text
     assert Notification.of(json.loads(json.dumps(notice.plain()))) == notice
-    assert f"Model version v2 began to serve at 2022-02-09 05:00 UTC, {told}" in notice.full_text
+    assert f"Model version v2 went live at 2022-02-09 05:00 UTC, {told}" in notice.full_text
     assert cli.run(["explain-incident", "--full", "-c", str(bench.folder / "rankmon.yaml"), notice.incident]) == 0
     assert f"\nSince {since}; fired at " in capsys.readouterr().out
     now = day(32.625)
@@ -367,8 +370,11 @@ def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench)
     served_by(bench, lambda start: "v2" if day(32) <= start < day(32) + 8 * HOUR else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).full_text
-    assert "It has not served since 2022-02-09 08:00 UTC." in newest
-    assert "What to do: see whether quality is normal again without model version v2, which no longer serves." in newest
+    assert "It has served no requests since 2022-02-09 08:00 UTC." in newest
+    assert (
+        "What to do: check whether quality is back to normal without model version v2, which no longer serves."
+        in newest
+    )
 
 
 # ---- label coverage ------------------------------------------------------------------------------------------------
@@ -423,7 +429,9 @@ def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_a
     found = json.loads(capsys.readouterr().out)["diagnosis"]
     against = "against the verdict's baseline of the same hours"
     assert re.search(rf"\nSplit by device, .*{against}: 0\.\d{{4}} -> 0\.\d{{4}}, change -0\.\d{{4}}\n", said)
-    assert len(re.findall(rf"\nBy (what they add to the change|z, the surest fall first), .*{against}:\n", said)) == 2
+    assert (
+        len(re.findall(rf"\nBy (contribution to the change|z, most significant fall first), .*{against}:\n", said)) == 2
+    )
     assert "\nLabels and traffic, against the same hours of the 4 weeks before:\n" in said
     split = found["split"]
     assert {p["against"] for p in found["slices"]} == {"baseline"}

@@ -59,9 +59,9 @@ def test_the_step_of_a_rollout_that_comes_with_the_fall_is_named_as_one(before: 
     assert (one.version, one.former, one.since) == ("v2", "v1", FELL)
     assert (one.share, one.share_before) == (pytest.approx(after), pytest.approx(before))
     told, *more = new_version(of_kind("degraded", DROP, new_version=one))
-    assert told.startswith("Model version v2 was given more of the requests at 1970-01-11 00:00 UTC, in the hour in")
+    assert told.startswith("Model version v2 got a larger share of requests at 1970-01-11 00:00 UTC, in the hour when")
     share = f"Version v2 had {100 * after:.0f} % of the requests over the last day"
-    assert f"{share}, {100 * before:.0f} % in the day before it began." in more[0]
+    assert f"{share}, {100 * before:.0f} % in the day before that." in more[0]
 
 
 def test_its_share_is_that_of_the_last_day_however_slowly_it_was_rolled_out() -> None:
@@ -211,12 +211,12 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
     assert weak_version(told) == [
         "Model version v2, which began at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
-        f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which takes 0.030 from the mean of all."
+        f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which lowers the overall mean by 0.030."
     ]
     assert weak_version(replace(told, new_version=NEW)) == [], "it is named as the one that began with the fall"
     assert evidence_of(json.loads(json.dumps(told.plain()))) == told
     said = notification("firing", ABOUT, INCIDENT, [told], 0).full_text
-    assert "take model version v2 back if it serves the same people" in said
+    assert "roll model version v2 back if it serves the same people" in said
 
 
 @pytest.mark.parametrize(

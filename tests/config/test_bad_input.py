@@ -131,7 +131,7 @@ def test_an_unknown_database_kind_names_the_driver() -> None:
 
 @pytest.mark.parametrize("text", ["", "no url", "shop.db", "postgresql//x"])
 def test_what_is_no_url_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no database URL; write e\.g\."):
+    with pytest.raises(ValueError, match=r"is not a database URL; write e\.g\."):
         parse_url(text, None)
 
 
@@ -211,7 +211,7 @@ AT = "'2026-03-02T12:00:00Z'"
     [
         ("one click at the top", [f"'r','a',1,{AT},1", f"'r','b',2,{AT},0"], 1, 1.0, {}),
         ("nothing relevant is empty", [f"'r','a',1,{AT},0"], 1, None, {}),
-        ("without any grade it is no sample", [f"'r','a',1,{AT},NULL"], 0, None, {}),
+        ("without any grade it is not a sample", [f"'r','a',1,{AT},NULL"], 0, None, {}),
         ("a NULL item keeps its place", [f"'r',NULL,1,{AT},1", f"'r','b',2,{AT},1"], 1, 0.6309297, {"null_item": 1}),
         ("a NULL position", [f"'r','a',NULL,{AT},1", f"'r','b',1,{AT},1"], 1, 1.0, {"null_position": 1}),
         ("a position before the first", [f"'r','a',0,{AT},1", f"'r','b',1,{AT},1"], 1, 1.0, {"bad_position": 1}),
@@ -351,9 +351,9 @@ def test_every_way_to_write_a_time_is_read_and_bounded_alike(column: TimeColumn,
         (TimeColumn("at"), "2026-03-02 12:00:00", "declare e.g. format: '%Y-%m-%d %H:%M:%S'"),
         (TimeColumn("at"), 1_772_452_800, "declare format: epoch_s"),
         (TimeColumn("at"), datetime(2026, 3, 2, 12), "declare e.g. timezone: UTC"),  # noqa: DTZ001
-        (TimeColumn("at", "native", "UTC"), START, "take timezone: UTC away"),
+        (TimeColumn("at", "native", "UTC"), START, "remove timezone: UTC"),
         (TimeColumn("at", "epoch_s"), "2026-03-02", "name a column that has the time of day too"),
-        (TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ"), START, "take its format away"),
+        (TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ"), START, "remove its format"),
     ],
 )
 def test_a_time_of_another_kind_than_declared_is_an_error_with_the_remedy(

@@ -257,7 +257,7 @@ def test_an_unknown_key_does_not_hide_that_a_name_is_taken(write: Write) -> None
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    remedy = "there is no such file; name rankmon's configuration with --config or RANKMON_CONFIG"
+    remedy = "no such file; name rankmon's configuration with --config or RANKMON_CONFIG"
     assert problems(tmp_path / "none.yaml") == [f"none.yaml: {remedy}"]
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_the_line(tmp_path: Path) -> Non
 
 def test_a_control_character_is_refused_with_the_line(write: Write) -> None:
     path = write(("request_id", "request\x01id"))
-    assert problems(path) == ["rankmon.yaml:9: holds a control character; take it out"]
+    assert problems(path) == ["rankmon.yaml:9: contains a control character; remove it"]
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: " + "[" * 5000, "a: &a {<<: *a}"])
@@ -284,7 +284,7 @@ def test_a_file_that_holds_itself_or_is_far_too_deep_is_refused(write: Write, te
 
 def test_aliases_cannot_blow_a_file_up(write: Write) -> None:
     bomb = "a: &a0 [x]\n" + "".join(f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(12))
-    assert "holds too much" in problems(write(text=bomb))[-1]
+    assert "is too large" in problems(write(text=bomb))[-1]
 
 
 def test_a_merge_that_is_no_mapping_is_refused(write: Write) -> None:
@@ -677,10 +677,10 @@ def test_a_secret_file_that_holds_no_secret_is_refused(
         (
             "${DIR}/word",
             {"DIR": "none"},
-            "there is no file none/word (${DIR}/word); a relative path starts at",
+            "there is no file none/word (${DIR}/word); relative paths start at",
         ),
-        ("none", {}, "there is no file none; a relative path starts at the folder of this configuration"),
-        ("${WORD}", {"WORD": "hunter2"}, "there is no file ${WORD}; a relative path starts at"),
+        ("none", {}, "there is no file none; relative paths start at this configuration's folder"),
+        ("${WORD}", {"WORD": "hunter2"}, "there is no file ${WORD}; relative paths start at"),
     ],
 )
 def test_a_secrets_file_that_is_not_there_is_told_in_full_with_its_variables_but_never_as_a_secret(
@@ -880,7 +880,7 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
 )
 def test_an_address_is_a_host_and_a_port(text: str, expected: tuple[str, int] | None) -> None:
     if expected is None:
-        with pytest.raises(ValueError, match=re.escape(f"{text!r} is no host:port")):
+        with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a host:port")):
             parse_listen(text)
     else:
         assert parse_listen(text) == expected

@@ -146,8 +146,11 @@ def test_nothing_is_remarked_of_routes_that_reach_people(configured: Callable[..
     [
         ([{"channels": ["chat"]}, {"severity": ["critical"], "channels": ["pager"]}], "routes[1]: never matches"),
         ([{"labels": {"team": "ads"}, "channels": ["pager"]}, {"channels": ["chat"]}], "routes[0]: never matches"),
-        ([{"severity": ["critical"], "channels": ["pager"]}], "has only the log, and at some time no route takes"),
-        ([{"hours": {"zone": "UTC", "to": "12:00"}, "channels": ["pager"]}], "incidents of severity critical about"),
+        (
+            [{"severity": ["critical"], "channels": ["pager"]}],
+            "notifies only the log, and at some times no route takes",
+        ),
+        ([{"hours": {"zone": "UTC", "to": "12:00"}, "channels": ["pager"]}], "incidents of severity critical"),
     ],
 )
 def test_a_route_without_use_and_a_monitor_without_people_are_remarked(

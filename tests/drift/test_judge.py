@@ -615,7 +615,7 @@ def test_a_week_of_downtime_pages_nobody() -> None:
 
 def test_where_there_has_been_no_request_for_a_day_it_says_so() -> None:
     found = verdicts(Ranking.of(36).since(32, rate=0.0).draw())
-    assert {v.lacks for v in on(found, 33.1)} == {"requests: for a day there has been none"}
+    assert {v.lacks for v in on(found, 33.1)} == {"requests: there have been none for a day"}
 
 
 @pytest.mark.parametrize("is_read", [True, False])
@@ -641,7 +641,7 @@ def test_a_measure_that_never_moves_is_healthy_but_nothing_can_be_said_of_zeros(
     hours = Ranking.of(40, slices).draw()
     found = verdicts(replace(hours, total=hours.requests * value, squares=hours.requests * value))
     assert kinds(on(found, 14)) == ({"healthy"} if value else {"not_enough_data"})
-    assert found[-1].lacks == ("" if value else "a first label that is worth anything, and 14 days from then on")
+    assert found[-1].lacks == ("" if value else "a first label with a value above 0, and 14 days from then on")
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

@@ -14,7 +14,7 @@ from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from tests.support.drift import DAY, HOUR, START, Ranking, day, known, on, verdicts
 
-LACKS = "a first label that is worth anything, and 14 days from then on"
+LACKS = "a first label with a value above 0, and 14 days from then on"
 
 
 def kinds(found: list[Verdict]) -> set[str]:

@@ -230,7 +230,7 @@ def test_of_labels_that_are_thin_a_day_tells_that_they_are_gone(coverage: float)
     lost = [v.kind for v in on(found, 33)]
     assert "traffic_low" not in lost
     assert {v.lacks for v in on(found, 33) if v.kind == "not_enough_data"} <= {
-        "labels: for a day no request has had one"
+        "labels: no request has had one for a day"
     }
     assert sum("labels" in kind for kind in lost) > 0.5 * len(lost)
 

@@ -199,7 +199,7 @@ def test_it_is_said_why_nobody_is_asked_to_retrain(bench: Bench) -> None:
     lived(bench, 32.9)
     state = bench.store.alerts.state("search")
     assert state.retrain is not None
-    assert "it was asked for already" in take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as
+    assert "it was already requested" in take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as
 
 
 def test_silenced_notifications_are_why_nobody_is_asked(bench: Bench) -> None:

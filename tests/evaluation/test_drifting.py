@@ -58,7 +58,7 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     fired = [(target, kind) for target, kind, _ in bench.said if kind in ("firing", "retrain")]
     assert ("team", "firing") in fired
     titles = [notice.title for target, notice in bench.notices if target == "team"]
-    assert re.match(r"search: ndcg\(empty=zero\)@10 of device=slice 1 down 1\d\.\d %, ", titles[0])
+    assert re.match(r"search: ndcg\(empty=zero\)@10 for device=slice 1 down 1\d\.\d %, ", titles[0])
     told = r"search: ndcg\(empty=zero\)@10 down \d\.\d %.+worst: device=slice 1, -1\d\.\d %$"
     assert any(re.match(told, title) for title in titles[1:])
     assert not any(target == "data" for target, _ in fired)
@@ -341,8 +341,8 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
         ),
         (
             {"rate": 0.35},
-            r"Traffic stays at 35 % of what it was in the same hours before it fell \(over 4 d\); this is the "
-            r"expectation from now on\.",
+            r"Traffic stays at 35 % of what it was in the same hours before it fell \(over 4 d\); this is now the "
+            r"expectation\.",
         ),
     ],
 )
@@ -371,5 +371,5 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     (found,) = bench.incidents
     assert found.incident.is_open
     said = notification("updated", ABOUT, found.incident, found.findings, 1).full_text
-    assert re.search(r"Above half of the expectation for .+ since .+ UTC, and judged again", said)
-    assert "hours that are as low are not judged." in said
+    assert re.search(r"Above half of the expectation for .+ since .+ UTC, so judged again", said)
+    assert "hours this low are not judged." in said

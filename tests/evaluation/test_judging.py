@@ -227,7 +227,7 @@ def test_open_buckets_are_not_judged(bench: Bench) -> None:
 
 def test_a_slice_that_joins_is_an_update_to_those_who_know(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.9}] * 2)
-    assert [n.title for _, n in bench.messages] == ["search: ndcg@10 of device=mobile is 0.400, below 0.500"]
+    assert [n.title for _, n in bench.messages] == ["search: ndcg@10 for device=mobile is 0.400, below 0.500"]
     bench.live(*[{"mobile": 0.1, "tv": 0.7}] * 2)
     assert [k for _, k in bench.notices] == ["firing", "updated"]
     assert {f.where for f in bench.messages[-1][1].findings} == {"", "device=mobile"}
@@ -315,7 +315,7 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.text.startswith("No longer: rule floor, rule floor of device=tv. Still: ")
+    assert last.text.startswith("No longer: rule floor, rule floor for device=tv. Still: ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
     assert "No longer" not in bench.messages[-1][1].full_text

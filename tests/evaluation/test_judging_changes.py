@@ -364,7 +364,7 @@ def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench)
 def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, *[{}] * 30)
     assert re.search(
-        r", lasts for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
+        r", open for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
     )
     bench.live(0.8, 0.8)
     assert judged_until(bench.incidents, bench.store) == {}
@@ -382,7 +382,7 @@ def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench
     over = bench.messages[-1][1]
     assert over.title == "search: resolved, but ndcg@10 stays at 0.700: its baseline followed"
     assert "not because quality recovered: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.full_text
-    assert "nothing more" not in over.full_text
+    assert "it has held" not in over.full_text
 
 
 def test_what_really_is_back_is_told_as_such(bench: Bench) -> None:

@@ -63,10 +63,10 @@ def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench
     assert closed_at is None
     assert not bench.incidents[0].incident.retrain
     told = bench.notices[0][1]
-    assert told.title.startswith("search: ndcg(empty=zero)@10 of device=slice 1 ")
+    assert told.title.startswith("search: ndcg(empty=zero)@10 for device=slice 1 ")
     assert " % below the others, at 50 % of requests" in told.title
     assert "the others at the same time" in told.text
-    assert "if so, take model version slice 1 back" in told.text
+    assert "if so, roll model version slice 1 back" in told.text
 
 
 def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
@@ -100,7 +100,7 @@ def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench
     assert 14 * 24 < closed_at <= 28 * 24 + 1
     assert state == "withdrawn"
     if step == 24:
-        assert "hardly anything else was served" in bench.notices[-1][1].text
+        assert "almost all requests have had it" in bench.notices[-1][1].text
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.engines), 7])

@@ -122,10 +122,10 @@ def test_labelled_pages_are_the_truth_and_propose_a_budget(
     store.alerts.label(lost.id, "right", "ada", "")
     store.close()
     said = printed(tmp_path, capsys, *SPAN)
-    assert "people called 1 page right and 1 wrong; there would be again:" in said
+    assert "people called 1 page right and 1 wrong; of these would page again:" in said
     assert re.search(r"^drift +1 of 1 +0 of 1$", said, re.MULTILINE)
     assert re.search(r"^1 \(now\) +1 of 1 +0 of 1$", said, re.MULTILINE)
-    assert "false_alarm_budget: 1 agrees with people best, as it is" in said
+    assert "false_alarm_budget: 1 agrees best with people, as it is" in said
     (found,) = json.loads(printed(tmp_path, capsys, *SPAN, "--format", "json"))
     assert [budget for budget, _ in found["people_said"]["budgets"]] == [0.25, 0.5, 1.0, 2.0, 4.0]
 
@@ -155,7 +155,7 @@ def test_days_before_the_first_request_are_no_part_of_a_mean(
 def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(folder, capsys, *SPAN)
     assert re.search(r"would have paged \d+ times", shown)
-    assert "would have told the owners of the data once" in shown
+    assert "would have told the data owners once" in shown
     assert re.search(r"UTC  critical, bad since .*, lasted .*; by .*verdict degraded", shown)
     assert "hours by verdict: healthy" in shown
     assert re.search(r"drift +verdict degraded, 1 in 90 d +1 +\d+ h", shown)
@@ -178,7 +178,7 @@ def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
     (gone,) = [m for m in found["methods"] if m["name"] == "labels gone"]
     assert (gone["pages"], gone["incidents"][0]["since"]) == (1, incident["on_call_told_at"])
     shown = printed(tmp_path, capsys, *SPAN, "--chart", str(tmp_path / "past.svg"))
-    assert "would have paged never, and told on-call of broken data once\n" in shown
+    assert "would have paged never, and told on-call about broken data once\n" in shown
     assert re.search(
         r"critical, bad since .*, lasted .*, told on-call \d{4}-\d\d-\d\d \d\d:\d\d UTC; by verdict labels susp", shown
     )
@@ -187,8 +187,8 @@ def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
     assert "#dc2626" in shades
     late = ("--from", iso(35.5), "--to", iso(40))
     shown = printed(tmp_path, capsys, *late)
-    assert "would have paged never, and told on-call of broken data once\n" in shown
-    assert re.search(r"open already when it began, and no page of it: .*, told on-call", shown)
+    assert "would have paged never, and told on-call about broken data once\n" in shown
+    assert re.search(r"already open at the start, so not counted as a page: .*, told on-call", shown)
 
 
 def test_nothing_of_it_reaches_the_store(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_what_was_open_when_the_span_began_is_no_page_of_it(folder: Path, capsys
     (found,) = json.loads(printed(folder, capsys, "--from", iso(34), "--to", iso(36.5), "--format", "json"))
     assert [i["open_before"] for i in found["incidents"] if "verdict degraded" in i["by"]] == [True]
     assert next(m["pages"] for m in found["methods"] if m["name"] == "drift") == 0
-    assert "open already when it began" in printed(folder, capsys, "--from", iso(34), "--to", iso(36.5))
+    assert "already open at the start" in printed(folder, capsys, "--from", iso(34), "--to", iso(36.5))
 
 
 def test_the_end_is_not_known_before_it_comes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +282,7 @@ def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
     assert run(folder, *SPAN, config="gadget.yaml") == 0
     said = capsys.readouterr().err
     assert said.startswith(
-        "rankmon: search: nothing is stored by gadget, so verdicts judge all traffic alone and no rule"
+        "rankmon: search: nothing is stored by gadget, so verdicts judge only all traffic and no rule"
     )
     assert "run rankmon backfill --monitor search --from DATE --again with this configuration" in said
     assert run(folder, *SPAN) == 0
@@ -296,7 +296,7 @@ def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checki
     assert "slices: [device]" in text
     versions = text.replace("time: time}", "time: time, model_version: model}", 1)
     (folder / "versions.yaml").write_text(versions.replace("slices: [device]", "slices: [model]"), encoding="utf-8")
-    for config, of in (("rankmon.yaml", "and of each device"), ("versions.yaml", "alone: no slices can be `mix_by`")):
+    for config, of in (("rankmon.yaml", "and of each device"), ("versions.yaml", "only: no slice can be `mix_by`")):
         assert run(folder, config=config, command="check-config") == 0
         assert f"verdicts: ndcg(empty=zero)@10 of all traffic {of}\n" in capsys.readouterr().out
 
@@ -310,7 +310,7 @@ def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checki
         ((), "", "search has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {}`"),
         ((), "    drift: {}\n    bucket: 30m\n", "nothing is stored of traffic, ndcg@10 as this .*rankmon backfill"),
         (("--chart", "/nowhere/at/all.svg"), RULES, "cannot write /nowhere/at/all.svg: No such file"),
-        (("--chart", "past.png"), RULES, "a chart is drawn as SVG: let the name of past.png end in .svg"),
+        (("--chart", "past.png"), RULES, "a chart is drawn as SVG: use a file name that ends in .svg, not past.png"),
     ],
 )
 def test_what_cannot_be_is_said_with_its_remedy(

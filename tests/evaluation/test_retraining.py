@@ -77,7 +77,7 @@ ID = CURRENT.incident.id
         ("only the data are broken", False, [opened("data")], None, DAY),
         ("a rule on the labels fires with it", False, [opened(findings=(FALLEN, COVERAGE))], None, DAY),
         ("labels went with it", False, [opened(findings=(replace(FALLEN, coverage=0.1),))], None, DAY),
-        ("it is on its way back", False, [opened(findings=(replace(FALLEN, well_for=HOUR),))], None, DAY),
+        ("it is recovering", False, [opened(findings=(replace(FALLEN, well_for=HOUR),))], None, DAY),
         ("of the mean of all it is said to rise again", False, [opened(findings=(*RISING, SLOW))], None, DAY),
         ("a slice rises, and all does not", True, [opened(findings=(LOW, replace(SLOW, well_for=HOUR)))], None, DAY),
         ("it asked already", False, [CURRENT], Retrain("k", ID, FELL), 30 * DAY),
@@ -116,7 +116,7 @@ def test_for_what_was_taken_for_the_new_level_nobody_is_asked(since: int, known:
     ("said", "last", "lasted"),
     [
         ("it has lasted 23 h of 1 d", None, DAY - HOUR),
-        ("it was asked for already, ", Retrain("k", ID, FELL), 30 * DAY),
+        ("it was already requested, ", Retrain("k", ID, FELL), 30 * DAY),
         (" is less than 7 d ago", Retrain("k", "other", FELL), DAY),
         ("", None, DAY),
     ],
@@ -140,7 +140,7 @@ def test_what_asks_must_itself_have_lasted(lasted: int, is_due: bool) -> None:
 def test_what_was_asked_for_is_said_before_what_may_be_rising() -> None:
     rising = opened(findings=RISING)
     asked = Retrain("k", rising.incident.id, FELL)
-    assert in_the_way(monitor(), asked, FELL + DAY, {"quality": rising}).startswith("it was asked for already")
+    assert in_the_way(monitor(), asked, FELL + DAY, {"quality": rising}).startswith("it was already requested")
 
 
 def test_the_key_stays_whenever_it_is_asked() -> None:

@@ -44,7 +44,7 @@ def test_a_week_of_lost_labels_is_not_compared_with(bench: Bench) -> None:
     page = lines(found, [Told(first.name, first.at, document)], [])
     said = [line for line in page if "not compared with" in line]
     days = ", ".join(utc(since - n * WEEK)[:10] for n in (3, 1))
-    assert said == [f"  not compared with the same hours from {days} on: the data were bad then, or an alarm was open"]
+    assert said == [f"  not compared with the same hours from {days} on: the data were bad, or an alarm was open"]
 
 
 def test_lost_labels_of_a_month_make_no_interval_wider(bench: Bench) -> None:

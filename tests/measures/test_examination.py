@@ -195,7 +195,7 @@ def test_swaps_of_queries_that_come_once_tell_nothing() -> None:
 def test_no_more_can_be_swapped_than_there_are(swaps: int) -> None:
     with pytest.raises(ValueError, match=f"{swaps} requests cannot swap: 120 show an item at rank 1"):
         swap_errors(swapped(0, 20, 6, 0), 4, swaps)
-    with pytest.raises(ValueError, match="no item was shown at rank 5; take fewer ranks"):
+    with pytest.raises(ValueError, match="no item was shown at rank 5; use fewer ranks"):
         swap_errors(swapped(0, 20, 6, 0), 5, 10)
 
 
@@ -275,7 +275,7 @@ def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
     assert np.mean((found.lower <= truth) & (truth <= found.upper)) >= 0.8
     assert len(found.error) == DEPTH
     assert smoothed(found) is found
-    with pytest.raises(ValueError, match="too few of the items that are shown now"):
+    with pytest.raises(ValueError, match="too few of the items now shown"):
         estimate_since(before, LOOKS, replace(now, names=[(q, -1 - i) for q, i in now.names]))
 
 

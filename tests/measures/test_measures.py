@@ -102,23 +102,27 @@ def test_only_a_gain_for_grade_0_makes_a_measure_dense() -> None:
 _NAMES = "cg, click_position, coec, ctr, dcg, err, hit_rate, map, mrr, ndcg, no_results, precision, rbp, recall, snips"
 KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
-OF_NDCG = "is no option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
+OF_NDCG = "is not an option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
 LOOKS = "examination must be a table like {0:0,1:1,2:3}"
-RARE = "examination must be above 0 at each rank; cut where people look too rarely, e.g. @5"
+RARE = "examination must be above 0 at each rank; cut off where people look too rarely, e.g. @5"
 GAIN = "gain must be linear, exp2 or a table like {0:0,1:1,2:3}"
-FALL = "gains must lie from 0 to 1e+100 and must not fall with the grade"
+FALL = "gains must be between 0 and 1e+100 and must not decrease with the grade"
 
 WRONG = [
-    ("nothing", "", f"'' is no measure; {KNOWN}"),
-    ("an unknown name", "auc@10", f"'auc@10' is no measure; {KNOWN}"),
-    ("a slip in a name", "ndgc@10", "'ndgc@10' is no measure; did you mean 'ndcg@10'?"),
-    ("a name in capitals", "nDCG@10", "'nDCG@10' is no measure; did you mean 'ndcg@10'?"),
-    ("a name without its @", "NDCG10", "'NDCG10' is no measure; did you mean 'ndcg@10'?"),
-    ("a name with a stroke", "Hit-Rate@5", "'Hit-Rate@5' is no measure; did you mean 'hit_rate@5'?"),
-    ("a slip and options", "NDCG(gain=exp2)@5", "'NDCG(gain=exp2)@5' is no measure; did you mean 'ndcg(gain=exp2)@5'?"),
-    ("a slip and a wrong option", "NDCG(k=5)", f"'NDCG(k=5)' is no measure; {KNOWN}"),
-    ("an open bracket", "ndcg(gain=exp2@5", f"'ndcg(gain=exp2@5' is no measure; {KNOWN}"),
-    ("no cut-off after @", "ndcg@", f"'ndcg@' is no measure; {KNOWN}"),
+    ("nothing", "", f"'' is not a measure; {KNOWN}"),
+    ("an unknown name", "auc@10", f"'auc@10' is not a measure; {KNOWN}"),
+    ("a slip in a name", "ndgc@10", "'ndgc@10' is not a measure; did you mean 'ndcg@10'?"),
+    ("a name in capitals", "nDCG@10", "'nDCG@10' is not a measure; did you mean 'ndcg@10'?"),
+    ("a name without its @", "NDCG10", "'NDCG10' is not a measure; did you mean 'ndcg@10'?"),
+    ("a name with a stroke", "Hit-Rate@5", "'Hit-Rate@5' is not a measure; did you mean 'hit_rate@5'?"),
+    (
+        "a slip and options",
+        "NDCG(gain=exp2)@5",
+        "'NDCG(gain=exp2)@5' is not a measure; did you mean 'ndcg(gain=exp2)@5'?",
+    ),
+    ("a slip and a wrong option", "NDCG(k=5)", f"'NDCG(k=5)' is not a measure; {KNOWN}"),
+    ("an open bracket", "ndcg(gain=exp2@5", f"'ndcg(gain=exp2@5' is not a measure; {KNOWN}"),
+    ("no cut-off after @", "ndcg@", f"'ndcg@' is not a measure; {KNOWN}"),
     ("a cut-off of 0", "ndcg@0", f"'ndcg@0': {CUT}, not '0'"),
     ("a broken cut-off", "mrr@1.5", f"'mrr@1.5': {CUT}, not '1.5'"),
     ("a cut-off that is too long", "mrr@1000000", f"'mrr@1000000': {CUT}, not '1000000'"),
@@ -141,8 +145,8 @@ WRONG = [
     (
         "an empty policy that changes nothing",
         "ndcg(aggregate=pooled,empty=zero)@5",
-        "'ndcg(aggregate=pooled,empty=zero)@5': empty changes nothing with aggregate=pooled, which adds all requests "
-        "up; leave it out",
+        "'ndcg(aggregate=pooled,empty=zero)@5': empty has no effect with aggregate=pooled, which adds up all "
+        "requests; remove it",
     ),
     (
         "an empty policy that the measure lacks",
@@ -163,14 +167,14 @@ WRONG = [
     (
         "the examination of a slice alone",
         "dcg(examination[device=tv]={1:1})@1",
-        "'dcg(examination[device=tv]={1:1})@1': examination of all requests is missing; it is that of slices that have "
-        "none of their own",
+        "'dcg(examination[device=tv]={1:1})@1': the examination of all requests is missing; slices without "
+        "their own use it",
     ),
     (
         "the examinations of two slices",
         "dcg(examination={1:1},examination[a=x]={1:1},examination[b=y]={1:1})@1",
         "'dcg(examination={1:1},examination[a=x]={1:1},examination[b=y]={1:1})@1': examination can differ between the "
-        "values of one slice, not of several",
+        "values of one slice only",
     ),
     (
         "the examination of a slice twice",
@@ -208,16 +212,16 @@ WRONG = [
     ("a number in words", "mrr(rel=high)", "'mrr(rel=high)': rel must be a number, not 'high'"),
     ("no end of a number", "err(max_grade=inf)", "'err(max_grade=inf)': max_grade must be a number, not 'inf'"),
     ("a threshold of 0", "mrr(rel=0)", "'mrr(rel=0)': rel must be above 0: a grade of 0 is not relevant"),
-    ("a persistence of 1", "rbp(p=1)", "'rbp(p=1)': p must lie between 0 and 1"),
+    ("a persistence of 1", "rbp(p=1)", "'rbp(p=1)': p must be between 0 and 1"),
     (
         "ERR without its highest grade",
         "err@20",
-        "'err@20': err needs the highest grade there can be, e.g. err(max_grade=4)@20",
+        "'err@20': err needs the highest possible grade, e.g. err(max_grade=4)@20",
     ),
     (
         "a max ideal without its highest grade",
         "ndcg(ideal=max)@5",
-        "'ndcg(ideal=max)@5': ideal=max needs the highest grade there can be, e.g. ndcg(ideal=max,max_grade=3)@10",
+        "'ndcg(ideal=max)@5': ideal=max needs the highest possible grade, e.g. ndcg(ideal=max,max_grade=3)@10",
     ),
     (
         "a max ideal without an end",
@@ -242,7 +246,7 @@ WRONG = [
     (
         "a highest grade that the gain table lacks",
         f"ndcg(gain={TABLE},ideal=max,max_grade=3)@5",
-        f"'ndcg(gain={TABLE},ideal=max,max_grade=3)@5': the gain table must hold max_grade",
+        f"'ndcg(gain={TABLE},ideal=max,max_grade=3)@5': the gain table must include max_grade",
     ),
 ]
 

@@ -19,7 +19,7 @@ from tests.support.requirements import missing
 
 PYTHON = ROOT / ".venv-tools" / "bin" / "python"
 PAGE = (ROOT / "docs" / "reference" / "measures.md").read_text(encoding="utf-8")
-TABLE = PAGE.partition("## The same number as other tools")[2].partition("\n\n`rankmon")[0]
+TABLE = PAGE.partition("## Match other tools")[2].partition("\n\n`rankmon")[0]
 ROWS = dict(re.findall(r"^\| (.*?) \|.*\| `(ndcg.*?)`[^|]*\|$", TABLE, re.MULTILINE))
 BY = {
     "scikit-learn `ndcg_score(k=10)`": ["scikit_learn"],

@@ -232,7 +232,9 @@ def test_a_token_that_may_upload_nothing_is_said(
     slack.trouble = lambda got: TROUBLES["not ok"] if UPLOAD[0] in got.path else None
     post.sender(to_slack(slack), draw=drawn)
     post.put("chat", FIRING)
-    eventually(lambda: "refused: missing_scope; the token lacks the scope chat:write, or files:write" in caplog.text)
+    eventually(
+        lambda: "refused: missing_scope; the token is missing the scope chat:write, or files:write" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("step", UPLOAD)

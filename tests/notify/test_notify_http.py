@@ -183,8 +183,8 @@ def test_an_unknown_name_says_so() -> None:
 @pytest.mark.parametrize(
     ("greeting", "said"),
     [
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "its answer is no HTTP (BadStatusLine)"),
-        (b"HTTP/1.1 200 said\r\n" + b"X: y\r\n" * 20_000, "its answer is no HTTP (HTTPException)"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "its answer is not HTTP (BadStatusLine)"),
+        (b"HTTP/1.1 200 said\r\n" + b"X: y\r\n" * 20_000, "its answer is not HTTP (HTTPException)"),
     ],
 )
 def test_what_is_no_http_is_no_delivery(greeting: bytes, said: str) -> None:
@@ -195,7 +195,7 @@ def test_what_is_no_http_is_no_delivery(greeting: bytes, said: str) -> None:
 
 @pytest.mark.parametrize("path", ["/größe", "/a b", "/?token=h\x7fx"])
 def test_an_address_that_cannot_be_sent_is_not_said_to_have_answered(receiver: Receiver, path: str) -> None:
-    assert "cannot be asked: its address or a token holds what HTTP cannot carry" in refusal(receiver.url + path)
+    assert "cannot be called: its address or a token has characters not allowed in HTTP" in refusal(receiver.url + path)
     assert "größe" not in refusal(receiver.url + path)
     assert receiver.got == []
 
@@ -203,7 +203,9 @@ def test_an_address_that_cannot_be_sent_is_not_said_to_have_answered(receiver: R
 @pytest.mark.parametrize("token", ["se\rcret", "s€cret"])
 def test_a_token_that_cannot_be_sent_is_told_without_it(receiver: Receiver, token: str) -> None:
     said = refusal(receiver.url, Authorization=f"Bearer {token}")
-    assert said.startswith(f"{receiver.url}: cannot be asked: its address or a token holds what HTTP cannot carry")
+    assert said.startswith(
+        f"{receiver.url}: cannot be called: its address or a token has characters not allowed in HTTP"
+    )
     assert "cret" not in said
 
 
@@ -219,7 +221,7 @@ def test_a_certificate_of_another_issuer_is_not(tmp_path: Path) -> None:
     with Receiver(certificate=authority.issue()) as receiver:
         for trusted in (None, other.path):
             said = refusal(receiver.url, ca_file=trusted)
-            assert said.startswith(f"{receiver.url}: its certificate is not to be trusted (")
+            assert said.startswith(f"{receiver.url}: its certificate is not trusted (")
             assert said.endswith("; give its issuer's certificate as ca_file")
         assert receiver.got == [], "nothing was sent to it"
 
@@ -234,7 +236,7 @@ def test_a_certificate_of_another_host_is_not_and_no_ca_file_would_help(tmp_path
 
 
 def test_tls_to_a_receiver_without_it_says_so(receiver: Receiver) -> None:
-    assert "TLS does not come about (" in refusal(receiver.url.replace("http", "https"))
+    assert "the TLS handshake failed (" in refusal(receiver.url.replace("http", "https"))
 
 
 def test_certificates_that_went_away_are_an_attempt_that_failed(tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper:
     assert said not in sentence(of_kind("degraded", wide))
     assert said not in sentence(wide, is_over=True)
     told = message("firing", [wide]).text
-    assert ("What to do: see first whether it lasts" in told) is is_chance
-    assert "see first whether it lasts" not in message("firing", [wide, replace(DROP, upper=0.69)]).text
+    assert ("What to do: first check whether it lasts" in told) is is_chance
+    assert "first check whether it lasts" not in message("firing", [wide, replace(DROP, upper=0.69)]).text
 
 
 @pytest.mark.parametrize("what", ["requests", "items", "events", "no_results", "relevant", "gain"])
@@ -137,11 +137,11 @@ def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
 def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
     made = MESSAGES["updated, not judged since"]
     lines = made.full_text.splitlines()
-    assert ["it could not be judged since" in line for line in lines if "Rule " in line] == [False, True]
-    assert f"That was at {utc(DROP.end)}; it could not be judged since." in made.details
+    assert ["it has not been judged since" in line for line in lines if "Rule " in line] == [False, True]
+    assert f"That was at {utc(DROP.end)}; it has not been judged since." in made.details
     held = MESSAGES["updated, not judged for too few requests"].full_text
-    assert f"That was at {utc(HELD.end)}; it could not be judged since: the newest window has 78 requests" in held
-    assert "What to do: wait for more requests, or lower min_requests of the rule" in held
+    assert f"That was at {utc(HELD.end)}; it has not been judged since: the newest window has 78 requests" in held
+    assert "What to do: wait for more requests, or lower the rule's min_requests" in held
     over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
     assert "since." not in over.full_text
 
@@ -155,7 +155,7 @@ def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
 def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
     made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
     assert [f.slice for f in made.findings] == ["b", "mobile", ""]
-    assert made.title == "search: ndcg@10 of device=b down 28.7 %, from 0.702 to 0.500"
+    assert made.title == "search: ndcg@10 for device=b down 28.7 %, from 0.702 to 0.500"
     assert "roll it back; if nothing did, retrain" in made.full_text
     assert "roll it back; if nothing did, retrain" not in message("updated", [WELL_FOR_NOW]).full_text
 
@@ -212,11 +212,11 @@ VERDICT = of_kind("degraded", WELL, before=0.7, threshold=0.69, interval="histor
 @pytest.mark.parametrize(
     ("finding", "title", "what_to_do"),
     [
-        (replace(VERDICT, value=0.695, threshold=None), "is back at 0.695", "nothing more"),
-        (replace(VERDICT, value=0.685, lower=0.67, upper=0.7), "is at 0.685", "nothing more"),
+        (replace(VERDICT, value=0.695, threshold=None), "is back at 0.695", "nothing"),
+        (replace(VERDICT, value=0.685, lower=0.67, upper=0.7), "is at 0.685", "nothing"),
         (
             replace(VERDICT, value=0.64, lower=0.63, upper=0.65),
-            "rose to 0.640 only, 8.6 % below the 21d before it",
+            "rose only to 0.640, 8.6 % below the previous 21d",
             "watch it",
         ),
     ],
@@ -235,7 +235,7 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
     assert (
         "ndcg@10 is back at its recent level, but 6.2 % below the reference. The level had fallen too" in told.full_text
     )
-    assert "What to do: nothing if this is the level from now on; else" in told.full_text
+    assert "What to do: nothing if this is the new level; otherwise" in told.full_text
     assert reason("firing", "ok", below) == "back at its recent level, but 6.2 % below the reference"
     assert reason("firing", "ok", replace(below, below_reference=None)) == "back at the baseline"
 
@@ -267,10 +267,10 @@ def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fir
     slice_ = of_kind("degraded", SLICE)
     more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
     lines = message("firing", [rising, slice_]).details.splitlines()
-    assert lines[-1].endswith("not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.")
+    assert lines[-1].endswith("not sure yet); ndcg@10 for device=mobile still fires, 21.4 % down.")
     assert ", 21.4 % down, and 2 more." in message("firing", [rising, slice_, *more]).full_text
     both = message("retrain", [rising, replace(slice_, well_for=5 * HOUR)]).full_text
-    assert f"ndcg@10, ndcg@10 of device=mobile may have recovered since {utc(rising.end)} (5 h, not sure yet)." in both
+    assert f"ndcg@10, ndcg@10 for device=mobile may have recovered since {utc(rising.end)} (5 h, not sure yet)." in both
 
 
 WORSE = of_kind("degraded", DROP, threshold=0.69)
@@ -282,10 +282,13 @@ WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
     ("finding", "first"),
     [
         (replace(WORSE, new_version=V2), "roll back v2"),
-        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "see how it is without v2"),
+        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "check quality without v2"),
         (replace(WORSE, weak_version=WEAK), "compare v2"),
         (FEW_LABELS, "check the labels"),
-        (replace(WORSE, concurrent=(ConcurrentChange("requests", 2000, 1000),)), "see what else changed with the fall"),
+        (
+            replace(WORSE, concurrent=(ConcurrentChange("requests", 2000, 1000),)),
+            "check what else changed with the fall",
+        ),
         (HARDLY, "watch whether it recovers"),
         (WORSE, ""),
     ],
@@ -295,7 +298,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended.") == (not first)
-    stands = "The request to retrain stands until this is over."
+    stands = "The request to retrain stays open until this is over."
     assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 
@@ -307,7 +310,7 @@ def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
     late = of_kind("labels_late", DROP, dimension="", slice="")
     over = notification("resolved", about, replace(CLOSED, matter="data"), [late], 0)
     assert (
-        "later: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.full_text
+        "late: /opt/rankmon backfill -m search --from 2023-11-13 --again -c '/my demo/rankmon.yaml'" in over.full_text
     )
     nowhere = replace(about, called="")
     assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).full_text

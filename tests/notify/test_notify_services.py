@@ -269,7 +269,7 @@ def test_what_was_posted_though_nobody_heard_is_found_among_many_messages(slack:
     [
         ({"token": "xoxb-of-somebody-else"}, "", "invalid_auth; give a valid token"),
         ({"channel": "#nowhere"}, "", "channel_not_found; no such channel for this bot"),
-        ({}, "token_revoked", "the token was revoked; give another one"),
+        ({}, "token_revoked", "the token was revoked; give a new one"),
         ({}, "not_in_channel", "invite the bot to the channel"),
         ({}, "something_new", "refused: something_new"),
     ],
@@ -341,7 +341,7 @@ def test_without_the_tls_that_is_demanded_nothing_is_sent() -> None:
     with MailDouble(None) as double:
         for security in ("starttls", "tls"):
             said = refused(to_mail(double, security=security))
-            assert "offers no TLS of the kind that is demanded; set `security:` to what it offers" in said
+            assert "does not offer the required TLS; set `security:` to what it offers" in said
         to_mail(double, security="none", username=None, password=None).send(FIRING, NOW)
         assert len(double.mails) == 1
 
@@ -352,7 +352,7 @@ def test_a_wrong_password_and_a_certificate_of_nobody_are_told(trusted: Authorit
         assert "login refused (535)" in said
         assert "a-wrong-one" not in said
     with MailDouble(trusted.issue(host="elsewhere.test")) as double:
-        assert "certificate is not to be trusted" in refused(to_mail(double))
+        assert "certificate is not trusted" in refused(to_mail(double))
     assert "cannot be reached (Connection refused)" in refused(to_mail(double))
 
 
@@ -392,8 +392,8 @@ def test_apprise_sends_what_it_knows_and_says_why_not() -> None:
         Apprise(AppriseConfig("other", url)).send(RESOLVED, NOW)
         (got,) = receiver.taken
     assert (got.document["title"], got.document["type"]) == (RESOLVED.title, "success")
-    assert "none that Apprise knows" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
-    assert "did not take it" in refused(Apprise(AppriseConfig("other", url)))
+    assert "Apprise does not know its URL" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
+    assert "did not accept it" in refused(Apprise(AppriseConfig("other", url)))
 
 
 APPRISED = """\

@@ -50,7 +50,9 @@ def test_it_is_in_the_configuration_with_its_default(tmp_path: Path) -> None:
 def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r":1: scheduler\.pace: is a bare number; write the unit, e\.g\. 90s"):
         load(paced(tmp_path, "{pace: 2}"), {})
-    with pytest.raises(ConfigError, match=r":2: pace: there is no such key; it is one of `scheduler`; move it there"):
+    with pytest.raises(
+        ConfigError, match=r":2: pace: there is no such key; it belongs under `scheduler`; move it there"
+    ):
         load(paced(tmp_path, "{workers: 2}\npace: 2m"), {})
 
 

@@ -99,9 +99,9 @@ def test_a_monitor_is_renamed_and_removed(folder: Path, capsys: pytest.CaptureFi
     follow("rename-or-remove", folder, lambda _: removing)
     assert "removed site-search: 624 buckets" in capsys.readouterr().out
     assert cli.run(["remove", "site-search"]) == 2
-    assert "nothing is stored of site-search; known are: other" in capsys.readouterr().err
+    assert "nothing is stored for site-search; known are: other" in capsys.readouterr().err
     assert cli.run(["remove", "other"]) == 2
-    assert "other is configured; take it out" in capsys.readouterr().err
+    assert "other is still configured; remove it" in capsys.readouterr().err
 
 
 def test_a_slice_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

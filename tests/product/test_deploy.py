@@ -411,5 +411,5 @@ def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
 
 
 def test_the_readme_says_what_was_never_run() -> None:
-    for part in ("**Never in a cluster**", "**Never started**", "**Never seen in a Grafana**"):
+    for part in ("**Never in a cluster**", "**Never started**", "**Never opened in Grafana**"):
         assert part in README

@@ -212,7 +212,7 @@ def test_an_answer_that_is_no_http_is_told_and_tried_again(api: Receiver, opened
         threading.Thread(target=speak, daemon=True).start()
         hook = opened(GITHUB | {"GITHUB_API": f"http://127.0.0.1:{other.getsockname()[1]}"})
         with pytest.raises(
-            Undelivered, match="502: the other side's answer is no HTTP: BadStatusLine; see its address"
+            Undelivered, match="502: the other side's answer is not HTTP: BadStatusLine; check its address"
         ):
             hook.send(ASKED)
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_sent_is_told_without_a_token(
     wrong: dict[str, str], opened: Opened, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = opened(GITHUB | wrong)
-    with pytest.raises(Undelivered, match="502: the call cannot be made: see address and token") as told:
+    with pytest.raises(Undelivered, match="502: the call cannot be made: check address and token") as told:
         hook.send(ASKED)
     assert "ghs_" not in str(told.value) + caplog.text + capfd.readouterr().err
 
@@ -293,7 +293,10 @@ def test_no_answer_holds_a_secret(api: Receiver, opened: Opened) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"TARGET": "jenkins"}, "TARGET is 'jenkins'; one of github-dispatch, github-workflow, airflow-v1, airflow-v2"),
+        (
+            {"TARGET": "jenkins"},
+            "TARGET is 'jenkins'; it must be one of github-dispatch, github-workflow, airflow-v1, airflow-v2",
+        ),
         (GITHUB | {"SECRET": ""}, "SECRET is not set"),
         (GITHUB | {"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is not set"),
         (GITHUB | {"GITHUB_TOKEN": "", "GITHUB_TOKEN_FILE": "/nowhere"}, "/nowhere cannot be read"),

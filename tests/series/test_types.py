@@ -58,7 +58,7 @@ def test_a_duration_is_numbers_with_units(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "h", "-5m", "1.5h", "5 m", "5M", "1y", "P1D", "5m!"])
 def test_anything_else_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no duration; write e\.g\. 90s, 15m, 24h or 7d"):
+    with pytest.raises(ValueError, match=r"is not a duration; write e\.g\. 90s, 15m, 24h or 7d"):
         parse_duration(text)
 
 

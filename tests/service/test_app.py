@@ -266,10 +266,10 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
 
 
 def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
-    said = "was refused; the former configuration stays. "
+    said = "was refused; the old configuration stays in use. "
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
-        assert "The reload of" not in render(app)
+        assert "The reload at" not in render(app)
         setting.write(of_shop("shop").replace("refresh: 1s", "refersh: 1s"))
         app.reload({})
         assert said in render(app)
@@ -278,7 +278,7 @@ def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Se
         assert "more)" not in render(app)
         setting.write(of_shop("shop").replace("refresh: 1s", "refersh: 1s").replace("name: shop", "nam: '<b>'"))
         app.reload({})
-        assert "(the log names" in render(app)
+        assert "(the log has" in render(app)
         assert "<b>" not in render(app)
         setting.write(of_shop("shop").replace("refresh: 1s", "refresh: ${SECRET}"))
         app.reload({"SECRET": "hunter-two"})
@@ -286,7 +286,7 @@ def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Se
         assert "hunter" not in render(app)
         setting.write(of_shop("shop"))
         assert app.reload({}) == []
-        assert "The reload of" not in render(app)
+        assert "The reload at" not in render(app)
 
 
 def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
@@ -297,7 +297,7 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
         setting.write(of_shop("more"))
         with monkeypatch.context() as patched:
             patched.setattr("monitor.service.app.Runner", lambda *_, **__: 1 / 0)
-            assert app.reload({}) == ["a fault in rankmon itself; see the log"]
+            assert app.reload({}) == ["a bug in rankmon; see the log"]
         assert "ZeroDivisionError" in caplog.text
         assert app.config is before
         assert app.runners == {"shop": runner}
@@ -330,7 +330,7 @@ def test_a_reload_that_fails_on_the_way_leaves_the_access_as_it_was(
         monkeypatch.setattr(app.access, "adopt", adopted.append)
         setting.write(of_shop("more"))
         monkeypatch.setattr("monitor.service.app.Runner", lambda *_, **__: 1 / 0)
-        assert app.reload({}) == ["a fault in rankmon itself; see the log"]
+        assert app.reload({}) == ["a bug in rankmon; see the log"]
         assert adopted == []
 
 
@@ -569,7 +569,7 @@ def test_a_daemon_is_ready_when_a_first_run_has_ended_and_shows_nothing_that_it_
     setting.write(of_shop("shop"))
     fresh = App(load(setting.path, {}), ReplayClock(SETTLED))
     fresh.prepare()
-    assert fresh.readiness() == "nothing to show yet of shop"
+    assert fresh.readiness() == "nothing to show yet for shop"
     unknown = ("rankmon_due_buckets{", "rankmon_source_future_rows{", "rankmon_unmatched_events{")
     assert [line for name in unknown for line in exposed(fresh, name)] == []
     fresh.runners["shop"].run()
@@ -597,7 +597,7 @@ def test_a_daemon_that_was_started_again_shows_at_once_what_is_stored(setting: S
     again = App(load(setting.path, {}), ReplayClock(SETTLED))
     assert again.readiness() == "the store is not ready"
     again.prepare()
-    assert again.readiness() == "nothing to show yet of shop"
+    assert again.readiness() == "nothing to show yet for shop"
     again.show()
     assert exposed(again, "rankmon_ndcg_ratio{") == values
     assert again.readiness() == ""
@@ -619,7 +619,7 @@ def test_a_daemon_answers_while_it_still_looks_at_what_is_stored(
     with setting.running(of_shop("a"), of_shop("b")) as app:
         eventually(lambda: "a" in app.board.snapshots)
         assert get(app, "/-/healthy") == (200, "ok\n")
-        assert get(app, "/-/ready") == (503, "nothing to show yet of a, b\n")
+        assert get(app, "/-/ready") == (503, "nothing to show yet for a, b\n")
         assert 'rankmon_monitor_info{monitor="a"}' in get(app, "/metrics")[1]
         assert 'rankmon_monitor_info{monitor="b"}' not in get(app, "/metrics")[1]
         assert "1 monitor of 2 not shown yet" in get(app, "/")[1]

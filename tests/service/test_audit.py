@@ -203,7 +203,7 @@ def test_a_source_that_was_changed_since_is_not_taken_for_a_fault(
     assert found.result == "changed", found
     assert found.difference is not None
     assert found.difference.ways == (STORED, PULL)
-    assert "the source has changed since, in rows or labels" in str(found)
+    assert "rows or labels have changed in the source" in str(found)
 
 
 def test_a_source_that_is_written_while_it_is_read_is_read_once_more(log: Watched) -> None:
@@ -322,7 +322,7 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     assert run(["verify", *span]) == 0
     told, counts = capsys.readouterr().out.splitlines()
     assert told.startswith("m: bucket 2026-01-01 15:00 UTC read again (pull, push-down; ")
-    assert "the source has changed since, in rows or labels: " in told
+    assert "rows or labels have changed in the source: " in told
     assert counts == "m: 10 final buckets read again: 9 agree, 1 changed in the source since, 0 differ"
     with broken(NO_MATCH):
         assert run(["verify", *span, "--format", "json"]) == 1

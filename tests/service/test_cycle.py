@@ -147,7 +147,7 @@ def within(dumped: dict[str, Any], since: float = START, until: float = SETTLED)
 @pytest.mark.parametrize(
     ("sentence", "now"),
     [
-        ("in the middle of the data, labels still coming in", START + 30 * HOUR + 1800),
+        ("in the middle of the data, labels still arriving in", START + 30 * HOUR + 1800),
         ("just when a bucket has ended", START + 30 * HOUR),
         ("when every label has had its time", SETTLED),
         ("long after the source fell silent", END + 5 * DAY),

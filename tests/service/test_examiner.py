@@ -134,7 +134,7 @@ def test_lost_clicks_are_still_labels_that_are_missing(app: App) -> None:
 @pytest.mark.parametrize("app", [(CORRECTED, {"views": 4})], indirect=True)
 def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogCaptureFixture) -> None:
     live(app, 18)
-    told = [r.getMessage() for r in caplog.records if "cannot tell whether people look elsewhere" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "check of where people look failed" in r.getMessage()]
     assert 1 <= len(told) <= 2  # of the two days that end
     assert "not enough swaps at rank" in told[0]
     assert app.store.verdicts.newest_check("search") is None

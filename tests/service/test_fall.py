@@ -139,8 +139,8 @@ def test_what_has_no_chart_says_why(search: Monitor, filled: Store, store: Store
     for monitor, where, one, said in (
         (search, filled, about_data, "is about the data"),
         (search, store, None, "nothing is judged yet"),
-        (search, filled, gone, "removed judges nothing any more"),
-        (replace(search, drift=None, alerts=()), filled, None, "nothing judges the quality of all traffic"),
+        (search, filled, gone, "removed no longer judges anything"),
+        (replace(search, drift=None, alerts=()), filled, None, "nothing judges quality for all traffic"),
     ):
         with pytest.raises(InputError, match=said):
             fall_of(monitor, where, one)

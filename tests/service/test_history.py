@@ -216,7 +216,7 @@ def test_of_a_recent_part_only_new_windows_are_worked_out(store: Store, monkeypa
 def test_slices_stand_beside_the_baseline_of_the_rule_the_worst_first(filled: Store) -> None:
     fallen = END - 2 * DAY
     found = shown(filled, watched(), fallen).series[0].comparison
-    assert found.against == "the 7d before it"
+    assert found.against == "the previous 7d"
     assert [c.key[1] for c in found.slices] == ["mobile", "desktop"]
     mobile = found.slices[0]
     assert (mobile.before, mobile.value, mobile.share) == pytest.approx((0.8, 0.6, 0.5))
@@ -232,7 +232,7 @@ def test_the_effects_of_a_dimension_add_up_to_the_change_of_overall(filled: Stor
     assert effects == pytest.approx(newest.value - (newest.limits[0][0] or 0))
 
 
-@pytest.mark.parametrize(("days", "against"), [(20, "the 7d before it"), (2, "the 24h before it")])
+@pytest.mark.parametrize(("days", "against"), [(20, "the previous 7d"), (2, "the previous 24h")])
 def test_without_a_rule_slices_stand_beside_the_past_there_is(store: Store, days: int, against: str) -> None:
     monitor = watched(alerts=())
     fill(store, monitor, range(START, START + days * DAY, HOUR), fell(0, 0))

@@ -132,7 +132,7 @@ def test_a_reload_with_a_wrong_rule_changes_nothing(app: App, folder: Path, rece
     eventually(lambda: kinds(receiver) == ["firing"])
     change(folder, "measure: ndcg(empty=skip)@10", "measure: ndgc@10")
     (problem,) = app.reload({})
-    assert "'ndgc@10' is no measure" in problem
+    assert "'ndgc@10' is not a measure" in problem
     assert len(app.config.monitors[0].alerts) == 1
 
 
@@ -154,7 +154,7 @@ def test_a_single_run_sends_what_waits(folder: Path, receiver: Receiver, capsys:
     receiver.behave = lambda _: Reply(503)
     put(store, "team", [notice("resolved", number=1)], time.time())
     assert run(folder, "once") == 0
-    assert "notifications left for the next run, for their receivers: 1" in capsys.readouterr().err
+    assert "notifications left for the next run: 1" in capsys.readouterr().err
     store.close()
 
 

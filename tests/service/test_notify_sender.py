@@ -221,7 +221,7 @@ def test_a_notification_that_is_broken_in_itself_holds_up_no_other(
     sender = post.sender(webhook(receiver))
     eventually(lambda: receiver.titles() == ["a firing"])
     eventually(lambda: post.attempts() == 1)
-    assert "firing of incident broken for inbox: a fault in rankmon itself" in caplog.text
+    assert "firing of incident broken for inbox: a bug in rankmon" in caplog.text
     assert counted(sender, "_failures") == 1
 
 

@@ -250,7 +250,7 @@ def test_a_bug_in_a_cycle_is_counted_logged_with_its_traceback_and_survived(
         patched.setattr("monitor.service.reading.to_partials", lambda *_: 1 / 0)
         assert isinstance(bench.run(), ZeroDivisionError)
     assert bench.count("evaluation_failures", "bug") == 1
-    assert "a fault in rankmon itself" in caplog.text
+    assert "a bug in rankmon" in caplog.text
     assert "Traceback" in caplog.text
     assert bench.waits == [5]
     assert bench.run() is None

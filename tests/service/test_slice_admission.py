@@ -272,10 +272,10 @@ def test_a_value_that_something_is_open_on_keeps_its_place(bench: Bench) -> None
     row = {"monitor": "search", "rule": "slice_missing", "dimension": "device", "value": "x1", "identity": "i"}
     with bench.store.writing() as connection:
         connection.execute(conditions.insert().values(**row, state="firing", since=START, streak=1))
-    with pytest.raises(InputError, match="device=x1 is firing by slice_missing; its place stays until that is over"):
+    with pytest.raises(InputError, match="device=x1 is firing by slice_missing; it keeps its place until that is over"):
         bench.release("x1", force=True)
     said, told = bench.release(silent=True)
-    assert said == "device=x1 is firing by slice_missing; its place stays until that is over"
+    assert said == "device=x1 is firing by slice_missing; it keeps its place until that is over"
     assert "by device=x2; 1 of 3" in told
 
 
@@ -284,14 +284,14 @@ def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
     bench.serve(60, 61, "mobile")
     bench.again(2, 30, 61)
     bench.at(61)
-    with pytest.raises(InputError, match="of 1 day of the last 28d, which is too little to tell who is gone"):
+    with pytest.raises(InputError, match="for 1 day of the last 28d, too few to tell which values are gone"):
         bench.release(silent=True)
 
 
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (ReleaseRequest("device"), "name the values, or add --silent for all that had no request"),
+        (ReleaseRequest("device"), "name the values, or add --silent for all without requests"),
         (ReleaseRequest("devise", silent=True), "monitor search has no slices by 'devise'; did you mean 'device'"),
         (ReleaseRequest("device", ("pc",)), "device=pc has no place to release; rankmon slices show search lists"),
         (ReleaseRequest("device", ("other",)), "device=other has no place to release; rankmon"),

@@ -132,7 +132,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
 def test_what_goes_on_is_said_to(bench: Bench) -> None:
     bench.put(Ranking.of(20).since(19, coverage=0.1).draw())
     bench.judge(day(20))
-    assert "<td>goes on</td>" in render(PageSource.of(day(20), shown(bench.store, bench.monitor, day(20))))
+    assert "<td>ongoing</td>" in render(PageSource.of(day(20), shown(bench.store, bench.monitor, day(20))))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_fewer_labels_are_not_called_missing_where_the_verdict_is_that_the_lists
     bench.judge(day(31))
     snapshot = shown(bench.store, bench.monitor, day(31))
     assert snapshot.verdict_kind in ("degraded", "labels_suspect")
-    for kind, words in (("degraded", "Fewer labels, as worse lists leave: "), ("labels_suspect", "Labels missing: ")):
+    for kind, words in (("degraded", "Fewer labels, as worse lists bring: "), ("labels_suspect", "Labels missing: ")):
         assert snapshot.verdict is not None
         told = replace(snapshot, verdict=replace(snapshot.verdict, kind=kind))
         assert words in render(PageSource.of(day(31), told))

@@ -104,9 +104,9 @@ def _fill(url: str, now: int) -> None:
 def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check) -> None:
     code, out, err = check()
     assert (code, err) == (0, [])
-    assert any(line.startswith("search: looked at 540 requests of 24h, 75 % with a label; ") for line in out)
+    assert any(line.startswith("search: sampled 540 requests from 24h, 75 % with a label; ") for line in out)
     assert "100 % match" in " ".join(out)
-    assert out[-1] == "configuration is valid and everything answers"
+    assert out[-1] == "configuration is valid and all databases answer"
 
 
 def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, database_url: str) -> None:
@@ -117,9 +117,9 @@ def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, d
 
 def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
     code, out, err = check(("position: position", "position: rank0"))
-    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")
     assert err == [
-        "rankmon: warning: 11: monitors[0].rankings.position: search: 540 of 2,700 positions in 'rank0' are 0, and "
+        "rankmon: warning: 11: monitors[0].rankings.position: search: 540 of 2,700 positions in 'rank0' are 0 and "
         "would be refused; if they start at 0, write `position: {column: rank0, base: 0}`"
     ]
     assert check(("position: position", "position: {column: rank0, base: 0}"))[2] == []
@@ -128,7 +128,7 @@ def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
 def test_a_column_that_is_no_rank_is_told_and_no_base_is_recommended(check: Check) -> None:
     for base in ("served_at", "{column: served_at, base: 0}"):
         (said,) = (line for line in check(("position: position", f"position: {base}"))[2] if "position: search" in line)
-        assert re.search(r"the lowest of [\d,]+ in 'served_at' is 1[\d.e+]+, and no list begins there; name the", said)
+        assert re.search(r"the lowest of [\d,]+ in 'served_at' is 1[\d.e+]+, where no list starts; name the", said)
 
 
 def test_slices_that_are_no_property_of_a_request_or_of_one_alone_are_told(check: Check) -> None:
@@ -142,7 +142,7 @@ def test_slices_that_are_no_property_of_a_request_or_of_one_alone_are_told(check
     (said,) = sliced("      model_version: sku\n    slices: []\n")
     assert "monitors[0].rankings.model_version: search: the rows of 540 of 540 requests (100 %) differ in 'sku'" in said
     (said,) = sliced("    slices: [{column: request_id, max_values: 5}]\n")
-    assert "slices[0]: search: 540 values of 'request_id' among 540 requests: but for 5 of them all count as" in said
+    assert "slices[0]: search: 540 values of 'request_id' among 540 requests: all but 5 of them count as" in said
 
 
 COLUMNS = "request_id, item_id, position, rank0, sku, served_at, local_at"
@@ -159,18 +159,18 @@ def pasted(err: list[str]) -> list[tuple[str, str]]:
     [
         (
             f"INSERT INTO search_log SELECT {COLUMNS} FROM search_log",
-            r"(\d+) of \1 requests .* logged twice, .* DISTINCT",
+            r"(\d+) of \1 requests .* logged twice; .* DISTINCT",
         ),
         (
             "INSERT INTO search_log SELECT request_id, item_id, position, rank0, sku, served_at + 2, local_at "
             "FROM search_log WHERE request_id LIKE '%7'",
-            r"logged twice.* the copies differ in other columns, so take one of each: .* MIN\(served_at\) AS served_at "
+            r"logged twice.* the copies differ in other columns, so keep one of each: .* MIN\(served_at\) AS served_at "
             r"FROM search_log GROUP BY request_id, item_id, position\"",
         ),
         (
             "INSERT INTO search_log SELECT request_id || '-2', item_id || 'b', position + 5, rank0, sku, "
             "served_at + 20, local_at FROM search_log WHERE request_id LIKE '%5'",
-            r"begin at position 6 or later, as where the next page of a list is logged as a request of its own.* WHERE "
+            r"start at position 6 or later, e.g. if the next page of a list is logged as a separate request.* WHERE "
             r"position < 6\"",
         ),
     ],
@@ -191,7 +191,7 @@ def test_pages_that_count_from_the_first_position_again_are_told(check: Check, d
     page = "SELECT request_id, item_id || 'b', position, rank0, sku, served_at + 20, local_at FROM search_log"
     execute(database_url, f"INSERT INTO search_log {page}")
     (told,) = check()[2]
-    assert re.search(r"\(100 %\) have several items at one position, as where each page", told)
+    assert re.search(r"\(100 %\) have several items at one position, e.g. if each page", told)
     assert "position + 5 * (page - 1) AS position FROM search_log" in told
     (ranked,) = re.findall(r"ROW_NUMBER.*? AS position", told)
     select = f"SELECT request_id, item_id, served_at, {ranked} FROM search_log"
@@ -202,7 +202,7 @@ def test_lists_in_which_items_stand_at_several_positions_are_told(check: Check, 
     other = "SELECT request_id, item_id, 6 - position, rank0, sku, served_at, local_at FROM search_log"
     execute(database_url, f"INSERT INTO search_log {other} WHERE request_id LIKE '%4'")
     (told,) = check()[2]
-    assert re.search(r"\(10 %\) have an item at several positions, as where two servers log a list and disagree", told)
+    assert re.search(r"\(10 %\) have an item at several positions, e.g. if two servers log a list differently", told)
 
 
 def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
@@ -211,7 +211,7 @@ def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
     execute(database_url, "UPDATE search_log SET position = position - 1, sku = 'app' WHERE request_id LIKE '%4'")
     (told,) = check()[2]
     assert re.search(
-        r"\d+ of \d+ lists begin at 0 in 'position', which is refused, and the others at 1; `base: 0`", told
+        r"\d+ of \d+ lists start at 0 in 'position', which is refused, and the others at 1; `base: 0`", told
     )
     (case,) = re.findall(r"CASE.*? AS position", told)
     select = f"SELECT request_id, item_id, served_at, {case.replace('client', 'sku')} FROM search_log"
@@ -225,10 +225,10 @@ def test_a_select_that_drops_lists_without_results_is_told_unless_there_are_some
     call = "json_each('[1]')" if database_url.startswith("sqlite") else "unnest(ARRAY[1])"
     select = f"SELECT s.* FROM search_log AS s {join} {call} AS one{' ON true' if 'LEFT' in join else ''}"
     changed = "table: search_log", f'select: "{select}"'
-    said = [line for line in check(changed)[2] if "gives a list without results no row" in line]
+    said = [line for line in check(changed)[2] if "drops lists without results" in line]
     assert [line.partition("rankings.")[2].partition(":")[0] for line in said] == ["select"] * is_told
     execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
-    assert not [line for line in check(changed)[2] if "gives a list without results no row" in line]
+    assert not [line for line in check(changed)[2] if "drops lists without results" in line]
 
 
 def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_is_named(
@@ -237,7 +237,7 @@ def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_
     execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%4' AND position > 1")
     execute(database_url, "UPDATE search_log SET position = 0, item_id = '' WHERE request_id LIKE '%4'")
     (told,) = (line for line in check()[2] if "rankings.position" in line)
-    assert re.search(r"\d+ of \d+ lists hold nothing but position 0, as LEFT ARRAY JOIN writes empty lists", told)
+    assert re.search(r"\d+ of \d+ lists have only position 0, as LEFT ARRAY JOIN writes empty lists", told)
     select = "SELECT search_log.*, CASE WHEN position = 0 THEN 0 ELSE 5 END AS found FROM search_log"
     named = (
         ("table: search_log", f"select: {select}"),
@@ -251,7 +251,7 @@ def test_lists_of_a_position_without_an_item_are_told_as_empty_ones(check: Check
     execute(database_url, "UPDATE search_log SET item_id = NULL WHERE request_id LIKE '%4'")
     (told,) = (line.partition("rankings.")[2] for line in check()[2] if "null_item" in line)
     assert re.match(
-        r"item: search: \d+ of \d+ requests are one row with a position but no item, refused as null_item", told
+        r"item: search: \d+ of \d+ requests have one row with a position but no item, refused as null_item", told
     )
     select = (
         "SELECT request_id, item_id, served_at, CASE WHEN item_id <> '' THEN position END AS position FROM search_log"
@@ -268,24 +268,24 @@ def test_positions_that_many_rows_lack_are_told_but_no_empty_lists(check: Check,
 
 def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
     _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
-    assert "no position in 'position' is 0, the lowest is 1, so that all would be off by one" in said
+    assert "no position in 'position' is 0, the lowest is 1, so all would be off by one" in said
 
 
 def test_a_text_column_as_position_is_told(check: Check, database_url: str) -> None:
     code, _, (said, *_) = check(("position: position", "position: sku"))
     assert "11: monitors[0].rankings.position: search: " in said
-    assert ("'sku' holds text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
+    assert ("'sku' is text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
 
 
 def test_types_that_never_occur_are_told_with_those_that_do(check: Check) -> None:
     code, _, err = check(("type: tap", "type: click"), ("type: buy", "type: purchase"))
     assert code == 0
-    there = "among the 450 looked at; there are 'tap' (93 %), 'buy' (7 %)"
+    there = "among the 450 sampled; types found: 'tap' (93 %), 'buy' (7 %)"
     assert [line.partition("search: ")[2] for line in err if "rules[" in line] == [
         f"no event of the type 'click' {there}",
         f"no event of the type 'purchase' {there}",
     ]
-    assert any("none of the 540 requests looked at has a label" in line for line in err)
+    assert any("none of the 540 sampled requests has a label" in line for line in err)
 
 
 def test_one_rule_of_two_that_never_occurs_is_told(check: Check) -> None:
@@ -296,7 +296,7 @@ def test_one_rule_of_two_that_never_occurs_is_told(check: Check) -> None:
 def test_types_that_no_rule_names_are_said_but_no_warning(check: Check) -> None:
     _, out, err = check(("{type: tap, grade: 1}, ", ""))
     assert err == []
-    assert any(line.endswith("; 93 % of all events are of types that no rule names: 'tap'") for line in out)
+    assert any(line.endswith("; 93 % of all events have types that no rule names: 'tap'") for line in out)
     assert "no rule names" not in " ".join(check()[1])
 
 
@@ -306,8 +306,8 @@ def test_a_missing_type_is_told_as_null(check: Check, database_url: str) -> None
         connection.exec_driver_sql("UPDATE search_events SET kind = NULL WHERE kind = 'buy'")
     engine.dispose()
     _, out, (said,) = check()
-    assert said.endswith("no event of the type 'buy' among the 450 looked at; there are 'tap' (93 %), NULL (7 %)")
-    assert any(line.endswith("; 7 % of all events are of types that no rule names: NULL") for line in out)
+    assert said.endswith("no event of the type 'buy' among the 450 sampled; types found: 'tap' (93 %), NULL (7 %)")
+    assert any(line.endswith("; 7 % of all events have types that no rule names: NULL") for line in out)
 
 
 def test_a_remedy_keeps_its_e_g(check: Check, database_url: str) -> None:
@@ -323,7 +323,7 @@ def test_events_that_match_nothing_are_told(check: Check) -> None:
     )
     assert any(
         "monitors[0].relevance.events.request: search: " in line
-        and " %) match no impression within the attribution; do request and item name the same things" in line
+        and " %) match no impression within the attribution window; do request and item use the same ids" in line
         for line in err
     )
 
@@ -337,16 +337,16 @@ def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, 
     execute(database_url, "DELETE FROM search_log WHERE item_id = 'i5'")
     told = _unmatched(check()[2])
     assert re.search(
-        r"\d+ of \d+ events \(\d\d %\) match no impression within the attribution; a few % are usual", told
+        r"\d+ of \d+ events \(\d\d %\) match no impression within the attribution window; a few % are normal", told
     )
-    assert "name a request that was logged, but an item that was not: is every item that was shown logged" in told
-    assert "a request that was not logged" not in told
+    assert "name a logged request, but an item that was not logged: is every shown item logged" in told
+    assert "a request that was never logged" not in told
 
 
 def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE substr(request_id, length(request_id)) = '3'")
     told = _unmatched(check()[2])
-    assert "name a request that was not logged at any time: are all requests logged, and still there?" in told
+    assert "name a request that was never logged: are all requests logged, and still there?" in told
     assert "an item that was not" not in told
 
 
@@ -358,12 +358,12 @@ def test_events_that_come_later_than_the_attribution_are_told_and_no_fault_of_wh
     _, _, err = check(("attribution: 1h", "attribution: 5m"))
     (late,) = (line for line in err if "relevance.events.attribution: " in line)
     assert re.search(
-        r"\d+ of \d+ events on what was shown \((3[5-9]|4[0-5]) %\) come later than 5m after it, and count "
-        r"for nothing; half of all come within 1 min, 95 % within 1 h 31 min: is the attribution long enough",
+        r"\d+ of \d+ events on shown items \((3[5-9]|4[0-5]) %\) happen more than 5m after serving, and do "
+        r"not count; half of all happen within 1 min, 95 % within 1 h 31 min: is the attribution long enough",
         late,
     )
     assert re.search(
-        r"; \d+ come long after what they are on, half of them by 1 h 3[01] min or more: is", _unmatched(err)
+        r"; \d+ come long after their impression, half of them by 1 h 3[01] min or more: is", _unmatched(err)
     )
 
 
@@ -376,14 +376,14 @@ def test_events_that_come_days_late_are_not_told_to_be_on_what_was_not_logged(
     execute(database_url, "INSERT INTO search_log SELECT 'x' || request_id, item_id, 1, 0, '', served_at + 259200, '' "
                           "FROM search_log WHERE item_id = 'i1'")  # fmt: skip
     told = _unmatched(check()[2])
-    assert re.search(r"\d+ come long after what they are on, half of them by 3 d or more: is the `attribution`", told)
+    assert re.search(r"\d+ come long after their impression, half of them by 3 d or more: is the `attribution`", told)
     assert "not logged" not in told
     assert "select" not in told
 
 
 def test_what_took_too_long_to_look_for_is_not_told_to_be_missing() -> None:
     told = _why_unmatched(None)
-    assert "what they name was looked for within the attribution only" in told
+    assert "their rankings were searched only within the attribution window" in told
     assert "not logged" not in told
 
 
@@ -497,11 +497,11 @@ def test_a_database_that_is_not_on_its_server_is_told(check: Check, database_url
         return
     name = database_url.rpartition("/")[2]
     _, _, (said, *_) = check((f'/{name}"}}\n', '/nowhere"}\n'))
-    assert "there is no such database on that server; name another in the URL, or have it made" in said
+    assert "no such database on that server; name another in the URL, or create it" in said
 
 
 PARQUET = 'rankings:\n      select: "SELECT * FROM read_parquet({})"\n'
-NOT_THERE = "; the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full"
+NOT_THERE = "; the SQL of a `select:` or a view names missing files: name them in full"
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -509,9 +509,9 @@ NOT_THERE = "; the SQL of a `select:`, or of a view that is read, names files th
     ("file", "rankings", "place", "said"),
     [
         (":memory:", PARQUET.format("'/none/*.parquet'"), "8: monitors[0].rankings.select", NOT_THERE),
-        ("/none.duckdb", "", "3: sources.shop", "; there is no such file: name another in the URL"),
-        ("{folder}/log.parquet", "", "3: sources.shop", "; if it is of Parquet or CSV, let the URL be duckdb:///"),
-        ("{folder}/log.csv", "", "3: sources.shop", "; if it is of Parquet or CSV, let the URL be duckdb:///"),
+        ("/none.duckdb", "", "3: sources.shop", "; no such file: name another in the URL"),
+        ("{folder}/log.parquet", "", "3: sources.shop", "; for Parquet or CSV, set the URL to duckdb:///"),
+        ("{folder}/log.csv", "", "3: sources.shop", "; for Parquet or CSV, set the URL to duckdb:///"),
     ],
 )
 def test_a_file_of_duckdb_that_is_not_there_or_is_of_another_kind_is_told(
@@ -550,11 +550,11 @@ def test_parquet_files_that_are_empty_or_differ_in_their_columns_are_told_with_t
     code, text = said("*.parquet", ("    measures:", "    slices: [device]\n    measures:"))
     assert code == 2
     assert "there is no column 'device' in the rankings' SELECT" in text
-    assert "where only some of the files have it, add union_by_name=true to read_parquet(...)" in text
+    assert "if only some of the files have it, add union_by_name=true to read_parquet(...)" in text
     (tmp_path / "zero.parquet").touch()
     code, text = said("zero.parquet")
     assert code == 3
-    assert "a Parquet file is damaged, or half written: let it be written under another name and renamed" in text
+    assert "a Parquet file is damaged or half written: write it under a different name and rename it" in text
 
 
 # ---- types of events, and whole seconds ----------------------------------------------------------------------------
@@ -591,7 +591,7 @@ def test_events_in_whole_seconds_are_told_as_that_and_not_as_another_zone(check:
     execute(database_url, "UPDATE search_log SET served_at = served_at - served_at % 60000 + 700")
     in_ms = [(how, how.replace("epoch_s", "epoch_ms")) for how in (SERVED, HAPPENED)]
     (told,) = [line for line in check(*in_ms)[2] if "early_event" in line]
-    assert "times of events are cut to whole seconds and those of requests are not" in told
+    assert "event times are cut to whole seconds and request times are not" in told
     assert "zone" not in told
     (cut,) = re.findall(r"as by (.*)$", told)
     select = f"SELECT request_id, item_id, position, {cut} FROM search_log"
@@ -613,9 +613,9 @@ def test_times_that_are_read_in_another_zone_than_theirs_are_told_by_what_lies_i
     assert said.startswith("rankmon: warning: 12: monitors[0].rankings.time: search: ")
     told = r"27\d rows are dated in the next hour, \d+ in the hour before now, and the latest (5 h|4 h 59 min) ahead"
     assert re.search(told, said)
-    assert "is 'local_at' written in UTC? If not, name its zone as `timezone`" in said
-    assert "; that would also be why only 0 % of the requests have a label" in said
-    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert "is 'local_at' written in UTC? If not, set its zone as `timezone`" in said
+    assert "; that would also explain why only 0 % of the requests have a label" in said
+    assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")
     assert check((SERVED, in_zone(ZONE)))[2] == []
 
 
@@ -623,7 +623,7 @@ def test_events_that_are_read_in_another_zone_than_theirs_are_told(check: Check)
     _, _, err = check((HAPPENED, in_zone("Europe/Paris")))
     (said,) = [line for line in err if "events.time" in line]
     assert "monitors[0].relevance.events.time: search: " in said
-    assert "is 'local_at' written in Europe/Paris? If not, name its zone as `timezone`" in said
+    assert "is 'local_at' written in Europe/Paris? If not, set its zone as `timezone`" in said
     assert check((HAPPENED, in_zone(ZONE)))[2] == []
 
 
@@ -682,7 +682,7 @@ def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
     assert len(said) == is_told
     if said:
         assert "monitors[0].rankings.time: search: the newest request is 1 h old to the second" in said[0]
-        assert "is 'local_at' written in Asia/Dhaka? If not, name its zone as `timezone`" in said[0]
+        assert "is 'local_at' written in Asia/Dhaka? If not, set its zone as `timezone`" in said[0]
 
 
 def test_requests_that_come_a_minute_late_and_are_hours_old_by_both_times_are_a_hint(
@@ -694,7 +694,9 @@ def test_requests_that_come_a_minute_late_and_are_hours_old_by_both_times_are_a_
         time.sleep(0.5)
         err = check((SERVED, dhaka), (HAPPENED, dhaka))[2]
     (said,) = (line for line in err if "newest request" in line)
-    assert re.search(r"the newest request is 1 h 1 min old while they come all the time: unless the log lags by", said)
+    assert re.search(
+        r"the newest request is 1 h 1 min old although requests come all the time: unless the log lags by", said
+    )
 
 
 LAGOS = in_zone("Africa/Lagos")  # an hour ahead of UTC all year
@@ -719,10 +721,10 @@ def test_events_that_are_read_an_hour_too_early_are_told_with_the_zone_that_mend
     written_in_utc(database_url)
     for more in ([], [LATE]):
         (said,) = [line for line in of_zones(check((HAPPENED, LAGOS), *more)[2]) if "same zone" not in line]
-        assert said.startswith(
-            "relevance.events.time: search: events begin to come 1 h before serving, half of them by "
+        assert said.startswith("relevance.events.time: search: events start 1 h before serving, half of them by ")
+        assert (
+            "; what would fix it: `timezone: UTC` for 'local_at'; that would also explain why only 0 % of the" in said
         )
-        assert "; what would mend it: `timezone: UTC` for 'local_at'; that would also be why only 0 % of the" in said
         assert of_zones(check((HAPPENED, in_zone("UTC")), *more)[2]) == []
 
 
@@ -730,8 +732,8 @@ def test_rankings_that_are_read_an_hour_too_early_are_told_by_their_events(check
     written_in_utc(database_url)
     for more in ([], [LATE]):
         (said,) = of_zones(check((SERVED, LAGOS), *more)[2])
-        assert said.startswith("rankings.time: search: events begin to come 1 h after serving, half of them by 1 h")
-        assert "; what would mend it: `timezone: UTC` for 'local_at'" in said
+        assert said.startswith("rankings.time: search: events start 1 h after serving, half of them by 1 h")
+        assert "; what would fix it: `timezone: UTC` for 'local_at'" in said
         assert of_zones(check((SERVED, in_zone("UTC")), *more)[2]) == []
 
 
@@ -739,7 +741,7 @@ def test_where_either_zone_may_be_wrong_both_remedies_are_told(check: Check, dat
     written_in_utc(database_url)
     (said,) = of_zones(check((SERVED, LAGOS), (HAPPENED, in_zone("UTC")))[2])
     assert said.startswith("rankings.time: ")
-    assert "mend it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
+    assert "fix it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
 
 
 def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_hint(
@@ -752,7 +754,7 @@ def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_
     assert said.startswith(
         "rankings.time: search: the newest request is 1 h 2 min old, and Africa/Lagos is 1 h ahead of UTC"
     )
-    assert of_zones(check((SERVED, LAGOS))[2])[0].startswith("rankings.time: search: events begin to come 1 h after")
+    assert of_zones(check((SERVED, LAGOS))[2])[0].startswith("rankings.time: search: events start 1 h after")
 
 
 @pytest.mark.parametrize("age", [0, 2400, 7300])
@@ -780,10 +782,10 @@ def test_events_that_name_what_was_shown_at_other_times_are_told_where_labels_la
 ) -> None:
     spread = "occurred_at - 10000 - 40 * (occurred_at - 600 * (occurred_at / 600))"
     execute(database_url, f"UPDATE search_events SET occurred_at = {spread}")
-    (said,) = of_zones([line for line in check()[2] if "name what they showed" in line])
+    (said,) = of_zones([line for line in check()[2] if "name items they showed" in line])
     assert re.search(
-        r"time: search: only 0 of 540 requests have a label, though \d+ events name what they showed: half of them by "
-        r"\d h( \d+ min)? before serving, while the attribution is 1h; are both times in the same zone\?",
+        r"time: search: only 0 of 540 requests have a label, although \d+ events name items they showed: half of them "
+        r"by \d h( \d+ min)? before serving, while the attribution is 1h; are both times in the same zone\?",
         said,
     )
 
@@ -811,12 +813,12 @@ def of_ids(err: list[str]) -> list[str]:
 def test_ids_that_come_again_in_other_buckets_only_are_told(check: Check, database_url: str) -> None:
     name_again(database_url, 180)
     code, out, err = check(("attribution: 1h", "attribution: 4h"))
-    assert (code, out[-1]) == (0, "configuration is valid and everything answers, but see the warnings")
+    assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")
     assert of_ids(err) == [
-        "rankmon: warning: 9: monitors[0].rankings.request: search: 180 of 180 ids in 'request_id' (100 %) come again "
-        "later than max_request_span, 1m, and within 4h, as a session's would: an event counts for every serving of "
-        "its request's id within the attribution, 4h, so that values are too good; name a column with an id of its own "
-        "for each ranking that is served, here and in the events, or build one in both: "
+        "rankmon: warning: 9: monitors[0].rankings.request: search: 180 of 180 ids in 'request_id' (100 %) are reused "
+        "after max_request_span, 1m, and within 4h, like session ids: an event counts for every serving of its "
+        "request id within the attribution window, 4h, so values are too high; name a column with a unique id per "
+        "served ranking, here and in the events, or build one in both: "
         "`select: \"SELECT session || '-' || search_no AS request, …\"`"
     ]
 
@@ -839,7 +841,7 @@ def test_a_few_ids_that_come_again_are_no_matter(check: Check, database_url: str
 def test_a_handful_of_ids_for_all_is_told(check: Check, database_url: str) -> None:
     name_again(database_url, 7)
     (said,) = of_ids(check()[2])
-    assert "7 of 7 ids in 'request_id' (100 %) come again later than max_request_span, 1m, and within 1h" in said
+    assert "7 of 7 ids in 'request_id' (100 %) are reused after max_request_span, 1m, and within 1h" in said
 
 
 # ---- slices that rules judge ---------------------------------------------------------------------------------------

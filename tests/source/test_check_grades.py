@@ -62,10 +62,10 @@ def checked(folder: Path, grades: list[object], recipe: str, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("grades", "reason", "remedy"),
     [
-        ([0, 1, 2, 4], "grade_above_max", "is `max_grade` the highest there is?"),
-        ([0, 1, "good"], "bad_grade", "they are no numbers; name a column that holds numbers"),
-        ([0, 1, 2, -1], "negative_grade", "a grade is 0 or more, and NULL where nobody has rated"),
-        ([0, 1, 2, 3] * 5 + [4], "grade_above_max", "they are over 3; is `max_grade` the highest there is?"),
+        ([0, 1, 2, 4], "grade_above_max", "is `max_grade` the highest possible grade?"),
+        ([0, 1, "good"], "bad_grade", "they are not numbers; name a numeric column"),
+        ([0, 1, 2, -1], "negative_grade", "a grade is 0 or more, and NULL if nobody has rated"),
+        ([0, 1, 2, 3] * 5 + [4], "grade_above_max", "they are above 3; is `max_grade` the highest possible grade?"),
     ],
 )
 def test_many_refused_grades_are_told_as_a_share_of_the_grades(
@@ -89,7 +89,7 @@ def test_words_for_grades_are_not_told_to_be_missing(
     tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, warned = checked(tmp_path, ["good", "bad"], recipe, capsys)
-    assert "500 of the 500 grades of items shown (100 %) are refused as bad_grade: they are no numbers" in warned
+    assert "500 of the 500 grades of shown items (100 %) are refused as bad_grade: they are not numbers" in warned
     assert "NULL" not in warned
     assert "none of the" not in warned
 
@@ -97,8 +97,8 @@ def test_words_for_grades_are_not_told_to_be_missing(
 @pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
 def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     said, warned = checked(tmp_path, [0, 1, 2, 3], recipe, capsys)
-    assert "looked at 400 requests of 24h, 25 % with a label" in said
-    assert "configuration is valid and everything answers" in said
+    assert "sampled 400 requests from 24h, 25 % with a label" in said
+    assert "configuration is valid and all databases answer" in said
     assert "refused" not in warned
 
 
@@ -109,7 +109,7 @@ def test_a_top_grade_that_is_refused_is_told_where_it_is_rare_among_zeros_only(
     grades: list[object] = [*[0] * 140, *[1] * 12, *[2] * 6, *[3] * 2]
     _, warned = checked(tmp_path, grades, recipe.replace("max_grade: 3", "max_grade: 2"), capsys)
     told = (
-        r"(\d+) of the (\d+) grades of items shown \((\d) %\), and of the (\d+) that are not 0 \((\d+) %\), are refused"
+        r"(\d+) of the (\d+) grades of shown items \((\d) %\), and of the (\d+) that are not 0 \((\d+) %\), are refused"
     )
     found = re.search(told, warned)
     assert found is not None, warned

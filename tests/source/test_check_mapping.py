@@ -168,8 +168,8 @@ def test_times_in_another_format_are_told_at_their_keys(check: Check, engine: st
     ]
     for line, column in zip(err, ("served_at", "occurred_at"), strict=True):
         assert f"time column '{column}' holds '2026-10-01 12:00:00" in line
-        zone = "; it comes without a zone, so declare e.g. timezone: UTC" * (engine != "clickhouse")
-        assert line.endswith(f"take its format away{zone}") == (engine != "sqlite")
+        zone = "; it has no zone, so declare e.g. timezone: UTC" * (engine != "clickhouse")
+        assert line.endswith(f"remove its format{zone}") == (engine != "sqlite")
 
 
 def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -> None:
@@ -177,14 +177,14 @@ def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -
         return  # it has texts, of which it is known before
     if engine == "clickhouse":
         (said,) = check(("format: native", "timezone: UTC"))[1]
-        assert said.endswith("it names its zone, so take timezone: UTC away")
+        assert said.endswith("it names its zone, so remove timezone: UTC")
         return
     code, (said, *more) = check((f"{{column: served_at, {AS_WRITTEN}}}", "served_at"))
     assert (code, more) == (2, [])
     assert said.startswith(
         "12: monitors[0].rankings.time: home-recs: source lake: time column 'served_at' holds '2026-"
     )
-    assert said.endswith("it comes without a zone, so declare e.g. timezone: UTC")
+    assert said.endswith("it has no zone, so declare e.g. timezone: UTC")
 
 
 @pytest.mark.parametrize("engine", ["duckdb"], indirect=True)

@@ -113,5 +113,5 @@ def test_a_table_that_is_not_there(database: Database) -> None:
 
 
 def test_a_file_of_an_unknown_kind(database: Database) -> None:
-    with pytest.raises(InputError, match=r"log\.xlsx: is no file of a known kind"):
+    with pytest.raises(InputError, match=r"log\.xlsx: is not a file of a known kind"):
         tables(database, files=("log.xlsx",))

@@ -577,12 +577,12 @@ def test_an_unknown_request_is_the_users_mistake_and_says_where_it_was_looked_fo
     small_shop.show("s1", ["a"])
     small_shop.by_events()
     assert printed(small_shop, "s2", fails=2) == (
-        "rankmon: source shop, table rankings, column request_id: there is no request 's2' with a time; is it one of "
-        "monitor shop?\n"
+        "rankmon: source shop, table rankings, column request_id: there is no request 's2' with a time; does it belong "
+        "to monitor shop?\n"
     )
     assert printed(small_shop, "s1", "--at", "2026-01-06T09:30", fails=2) == (
         "rankmon: source shop, table rankings, column request_id: there is no request 's1' from 2026-01-06T08:59:00 to "
-        "2026-01-06T10:01:00 UTC; give another --at, or none to search everywhere\n"
+        "2026-01-06T10:01:00 UTC; use another --at, or none to search everywhere\n"
     )
 
 
@@ -591,7 +591,7 @@ def test_text_that_is_no_id_of_the_columns_type_is_the_users_mistake(
 ) -> None:
     shop = Shop(postgres_url, tmp_path, sa.BigInteger)
     shop.by_events()
-    assert "'abc' can be no request id" in printed(shop, "abc", fails=2)
+    assert "'abc' cannot be a request id" in printed(shop, "abc", fails=2)
     shop.close()
 
 
@@ -602,7 +602,7 @@ def test_a_search_that_takes_too_long_asks_for_the_time(small_shop: Shop, printe
     document = yaml.safe_load(small_shop.path.read_text())
     document["sources"]["shop"]["statement_timeout"] = "1s"
     small_shop.path.write_text(yaml.safe_dump(document))
-    assert "or say with --at when the request was served" in printed(small_shop, "s1", fails=3)
+    assert "or use --at to say when the request was served" in printed(small_shop, "s1", fails=3)
 
 
 def test_a_time_finds_the_request_that_was_read_with_its_bucket(
@@ -631,7 +631,8 @@ def test_an_id_that_was_served_again_within_the_attribution_is_said_to_share_its
     assert seen(shop, "twice", "--at", "2026-01-05T10:59:59")["again"] == ["2026-01-05T09:01:00Z"]
     assert (
         "\nthis id was served 1 time more within the attribution, nearest at 2026-01-05 10:01:00 UTC (+1 h 0 min): an "
-        "event counts for every serving of its request's id within the attribution; is it a session's or a person's id?"
+        "event counts for every serving of its request id within the attribution window; is it a session's or a "
+        "person's id?"
     ) in printed(shop, "twice")
     shop.show("long ago", ["a"])
     shop.show("long ago", ["b"], served=60 + 3601)
@@ -678,7 +679,7 @@ def test_a_request_that_is_no_sample_says_why(small_shop: Shop, seen: Callable[.
         "unjudged": "its query is not judged",
         "unasked": "it has no query",
         "mixed": "its rows differ in their query",
-        "nothing": "it shows no item at a position",
+        "nothing": "it has no item with a position",
     }
     small_shop.configure({"column": {"grade": "label", "max_grade": 5}}, ["mrr"])
     assert seen(small_shop, "mixed")["no_sample"] == "none of its rows has a grade"
@@ -694,10 +695,10 @@ def test_a_request_without_a_label_is_said_to_be_in_no_measure_and_nothing_is_co
     small_shop.judge("shoes", ("a", 1))
     small_shop.by_judgments()
     said = printed(small_shop, "unjudged")
-    assert said.endswith("it has no label, and is in no measure\n")
+    assert said.endswith("it has no label, so no measure counts it\n")
     assert "nothing relevant" not in said
     assert "----" not in said
-    assert "in no measure" not in printed(small_shop, "judged")
+    assert "no measure counts it" not in printed(small_shop, "judged")
 
 
 def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
@@ -708,7 +709,7 @@ def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..
     shop.backfill()
     document = seen(shop, "s1")
     assert_stored_is_shown(shop, document)
-    assert document["no_sample"] == "its rows are farther apart than max_request_span; it is left out"
+    assert document["no_sample"] == "its rows span more than max_request_span; it is left out"
     assert refused(document) == {"long_request": 3}
 
 
@@ -740,7 +741,7 @@ def test_a_local_time_that_stands_twice_is_no_sample(
     small_shop.backfill("2026-10-25T00:00", "2026-10-25T01:00")
     assert document["served"] == "2026-10-25T00:30:00Z"
     assert [r["reasons"] for r in document["rows"]] == [["ambiguous_time"]] * 2
-    assert "counts   no, for no measure: the local time of its serving stands twice" in printed(small_shop, "s1")
+    assert "counts   no, for no measure: its local serving time occurs twice" in printed(small_shop, "s1")
 
 
 def test_what_is_stored_of_the_bucket_is_said(small_shop: Shop, printed: Callable[..., str]) -> None:
@@ -813,7 +814,7 @@ PAGE = """\
 request  s1 of monitor shop, source shop
 served   2026-01-05 09:01:00 UTC
 bucket   2026-01-05 09:00:00 to 2026-01-05 10:00:00 UTC
-stored   not known: there is no store store.db yet; rankmon backfill or run makes it
+stored   not known: there is no store store.db yet; run rankmon backfill or rankmon run to create it
 slices   device=tv
 query    hidden; --show-query prints it
 labels   click = 1, buy = 3, dwell from 30 on = 2; the highest of an item's events until 2026-01-05 10:01:00 UTC (1h)
@@ -829,8 +830,8 @@ position  item  grade  refused         event  time (UTC)  after serving  value  
        6  d                            click  11:00:00      +1 h 59 min             1  no: late
        –  z                            click  09:01:30            +30 s             1  no: unmatched
 
-duplicate_item: relevant rows of an item at several places; the highest grade counts, then the last place
-null_item: rows without an item (its place in the list stays taken)
+duplicate_item: relevant rows of one item at several places; the highest grade counts, then the last place
+null_item: rows without an item (they still occupy a place in the list)
 early_event: events shortly before their request was served
 late: long after the attribution time
 unmatched: its item was not shown to this request

@@ -46,7 +46,7 @@ def run(config: Path, *arguments: str) -> int:
 def test_the_example_on_parquet_is_checked_filled_and_shown(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(config, "check-config", "--connect") == 0
     checked = capsys.readouterr()
-    assert "configuration is valid and everything answers" in checked.out
+    assert "configuration is valid and all databases answer" in checked.out
     assert "warning" not in checked.err
     since = (datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%d")
     assert run(config, "backfill", "--from", since) == 0

@@ -184,7 +184,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
 @pytest.mark.parametrize(
     ("kind", "column", "told"),
     [
-        ("VARCHAR[]", "item", "column 'item' holds arrays or other values with parts, and not one id a row; give each"),
+        ("VARCHAR[]", "item", "column 'item' has arrays or other compound values, not one id per row; give each"),
         ("STRUCT(id BIGINT)", "item", "column 'item' holds arrays"),
         ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
     ],
@@ -439,7 +439,7 @@ def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
     database = Database("s", parse_url(kind.url, None), 60)
     for recipe, name in ((events(style), "value"), (column(), "grade")):
         made = monitor(recipe, style, ("cg",))
-        with pytest.raises(SourceError, match=f"column '{name}' is no number"):
+        with pytest.raises(SourceError, match=f"column '{name}' is not a number"):
             PushDown(made, database, is_bound=True).read(START, END)
         assert PushDown(made, database).read(START, END) is not None
     database.close()

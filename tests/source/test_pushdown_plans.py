@@ -174,7 +174,7 @@ def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_
     )
     said = told(history, made)
     assert sorted(text.partition(" (")[0] for text in said) == ["all of events", "all of rankings"]
-    assert "for no index and no partition bounds its time; index the time column, or the expression" in said[0]
+    assert "because no index or partition limits its time; index the time column, or the expression" in said[0]
     engine = sa.create_engine(history)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE INDEX ON rankings ((at AT TIME ZONE 'Europe/Berlin'))")

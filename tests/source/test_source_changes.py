@@ -197,7 +197,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
     before = added_up(made, running.read(START, END))
     for harm, remedy, told in (
         ('RENAME COLUMN "device" TO "gadget"', 'RENAME COLUMN "gadget" TO "device"', "looked for in the rankings"),
-        ('ALTER "at" TYPE timestamp', 'ALTER "at" TYPE timestamptz', "it comes without a zone"),
+        ('ALTER "at" TYPE timestamp', 'ALTER "at" TYPE timestamptz', "it has no zone"),
     ):
         change(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {harm}")
         with pytest.raises(SourceError, match=told):
@@ -208,7 +208,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
         change(shared_url, to("rankings", "position", "bigint"))
         running.read(START, END)
         running.read(START, END)
-    assert caplog.text.count("monitor m: rankings.position of another type now") == 1
+    assert caplog.text.count("monitor m: rankings.position has changed its type") == 1
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1005,7 +1005,7 @@ WRONG = {
     "T that is a blank": ("text UTC", TimeColumn("at", ISO), "timezone|format"),
     "blank that is a T": ("text Z", TimeColumn("at", PLAIN, "UTC"), "declare its format"),
     "a zone that is not there": ("text UTC", TimeColumn("at", f"{PLAIN}Z"), "declare e.g. timezone: UTC"),
-    "a zone that is there already": ("text Z", TimeColumn("at", ISO[:-1], "Europe/Berlin"), "take timezone"),
+    "a zone that is there already": ("text Z", TimeColumn("at", ISO[:-1], "Europe/Berlin"), "remove timezone"),
 }
 WRONG_KINDS = {
     "native that is a number": ("epoch s", TimeColumn("at"), "declare format: epoch_s"),
@@ -1048,7 +1048,7 @@ def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
 ) -> None:
     for pull in _declared(source, written, declared):
         if not source.url.startswith("sqlite"):
-            remedy = "of another type than it is declared"
+            remedy = "has a different type than declared"
         with pytest.raises(SourceError, match=remedy) as caught:
             pull.freshness(START - 86_400, END) and pull.read(START, END)
         assert caught.value.reason == "data"
@@ -1057,7 +1057,7 @@ def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
 @pytest.mark.parametrize(
     ("written", "declared", "remedy"),
     [
-        ("timestamptz", TimeColumn("at", "native", "Europe/Berlin"), "take timezone: Europe/Berlin away"),
+        ("timestamptz", TimeColumn("at", "native", "Europe/Berlin"), "remove timezone: Europe/Berlin"),
         ("timestamp UTC", TimeColumn("at"), "declare e.g. timezone: UTC"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_driver_that_lacks_a_library_of_its_own_is_told_as_that(monkeypatch: p
 def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
     url = sa.URL.create("firebird", host="h")
     source = PushDown(monitor(events(EPOCH), EPOCH), Database("s", url, 60), is_bound=True)
-    with pytest.raises(SourceError, match="does not know how firebird reckons with times; take engine: auto"):
+    with pytest.raises(SourceError, match="does not know time arithmetic in firebird; use engine: auto"):
         source.read(START, END)
 
 
@@ -122,15 +122,15 @@ class Refused(Exception):
         (Refused("crash of another server process", "57P02"), "connect", "the server ended it"),
         (Refused("the database system is starting up", "57P03"), "connect", "is the database up"),
         (Refused("(1213, 'Deadlock found when trying to get lock')"), "timeout", "in the way"),
-        (Refused("(1038, 'Out of sort memory, consider increasing')"), "resources", "tried again"),
+        (Refused("(1038, 'Out of sort memory, consider increasing')"), "resources", "will retry"),
         (Refused("DB::Exception: Query was cancelled. (QUERY_WAS_CANCELLED)"), "connect", "somebody ended"),
         (Refused("DB::Exception: Too many. (TOO_MANY_SIMULTANEOUS_QUERIES)"), "connect", "max_concurrent"),
         (Refused("DB::Exception: Timeout exceeded: elapsed (TIMEOUT_EXCEEDED)"), "timeout", "statement_timeout"),
-        (Refused("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 1 exited)"), "resources", "tried again"),
+        (Refused("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 1 exited)"), "resources", "will retry"),
         (Refused("Job 3 cancelled because SparkContext was shut down"), "connect", "somebody ended"),
-        (Refused("Query exceeded per-node memory limit of 1GB"), "resources", "tried again"),
-        (Refused("Resources exceeded during query execution"), "resources", "tried again"),
-        (Refused("ORA-01652: unable to extend temp segment"), "resources", "tried again"),
+        (Refused("Query exceeded per-node memory limit of 1GB"), "resources", "will retry"),
+        (Refused("Resources exceeded during query execution"), "resources", "will retry"),
+        (Refused("ORA-01652: unable to extend temp segment"), "resources", "will retry"),
         (Refused("Transaction was deadlocked on lock resources"), "timeout", "in the way"),
         (Refused("(1412, 'Table definition has changed, please retry transaction')"), "timeout", "in the way"),
     ],
@@ -257,7 +257,7 @@ def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: P
     path.write_bytes(b"PAR1" + bytes(200))
     database = Database("s", parse_url("duckdb:///:memory:", None), 5)
     with (
-        pytest.raises(SourceError, match="written under another name and renamed when it is whole") as caught,
+        pytest.raises(SourceError, match="write it under a different name and rename it when it is complete") as caught,
         database.reading() as reader,
     ):
         reader.one(sa.text(f"SELECT count(*) FROM read_parquet('{path}')"))

@@ -110,7 +110,7 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
     assert isinstance(source.read(START, END), Aggregates)
     source.database.statement_timeout = 0.5
     monkeypatch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, ENDLESS))
-    with pytest.raises(TooMany, match="in time or memory"):
+    with pytest.raises(TooMany, match="within time or memory"):
         source.read(START, END)
     with pytest.raises(SourceError, match="raise statement_timeout"):
         source.read(START, START + BUCKET)
@@ -142,9 +142,9 @@ def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
     large = "SELECT len(list(range)) FROM range(100000000)"
     with monkeypatch.context() as patch:
         patch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, large))
-        with pytest.raises(TooMany, match="in time or memory"):
+        with pytest.raises(TooMany, match="within time or memory"):
             source.read(START, END)
-        with pytest.raises(SourceError, match="ran out of memory or disk, and the statement is tried again") as caught:
+        with pytest.raises(SourceError, match="ran out of memory or disk; will retry") as caught:
             source.read(START, START + BUCKET)
     assert caught.value.reason == "resources"
     assert isinstance(source.read(START, END), Aggregates)

@@ -337,7 +337,7 @@ def test_a_file_in_wal_mode_in_a_folder_that_cannot_be_written_is_told_with_its_
         with as_somebody_else():
             error = failure(f"sqlite:///{path}", monitored)
         assert error.reason == "permission"
-        assert "let this user write into its folder or have its owner run PRAGMA journal_mode = DELETE" in str(error)
+        assert "let this user write to its folder or have its owner run PRAGMA journal_mode = DELETE" in str(error)
         assert "GRANT" not in str(error).upper()
 
 
@@ -346,7 +346,7 @@ def test_a_column_of_another_type_is_told_with_the_remedy_on_postgresql(postgres
     monitored = small(postgres_url)
     execute(postgres_url, f'ALTER TABLE rankings ALTER COLUMN "{wrong}" TYPE text')
     error = failure(postgres_url, monitored)
-    told = "is text, and positions are numbers" if wrong == "position" else "of another type"
+    told = "is text, and positions are numbers" if wrong == "position" else "a different type"
     assert (error.reason, told in str(error)) == ("data", True)
     assert f"'{wrong}'" in str(error) or f'"{wrong}"' in str(error)
 
@@ -379,7 +379,7 @@ def test_nothing_can_be_written_on_postgresql(postgres_url: str, select: str) ->
 def test_what_would_write_is_told_to_be_taken_out(postgres_url: str) -> None:
     small(postgres_url)
     execute(postgres_url, "CREATE SEQUENCE counter")
-    assert "a source is only read" in str(failure(postgres_url, by_select(postgres_url, WRITING["a sequence"])))
+    assert "sources are read-only" in str(failure(postgres_url, by_select(postgres_url, WRITING["a sequence"])))
 
 
 def test_nothing_can_be_written_on_sqlite(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_store_that_holds_something_is_not_copied_into(folder: Path, capsys: p
     (folder / "former.yaml").replace(folder / "rankmon.yaml")
     before = rows(url)
     assert copied(folder, url) == 2
-    assert "new.db holds rows of " in capsys.readouterr().err
+    assert "new.db already has rows in " in capsys.readouterr().err
     assert rows(url) == before
 
 

@@ -89,7 +89,7 @@ def test_a_second_process_is_refused_while_the_first_lives_and_let_in_when_it_is
 ) -> None:
     process = python(HOLDER, database_url, 1.5)
     assert line(process) == "held"
-    refused = rf"monitor search: process {process.pid} on \S+ is writing it; this one steps aside"
+    refused = rf"monitor search: process {process.pid} on \S+ is writing it; this one yields"
     deadline = time.monotonic() + 3.2  # more than two lifetimes: it renews
     while time.monotonic() < deadline:
         with pytest.raises(LeaseLost, match=refused), store.hold(MONITOR.name):
@@ -132,7 +132,7 @@ def test_a_writer_that_hangs_loses_its_lease_and_writes_nothing_when_it_wakes_up
     before = rows(store)
     process.send_signal(signal.SIGCONT)
     assert process.communicate("write\n", timeout=20)[0] == (
-        "monitor search: another process took over writing; this one stepped aside\n"
+        "monitor search: another process took over writing; this one yielded\n"
     )
     assert rows(store) == before
 

@@ -189,7 +189,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     monkeypatch.setattr(migrate, "migrations_folder", lambda: scripts)
     with pytest.raises(StoreError, match="nowhere"):
         store.schema.migrate()
-    with pytest.raises(StoreError, match=f"the store is at schema {HEAD}, needed is 9999; run rankmon migrate"):
+    with pytest.raises(StoreError, match=f"the store is at schema {HEAD}, but 9999 is required; run rankmon migrate"):
         store.schema.check()
     monkeypatch.undo()
     assert tables(store) == before
@@ -209,7 +209,7 @@ def test_the_scripts_are_named_by_their_revisions_in_one_line(store: Store) -> N
 def test_a_store_without_tables_is_told_what_to_run(store: Store) -> None:
     with pytest.raises(StoreError) as caught:
         store.schema.check()
-    assert str(caught.value) == f"the store is at schema none, needed is {HEAD}; run rankmon migrate"
+    assert str(caught.value) == f"the store is at schema none, but {HEAD} is required; run rankmon migrate"
 
 
 def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:
@@ -237,8 +237,8 @@ def test_a_store_from_before_the_first_release_is_left_alone_and_the_way_out_tol
         with pytest.raises(StoreError) as caught:
             use()
         assert str(caught.value) == (
-            f"the store is at schema {revision}, from before the first release, and cannot be migrated: have store.url "
-            "name a new store, and fill it with rankmon backfill"
+            f"the store is at schema {revision}, from before the first release, and cannot be migrated: set store.url "
+            "to a new store, and fill it with rankmon backfill"
         )
     assert tables(store) == before
 

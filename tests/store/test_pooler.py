@@ -91,7 +91,7 @@ def test_whoever_waits_for_a_lock_on_the_store_is_not_ready_and_says_so(
     with engine.connect() as other:
         other.execute(sa.text("LOCK TABLE monitors IN SHARE MODE"))
         assert "lock timeout" in str(runner.run().error)
-        assert app.readiness() == "another process holds the store locked; waiting for it: shop0"
+        assert app.readiness() == "another process has locked the store; waiting for it: shop0"
         assert app.telemetry.counts()["rankmon_evaluation_failures", ("shop0", "locked")] == 1
     assert runner.run().error is None
     assert "locked" not in app.readiness()

@@ -340,7 +340,7 @@ def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database
     ("monitor", "said"),
     [
         (MONITOR, "search: 1970-01-01 00:00 UTC to 1970-01-08 00:00 UTC was rolled up into coarser buckets"),
-        (FORGETFUL, "search: what is older than 1970-01-05 00:00 UTC would be deleted again by retention.retain"),
+        (FORGETFUL, "search: data older than 1970-01-05 00:00 UTC would be deleted again by retention.retain"),
     ],
     ids=["rolled up", "forgotten"],
 )
@@ -396,11 +396,12 @@ NEEDED = (
 @pytest.mark.parametrize(
     ("retention", "said"),
     [
-        ("{retain: 30d}", f"retain: 30d is too young: needed are {NEEDED}; the least is 80d"),
-        ("{roll_up: {after: 35d}}", "roll_up.after: 35d is too young: needed are 42d that the page draws, "),
+        ("{retain: 30d}", f"retain: 30d is too short: it must cover {NEEDED}; the minimum is 80d"),
+        ("{roll_up: {after: 35d}}", "roll_up.after: 35d is too short: it must cover 42d that the page draws, "),
         (
             "{retain: 80d, roll_up: {after: 80d}}",
-            "roll_up.after: 80d and a coarser bucket are more than retain (80d), so there would be none; raise retain",
+            "roll_up.after: 80d and one coarser bucket are more than retain (80d), so nothing would be merged; raise "
+            "retain",
         ),
         (
             "{roll_up: {after: 90d, to: 5h}}",
@@ -408,7 +409,7 @@ NEEDED = (
         ),
         (
             "{roll_up: {after: 90d, to: 30m}}",
-            "roll_up.to: 30m is not several buckets of 1h; take a multiple of that",
+            "roll_up.to: 30m is not several whole buckets of 1h; use a multiple of that",
         ),
     ],
 )
@@ -489,7 +490,7 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
 
 def test_status_tells_how_much_is_stored_and_since_when(command: Callable[..., Any]) -> None:
     _, said = command("status")
-    assert re.search(r"stored: \d+ rows of buckets, 42 of them rolled up, the oldest of 1970-01-01 00:00 UTC", said)
+    assert re.search(r"stored: \d+ bucket rows, 42 of them rolled up, the oldest from 1970-01-01 00:00 UTC", said)
 
 
 def test_replay_says_what_it_cannot_judge(command: Callable[..., Any]) -> None:
@@ -502,7 +503,7 @@ def test_backfill_says_why_it_refuses(command: Callable[..., Any], tmp_path: Pat
     (tmp_path / "shop.db").touch()
     code, said = command("backfill", "--from", "1970-01-02", "--to", "1970-01-03")
     assert code == 2
-    assert "was rolled up into coarser buckets, and single ones cannot be put back" in said
+    assert "was rolled up into coarser buckets, and single buckets cannot be restored" in said
 
 
 def test_a_memory_of_cycles_says_what_the_store_says_after_it(store: Store) -> None:

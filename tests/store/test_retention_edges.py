@@ -144,7 +144,7 @@ def test_beside_a_coarser_bucket_of_another_length_it_stays_as_it_is_and_that_is
         keep(store)
     assert rows(store) == before
     (said,) = caplog.messages
-    assert said.endswith("0 days deleted, 1 span left as a coarser bucket of another length is there")
+    assert said.endswith("0 days deleted, 1 span left as there is a coarser bucket with a different length")
 
 
 def test_a_day_whose_gap_was_filled_later_is_rolled_up_within_a_day(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, ca
 def test_of_what_was_never_read_it_is_said_that_it_can_be(store: Store) -> None:
     fill(store, range(10 * 24, DAYS * 24))
     (said,) = baselines_gone(replace(MONITOR, alerts=(pinning(),)), store)
-    assert said.endswith("was never read or is deleted; pin a later time or backfill it")
+    assert said.endswith("was never read or was deleted; pin a later time or backfill it")
     to_come = pinning(((DAYS + 1) * DAY, (DAYS + 2) * DAY))
     assert baselines_gone(replace(MONITOR, alerts=(to_come,)), store) == []
 

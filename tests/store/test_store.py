@@ -269,9 +269,9 @@ def test_requests_that_two_definitions_have_are_counted_once(store: Store, lease
 
 
 def test_text_that_no_utf_8_can_hold_is_told_with_the_remedy(store: Store) -> None:
-    with pytest.raises(StoreError, match="give text that is UTF-8"):
+    with pytest.raises(StoreError, match="use UTF-8 text"):
         store.alerts.silence(MONITOR.name, 0, 1, "ada", "caf\udce9")
-    with pytest.raises(StoreError, match="give text that is UTF-8"):
+    with pytest.raises(StoreError, match="use UTF-8 text"):
         store.alerts.incident("caf\udce9")
 
 
@@ -311,7 +311,7 @@ def test_a_write_with_a_lost_lease_stores_nothing_at_all(store: Store, lease: Le
     with store.writing() as connection:
         connection.exec_driver_sql("UPDATE leases SET expires_at = 1")
     assert other.leases.acquire(MONITOR.name) is not None
-    with pytest.raises(LeaseLost, match="monitor search: another process took over writing; this one stepped aside"):
+    with pytest.raises(LeaseLost, match="monitor search: another process took over writing; this one yielded"):
         write(store, lease, MONITOR, tally(MONITOR, {0: {"tv": 50}, HOUR: {"tv": 1}}, refused={(0, "bad_time"): 1}))
     assert rows(store) == before
     other.close()
@@ -413,7 +413,9 @@ def test_a_file_that_is_another_is_an_error_that_names_it_until_it_is_put_back(
     if instead:
         path.write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"watched\.db was moved or replaced while rankmon runs; put it back, or "):
+        with pytest.raises(
+            StoreError, match=r"watched\.db was moved or replaced while rankmon was running; put it back, or "
+        ):
             store.progress("m")
         with pytest.raises(StoreError, match="moved or replaced"):
             store.record("m", last_error="lost")
@@ -526,14 +528,14 @@ def told(url: str) -> str:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    message = f"store: there is no folder {tmp_path}/nowhere; make it, or change store.url"
+    message = f"store: there is no folder {tmp_path}/nowhere; create it, or change store.url"
     assert told(f"sqlite:///{tmp_path}/nowhere/store.db") == message
 
 
 def test_a_relative_file_is_told_with_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert told("sqlite:///here/store.db") == (
-        f"store: there is no folder {tmp_path}/here; make it, or change store.url"
+        f"store: there is no folder {tmp_path}/here; create it, or change store.url"
     )
 
 
@@ -548,7 +550,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
     message = told(f"sqlite:///{tmp_path}/store.db")
-    assert message.startswith(f"store: {tmp_path}/store.db is a folder; name a file in it as store.url")
+    assert message.startswith(f"store: {tmp_path}/store.db is a folder; set store.url to a file in it")
 
 
 def test_a_damaged_file_is_told_by_every_reader(tmp_path: Path) -> None:
@@ -611,7 +613,7 @@ def test_a_file_that_may_not_be_written_is_told() -> None:
         "store sqlite:////new.db: unable to open database file",
         "store sqlite:////shut/store.db: unable to open database file",
     ), errors
-    assert all("may not write into the folder" in remedy for remedy in remedies)
+    assert all("may not write to the folder" in remedy for remedy in remedies)
 
 
 def test_a_server_that_is_down_is_told_with_its_address() -> None:

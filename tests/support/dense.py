@@ -348,7 +348,7 @@ def _placed(style: Style, value: str) -> int:
 
 
 def _number(value: Any) -> float | None:
-    """None stays; what is no number is infinite."""
+    """None stays; what is not a number is infinite."""
     try:
         number = None if value is None else float(value)
     except (TypeError, ValueError):

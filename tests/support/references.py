@@ -35,16 +35,16 @@ METRICS = """\
 # Metrics
 
 Each measure has its own family: `rankmon_ndcg_ratio`, `rankmon_mrr_ratio`, `rankmon_dcg`, … With `_lower_` and
-`_upper_` they are the ends of the 95 % interval. `rankmon_provisional_…` shows windows whose labels still come in.
+`_upper_` they are the ends of the 95 % interval. `rankmon_provisional_…` shows windows whose labels are still arriving.
 `rankmon_slice_…` has the labels `dimension` and `value` too.
 
-A scrape queries nothing. Series of what is gone disappear. Samples carry no timestamps.
+A scrape runs no queries. Series of removed monitors and slices disappear. Samples carry no timestamps.
 """
 REFUSED = """\
 # Refused rows
 
-Rows that cannot be used are refused, counted by reason in `rankmon_refused_rows`, and never repaired. Rows and events
-without a time are never read.
+rankmon refuses unusable rows, counts them by reason in `rankmon_refused_rows`, and never repairs them. It never reads
+rows and events without a time.
 """
 TEMPLATES = """\
 # Templates of messages

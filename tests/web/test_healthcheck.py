@@ -175,5 +175,5 @@ def test_a_lack_of_memory_is_told_without_a_traceback(
     assert cli.run(["version"]) == 1
     assert (
         capsys.readouterr().err
-        == "rankmon: not enough memory; give this process more, or read a shorter time at once\n"
+        == "rankmon: out of memory; give this process more, or read a shorter period at a time\n"
     )

@@ -93,14 +93,14 @@ def test_it_holds_what_messages_say_and_more(app: App) -> None:
 
 def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
     text = ask(app, path(app)).text
-    for title in ("By what they add to the change, against ", "Labels and traffic, against "):
+    for title in ("By contribution to the change, against ", "Labels and traffic, against "):
         assert f"<h4>{title}" in text
     assert re.search(r'<th scope="row"><span>device=mobile</span></th><td>0\.\d{4}</td><td>0\.\d{4}</td>', text)
     lines = re.findall(r"<(?:p|h4|li)[^>]*>([^<]{25,})</", text)
     sentences = [said for line in lines for said in re.split(r"(?<=[.;:]) ", line)]
     assert len(sentences) > 8
     assert [said for said, times in Counter(sentences).items() if times > 1] == []
-    assert "which the page shows" not in text
+    assert "more on the page" not in text
 
 
 def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

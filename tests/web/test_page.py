@@ -75,7 +75,7 @@ def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
     snapshot = shown(store, by_verdicts, at)
     ((kind, said),) = words(snapshot, at)
     assert kind == "unwatched"
-    assert re.match(r"Not judged yet: not enough data, still lacks a first reference: \d of 14 days", said)
+    assert re.match(r"Not judged yet: not enough data, still needs a first reference: \d of 14 days", said)
     assert "✓" not in page(snapshot, at).partition("</style>")[2]
     assert words(replace(snapshot, verdict=None), at) == [("unwatched", "Not judged yet: not enough data")]
     fill(store, by_verdicts, range(at, START + 20 * DAY, HOUR), fell(0, 0))
@@ -148,7 +148,7 @@ def test_a_retrain_recommendation_is_shown(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
     said = page(snapshot, at)
-    assert "<b>Retraining:</b> Recommended. Make sure first that the labels are sound." in said
+    assert "<b>Retraining:</b> Recommended. First check that the labels are sound." in said
 
 
 def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommended_beside_it(store: Store) -> None:
@@ -170,7 +170,7 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     slice_ = of_kind("degraded", SLICE)
     rises = replace(snapshot.incident, findings=(rising, slice_))
     said = page(replace(snapshot, opened=MappingProxyType({"quality": rises})), at)
-    told = "not sure yet); ndcg@10 of device=mobile still fires, 21.4 % down.</p>"
+    told = "not sure yet); ndcg@10 for device=mobile still fires, 21.4 % down.</p>"
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)
 
 
@@ -180,7 +180,7 @@ def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
     assert snapshot.incident is not None
     ends = {"search": snapshot.judged_until}
     assert line(snapshot.incident, ends["search"]).endswith(
-        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, lasts for 16 h"
+        "bad since 2022-01-18 14:00 UTC, fired 2022-01-18 19:00 UTC, open for 16 h"
     )
     later = page(snapshot, at + 3 * HOUR)
     assert "<b>Since:</b> 2022-01-18 14:00 UTC, for 16 h so far; fired 2022-01-18 19:00 UTC" in later
@@ -197,7 +197,7 @@ def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(st
         past, incident=replace(past.incident, began_at=until, opened_at=until, state="firing", closed_at=None)
     )
     shaded = stretches(snapshot.histories[0], (new, past))
-    assert [s.words for s in shaded] == ["incident of 18 Jan 14:00, lasted 2 d 3 h"]
+    assert [s.words for s in shaded] == ["incident on 18 Jan 14:00, lasted 2 d 3 h"]
 
 
 def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
@@ -284,13 +284,13 @@ def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> Non
     told = [text for kind, text in words(snapshot, END) if kind == "labels"]
     assert told == ["Labels missing: 10.0 % of items have a judgment, 100.0 % usually"]
     shown_ = page(snapshot, END)
-    assert "Label coverage (items with a judgment) now, and usually" in shown_
+    assert "Label coverage (items with a judgment) now, usually" in shown_
     assert "label coverage (items with a judgment) over 24h fell from" in shown_
 
 
 def test_no_data(store: Store) -> None:
     snapshot = shown(store, watched(), END)
-    assert words(snapshot, END) == [("empty", "No data: no final window with enough of it read")]
+    assert words(snapshot, END) == [("empty", "No data: no final window with enough data")]
     assert "no final window with enough data yet" in page(snapshot, END)
     unread = replace(snapshot, histories=())
     several = render(PageSource.of(END, unread, replace(unread, monitor=replace(watched(), name="other"))))
@@ -300,10 +300,10 @@ def test_no_data(store: Store) -> None:
 def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
     snapshot = snapshot_at(store, END, rise=END)
     assert snapshot.incident is not None
-    assert "it could not be judged since" not in page(snapshot, END)
+    assert "it has not been judged since" not in page(snapshot, END)
     later = [replace(r, evaluation=replace(r.evaluation, unknown="no value", end=END + DAY)) for r in snapshot.readings]
     held = page(replace(snapshot, readings=tuple(later)), END + DAY)
-    assert "That was at 2022-01-21 00:00 UTC; it could not be judged since." in held
+    assert "That was at 2022-01-21 00:00 UTC; it has not been judged since." in held
 
 
 def test_a_stale_source_and_a_failing_run(store: Store) -> None:

@@ -130,7 +130,7 @@ def test_the_words_over_incidents_never_overlap_and_the_newest_are_always_there(
     assert all(left[1] < right[0] for left, right in pairwise(seen))
     assert 0 <= seen[0][0] < seen[-1][1] <= width
     newest = chromium.see("[...document.querySelectorAll('.plot .words')].pop().textContent")
-    assert newest.startswith("incident of 27 Jan")
+    assert newest.startswith("incident on 27 Jan")
 
 
 def test_the_tab_key_reaches_everything_in_the_order_of_the_page(chromium: Browser, app: App) -> None:
@@ -236,7 +236,7 @@ def test_its_incident_is_shaded_and_named(chromium: Browser, front_page: App) ->
     assert left + width == pytest.approx(place(front_page, datetime(2022, 3, 9, 11, tzinfo=UTC)), abs=5)
     assert (
         chromium.see("document.querySelector('svg.plot .words').textContent")
-        == "incident of 24 Feb 07:00, lasted 13 d 4 h"
+        == "incident on 24 Feb 07:00, lasted 13 d 4 h"
     )
     assert chromium.see(f"{box}.getBoundingClientRect().width") > 100
     assert chromium.see(f"{box}.getBoundingClientRect().height") > 150

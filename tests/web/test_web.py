@@ -60,11 +60,11 @@ def test_health_needs_a_living_scheduler(app: App) -> None:
 
 
 def test_ready_means_that_every_monitor_has_something_to_show(app: App) -> None:
-    assert get(app, "/-/ready")[:2] == (503, "nothing to show yet of shop\n")
+    assert get(app, "/-/ready")[:2] == (503, "nothing to show yet for shop\n")
     app.runners["shop"].run()
     assert get(app, "/-/ready")[:2] == (200, "ok\n")
     app.board.keep_only([])
-    assert get(app, "/-/ready")[:2] == (503, "nothing to show yet of shop\n")
+    assert get(app, "/-/ready")[:2] == (503, "nothing to show yet for shop\n")
 
 
 def test_reload_is_a_post_only_and_reports_what_is_wrong(app: App) -> None:

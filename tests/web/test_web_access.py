@@ -421,7 +421,7 @@ def test_a_renewal_that_is_not_whole_yet_keeps_the_former_and_is_warned_of_once(
         assert [ask(app.web.port, "/-/ready", trusted).certificate for _ in range(3)] == [before] * 3
         warnings = [r.getMessage() for r in caplog.records if "changed TLS files" in r.getMessage()]
         assert len(warnings) == 1
-        assert "key_file: is not the key of the certificate" in warnings[0]
+        assert "key_file: does not match the certificate" in warnings[0]
         key.replace(site.folder / "server.key")
         assert ask(app.web.port, "/-/ready", trusted).certificate not in (None, before)
 
@@ -462,7 +462,7 @@ def test_a_reload_with_mistakes_changes_nothing(site: Site) -> None:
         trusted, right = site.authority.client(), basic("ali", PASSWORD)
         refused = ask(app.web.port, "/-/reload", trusted, "POST", Authorization=right)
         assert refused.status == 400
-        assert "web.yml:1: basic_auth_users.ali: is no bcrypt hash" in refused.body
+        assert "web.yml:1: basic_auth_users.ali: is not a bcrypt hash" in refused.body
         assert "plain" not in refused.body
         assert ask(app.web.port, "/metrics", trusted, Authorization=right).status == 200
         assert ask(app.web.port, "/metrics", trusted).status == 401
@@ -486,7 +486,7 @@ def test_a_file_that_goes_away_after_the_check_is_an_input_error(site: Site) -> 
         Certificates(TlsConfig(str(site.folder / "away.crt"), str(site.folder / "server.key")))
 
 
-OPEN_TO_ALL = "is open to everybody who reaches it; set passwords in web.config_file"
+OPEN_TO_ALL = "is open to everyone who can reach it; set passwords in web.config_file"
 
 
 @pytest.mark.parametrize(
@@ -518,41 +518,42 @@ def test_no_hash_and_no_password_is_shown_anywhere(site: Site, caplog: pytest.Lo
 
 WITH_CA = "client_auth_type: RequireAndVerifyClientCert, client_ca_file:"
 MISTAKES = [
-    ("", "web.yml:1: is empty; write keys and values, beginning with `tls_server_config:` or `basic_auth_users:`"),
-    ("[]", "web.yml:1: is no mapping; write keys and values, beginning with `tls_server_config:` or "
+    ("", "web.yml:1: is empty; write keys and values, starting with `tls_server_config:` or `basic_auth_users:`"),
+    ("[]", "web.yml:1: is not a mapping; write keys and values, starting with `tls_server_config:` or "
      "`basic_auth_users:`"),
-    ("a: [", "web.yml:1: no valid YAML; look at the quotes, colons and indentation around here"),
+    ("a: [", "web.yml:1: invalid YAML; check quotes, colons and indentation around here"),
     ("basic_auth_user: {}", "web.yml:1: basic_auth_user: there is no such key; did you mean 'basic_auth_users'?"),
-    ("basic_auth_users: {}", "web.yml:1: basic_auth_users: is empty; it must hold at least one"),
-    ("basic_auth_users:", "web.yml:1: basic_auth_users: is empty; give it a value, or take the key out"),
+    ("basic_auth_users: {}", "web.yml:1: basic_auth_users: is empty; it needs at least one"),
+    ("basic_auth_users:", "web.yml:1: basic_auth_users: is empty; give it a value, or remove the key"),
     ("basic_auth_users: {ali: 31337}", "web.yml:1: basic_auth_users.ali: is a number to YAML, not text; put it in "
      "quotes"),
-    ("basic_auth_users: {ali: hunter2}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make one with "
+    ("basic_auth_users: {ali: hunter2}", "web.yml:1: basic_auth_users.ali: is not a bcrypt hash; make one with "
      "`rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
-    (f"basic_auth_users: {{ali: '{HASH[:-1]}'}}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make one with "
-     "`rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
-    (f"basic_auth_users: {{ali: '{HASH[:7] + 'z' * 53}'}}", "web.yml:1: basic_auth_users.ali: is no bcrypt hash; make "
-     "one with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
+    (f"basic_auth_users: {{ali: '{HASH[:-1]}'}}", "web.yml:1: basic_auth_users.ali: is not a bcrypt hash; make one "
+                                                  "with `rankmon hash-password NAME`, or `htpasswd -nBC 10 NAME`"),
+    (f"basic_auth_users: {{ali: '{HASH[:7] + 'z' * 53}'}}", "web.yml:1: basic_auth_users.ali: is not a bcrypt hash; "
+                                                            "make one with `rankmon hash-password NAME`, or `htpasswd "
+                                                            "-nBC 10 NAME`"),
     (f"basic_auth_users: {{ali: '{HASH.replace('$04$', '$31$')}'}}", "web.yml:1: basic_auth_users.ali: has a cost of "
-     "31, and must have 04 to 15; make it with 10"),
-    (f"basic_auth_users: {{'a:b': '{HASH}'}}", "web.yml:1: basic_auth_users.a:b: is no user name; write at least one "
-     "letter, and no colon"),
+     "31, but 04 to 15 is allowed; use 10"),
+    (f"basic_auth_users: {{'a:b': '{HASH}'}}", "web.yml:1: basic_auth_users.a:b: is not a user name; write at least "
+                                               "one letter, and no colon"),
     ("tls_server_config: {cert_file: server.crt}", "web.yml:1: tls_server_config.key_file: is missing; add e.g. "
      "`key_file: server.key`"),
     ("tls_server_config: {cert_file: none.crt, key_file: server.key}", "web.yml:1: tls_server_config.cert_file: there "
-     "is no file none.crt; a relative path starts at the folder of this file"),
+     "is no file none.crt; relative paths start at this file's folder"),
     ("tls_server_config: {cert_file: ., key_file: server.key}", "web.yml:1: tls_server_config.cert_file: the file "
      "FOLDER cannot be read (Is a directory); let this user read it"),
     ("tls_server_config: {cert_file: web.yml, key_file: server.key}", "web.yml:1: tls_server_config.cert_file: the "
-     "file web.yml holds no certificate in PEM; it begins -----BEGIN CERTIFICATE"),
+     "file web.yml holds no PEM certificate; one starts with -----BEGIN CERTIFICATE"),
     ("tls_server_config: {cert_file: server.crt, key_file: server.crt}", "web.yml:1: tls_server_config.key_file: the "
-     "file server.crt holds no private key in PEM"),
-    ("tls_server_config: {cert_file: server.crt, key_file: other.key}", "web.yml:1: tls_server_config.key_file: is not "
-     "the key of the certificate in server.crt; give the two that were made together"),
+     "file server.crt holds no PEM private key"),
+    ("tls_server_config: {cert_file: server.crt, key_file: other.key}", "web.yml:1: tls_server_config.key_file: does "
+     "not match the certificate in server.crt; use a matching pair"),
     ("tls_server_config: {cert_file: server.crt, key_file: encrypted.key}", "web.yml:1: tls_server_config.key_file: "
      "the key is encrypted; give it without a passphrase, readable by this user only"),
     (TLS.replace("}", f", {WITH_CA} server.key}}"), "web.yml:1: tls_server_config.client_ca_file: the file server.key "
-     "holds no certificate in PEM; it begins -----BEGIN CERTIFICATE"),
+     "holds no PEM certificate; one starts with -----BEGIN CERTIFICATE"),
     (TLS.replace("}", ", client_auth_type: Always}"), "web.yml:1: tls_server_config.client_auth_type: must be "
      "'NoClientCert', 'VerifyClientCertIfGiven' or 'RequireAndVerifyClientCert', not 'Always'"),
     (TLS.replace("}", ", client_auth_type: RequireAnyClientCert}"), "web.yml:1: tls_server_config.client_auth_type: "
@@ -565,13 +566,13 @@ MISTAKES = [
     (TLS.replace("}", ", min_version: TLS13, max_version: TLS12}"), "web.yml:1: tls_server_config: min_version is "
      "above max_version; swap them"),
     (TLS.replace("}", ", cipher_suites: [X]}"), "web.yml:1: tls_server_config.cipher_suites: rankmon leaves this to "
-     "OpenSSL; take it out"),
+     "OpenSSL; remove it"),
     (TLS.replace("}", ", client_allowed_sans: [X]}"), "web.yml:1: tls_server_config.client_allowed_sans: rankmon "
-     "admits every certificate of client_ca_file; take it out, and give those clients an authority of their own"),
+     "admits every certificate of client_ca_file; remove it, and give those clients their own authority"),
     (TLS.replace("}", ", certfile: x}"), "web.yml:1: tls_server_config.certfile: there is no such key; did you mean "
      "'cert_file'?"),
     (TLS + "http_server_config: {http2: true}", "web.yml:2: http_server_config: rankmon speaks HTTP/1.1 and sets its "
-     "own headers; take it out"),
+     "own headers; remove it"),
 ]  # fmt: skip
 
 
@@ -581,7 +582,7 @@ def test_a_mistake_among_the_users_does_not_hide_one_in_the_certificates(site: S
     )
     assert len(told) == 2
     assert "there is no file" in told[0]
-    assert "is no bcrypt hash" in told[1]
+    assert "is not a bcrypt hash" in told[1]
 
 
 @pytest.mark.parametrize("password", ["s3cret", "grüße, lang und mit Leerzeichen"])
@@ -597,7 +598,11 @@ def test_a_line_made_by_hash_password_lets_its_user_in(
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
-    [("a:b", "x", "is no user name"), ("ali", "", "there is no password"), ("ali", "x" * 73, "more than the 72 bytes")],
+    [
+        ("a:b", "x", "is not a user name"),
+        ("ali", "", "there is no password"),
+        ("ali", "x" * 73, "more than the 72 bytes"),
+    ],
 )
 def test_what_can_be_no_password_gets_no_hash(
     name: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -626,7 +631,7 @@ def test_a_key_that_is_too_short_is_told(site: Site) -> None:
     weak = ["-newkey", "rsa:1024", "-nodes", "-subj", "/CN=x", "-keyout", "server.key", "-out", "server.crt"]
     subprocess.run([tool("openssl"), "req", "-x509", *weak], cwd=site.folder, check=True, capture_output=True)
     (told,) = site.problems(TLS)
-    assert told.endswith("cert_file: the certificate is too weak for TLS; make one with a longer key")
+    assert told.endswith("cert_file: the certificate is too weak for TLS; create one with a longer key")
 
 
 def test_mistakes_in_both_files_are_told_at_once(site: Site) -> None:
@@ -636,7 +641,7 @@ def test_mistakes_in_both_files_are_told_at_once(site: Site) -> None:
 
 
 def test_a_web_file_that_is_away_is_told_at_the_key_that_names_it(site: Site) -> None:
-    with pytest.raises(ConfigError, match=r"rankmon.yaml:2: web.config_file: there is no file .*web.yml; a relative"):
+    with pytest.raises(ConfigError, match=r"rankmon.yaml:2: web.config_file: there is no file .*web.yml; relative"):
         load(site.path, {})
 
 

@@ -1,6 +1,6 @@
 """Compute the past. After an interruption, run it again: it continues where it stopped.
 
-A monitor that fails, or that another process is writing, is skipped; the exit code is that of the first such one.
+Monitors that fail, or that another process is writing, are skipped; the exit code is that of the first one skipped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MOST_AT_ONCE = 5_000_000
 @click.option("--from", "since", type=InstantParam(), required=True, help="Start, e.g. 2022-01-31.")
 @click.option("--to", "until", type=InstantParam(), help="End (default: now).")
 @click.option(
-    "--again", is_flag=True, help="Read final buckets again; those with fewer rows in the source now are kept."
+    "--again", is_flag=True, help="Read final buckets again; keep those that now have fewer rows in the source."
 )
 @click.option(
     "--force", is_flag=True, help="With --again: replace final buckets even if the source has fewer rows now."
@@ -66,7 +66,7 @@ def backfill(config_path: Path, names: tuple[str, ...], since: int, until: int |
     wanted = pick_monitors(config, names)
     is_ended, until = until is not None, int(time.time()) if until is None else until
     if since >= until:
-        raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} lies in the future")
+        raise click.UsageError("--from must be before --to" if is_ended else f"--from {utc(since)} is in the future")
     with prepared(config) as app:
         errors = [error for monitor in wanted if (error := _try_to_fill(app, monitor, (since, until), again, force))]
     return exit_code(errors[0]) if errors else 0
@@ -83,7 +83,7 @@ def _try_to_fill(
     except (InputError, SourceError, LeaseLost) as error:
         click.echo(f"rankmon: {error}", err=True)
         if isinstance(error, SourceError) and error.reason in PASSING:
-            click.echo(f"rankmon: {monitor.name}: what is stored stays; run the same command to resume", err=True)
+            click.echo(f"rankmon: {monitor.name}: stored buckets are kept; run the same command to resume", err=True)
         return error
     return None
 
@@ -91,23 +91,23 @@ def _try_to_fill(
 def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False, force: bool = False) -> int:
     """Backfill one monitor with a progress bar on standard error; how many buckets were stored.
 
-    Records what alert rules find but notifies nobody: the daemon does that, if it goes on.
+    Records what alert rules find but notifies nobody: the daemon does that, if the incident continues.
     """
     if (number := len(starts(*span, monitor.bucket))) > MOST_AT_ONCE:
         what = f"{counted(number, 'bucket')} of {format_duration(monitor.bucket)}"
         raise InputError(
-            f"{monitor.name}: {what} since {utc(span[0])} are too many at once, more than {MOST_AT_ONCE:,}; "
-            "see whether that is the year you mean, else take a shorter time, the newest first"
+            f"{monitor.name}: {what} since {utc(span[0])} are too many at once (limit {MOST_AT_ONCE:,}); "
+            "check the year, or backfill a shorter period, newest first"
         )
     name = monitor.name
     before = {s.incident.id for s in app.store.alerts.incidents(name, most=None)}
     outages = _Outages(app)
     outcome, judgement = _read(app, monitor, span, again, force, outages)
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
-    kept += f", {outcome.held} kept of which the source has no request any more" if outcome.held else ""
+    kept += f", {outcome.held} kept, with no requests left in the source" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
     if outcome.stored and (refused := outages.through(lambda: _refused(app, monitor, span))):
-        click.echo(f"{name}: left out of that time: {refused}")
+        click.echo(f"{name}: left out of this period: {refused}")
     if judgement is not None and judgement.incidents:
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
         of_them = "" if new == every else f", {new or 'none'} of them new"

@@ -38,7 +38,7 @@ baseline = group(__name__)
 @click.argument("monitor")
 @rendered("table", "json")
 def show(config_path: Path, monitor: str) -> Shown:
-    """Show what the baseline was fitted on, what it lacks, and the level of each series."""
+    """Show what the baseline was fitted on, what it still needs, and the level of each series."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         return _report(baseline_status(wanted, store))
 
@@ -51,13 +51,13 @@ def show(config_path: Path, monitor: str) -> Shown:
 @note_option("Why.")
 @by_option()
 def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
-    """Start a new baseline after a change that is here to stay.
+    """Start a new baseline after a lasting change.
 
     The open alarm is withdrawn. Daily and weekly patterns are kept. Judging resumes after two days, with more tolerance
     until there are 28 days. Alert rules are not affected.
     """
     if since is not None and version is not None:
-        raise InputError("give --from or --version, not both")
+        raise InputError("use --from or --version, not both")
     with monitor_in_store(config_path, monitor) as (wanted, store):
         if version is not None:
             since, note = start_of(wanted, version, store), note or f"version {version}"
@@ -69,9 +69,9 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
 @click.argument("monitor")
 @click.option("--at", type=InstantParam(), required=True, help="Start of the baseline to undo, as `show` lists it.")
 def forget(config_path: Path, monitor: str, at: int) -> None:
-    """Undo a `baseline begin`: everything is judged as if it had never been said.
+    """Undo a `baseline begin`: everything is judged as if it had never happened.
 
-    Past notifications stay on record. What fires and is still open is notified with the next cycle.
+    Past notifications stay on record. Open conditions that fire are notified with the next cycle.
     """
     with monitor_in_store(config_path, monitor) as (wanted, store):
         click.echo(taken_back(wanted, store, at))
@@ -105,8 +105,8 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
     if not len(most):
         share = 100 * float((of_day[0] / np.maximum(of_day[1], 1)).max())
         raise InputError(
-            f"version {version!r} of {monitor.name} has served {share:.0f} % of the requests of a day at the most, "
-            "too few for a level; to start a baseline anyway, give the moment by --from"
+            f"version {version!r} of {monitor.name} has served at most {share:.0f} % of the requests in a day, "
+            "too few for a level; to start a baseline anyway, use --from"
         )
     return int(history.starts[most[0]])
 
@@ -115,11 +115,11 @@ def _unknown_version(monitor: Monitor, dimension: Slice, version: str, store: St
     known = store.places(monitor.name).present.get(dimension.dimension, set())
     if len(known - RESERVED) < dimension.max_values:
         listed = ", ".join(sorted(known)) or "none yet"
-        return f"{monitor.name} has no request of version {version!r}; known are {listed}"
+        return f"{monitor.name} has no requests from version {version!r}; known are {listed}"
     more = f"{{column: {dimension.column}, as: {dimension.dimension}, max_values: …}}"
     return (
-        f"{monitor.name} has no series of version {version!r}: the first {len(known - RESERVED)} have one, later ones "
-        f"count as `other`; name the moment by --from, and for versions to come put {more} among `slices`"
+        f"{monitor.name} has no series for version {version!r}: the first {len(known - RESERVED)} have one, later ones "
+        f"count as `other`; use --from, and for future versions add {more} to `slices`"
     )
 
 
@@ -132,23 +132,23 @@ def reset_baseline(monitor: Monitor, store: Store, since: int | None, note: str,
     at = int(now) if since is None else since
     at -= at % step
     if at > now:
-        raise InputError(f"{utc(at)} lies in the future; give a past moment by --from")
+        raise InputError(f"{utc(at)} is in the future; use a past time for --from")
     if drift.baseline_from is not None and drift.baseline_from > at:
         raise InputError(
             f"{monitor.name}: the configuration has `baseline_from` {utc(drift.baseline_from)}, which is later than "
-            f"{utc(at)} and wins; remove it, or give a later --from"
+            f"{utc(at)} and wins; remove it, or use a later --from"
         )
     store.verdicts.begin_baseline(monitor.name, BaselineReset(at, by, note), now)
     standing = store.verdicts.newest_checkpoint(monitor.name)
     if standing is None or standing.state is None or standing.state.baseline is None:
         return (
-            f"{monitor.name}: no baseline yet; its level is learnt from {utc(at)} on, "
-            f"and verdicts follow when {DriftSettings.least_reference // DAY} days of it are known"
+            f"{monitor.name}: no baseline yet; learning its level from {utc(at)} on, "
+            f"and verdicts follow after {DriftSettings.least_reference // DAY} days"
         )
     known_at = -(-at // DAY) * DAY + SETTLING_DAYS * DAY
     return (
-        f"{monitor.name}: baseline restarts at {utc(at)}; verdicts resume at {utc(known_at)} at the earliest, after "
-        f"{SETTLING_DAYS} whole UTC days at the new level; open ones are withdrawn with the next cycle. To undo: "
+        f"{monitor.name}: baseline restarts at {utc(at)}; verdicts resume at {utc(known_at)} or later, after "
+        f"{SETTLING_DAYS} whole UTC days at the new level; open alarms are withdrawn with the next cycle. To undo: "
         f'rankmon baseline forget {monitor.name} --at "{utc(at)}"'
     )
 
@@ -180,7 +180,7 @@ def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found.monitor}: {data['measure']}" + (f" by {dimension}" if dimension else "")
     yield from _fitted(found, data["days"], data["lacks"])
     if found.drift.baseline_from is not None:
-        yield f"  nothing before {utc(found.drift.baseline_from)} counts (baseline_from)"
+        yield f"  data before {utc(found.drift.baseline_from)} does not count (baseline_from)"
     for begun in found.resets:
         yield f"  started again at {utc(begun.since)} by {begun.author}" + (f": {begun.note}" if begun.note else "")
     take, verdict = f"rankmon baseline begin {found.monitor} takes it as", found.verdict
@@ -199,11 +199,11 @@ def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
 def _fitted(found: BaselineStatus, days: float, lacks: str) -> Iterator[str]:
     state = found.state
     if state is None or state.baseline is None:
-        yield f"  no baseline yet: it lacks {lacks}"
+        yield f"  no baseline yet: it still needs {lacks}"
         return
     span = f"{utc(state.baseline.since)} to {utc(state.baseline.until)}"
     yield f"  fitted on {span}: {days:.0f} days, {count(state.baseline.requests)} requests"
     if lacks:
-        larger = "drops must be larger" if state.reference is None else "drops must be larger until then"
+        larger = "only larger drops count" if state.reference is None else "only larger drops count until then"
         is_judged = state.settled and (found.verdict is None or found.verdict.kind != "not_enough_data")
-        yield f"  still lacks {lacks}; {larger if is_judged else 'no drop is judged until then'}"
+        yield f"  still needs {lacks}; {larger if is_judged else 'no drop is judged until then'}"

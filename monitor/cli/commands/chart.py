@@ -1,6 +1,6 @@
 """Draw an incident's fall for a message or a report: measured and expected values, when it began and opened.
 
-By default the open incident on quality of MONITOR; without one, its last days. A PNG needs the extra `charts`.
+Default: MONITOR's open quality incident, or its last days if there is none. A PNG needs the extra `charts`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from monitor.store.alerts import StoredIncident
 @command
 @config_option
 @click.argument("monitor")
-@click.option("--incident", help="Id of an incident, also of one that is over.")
+@click.option("--incident", help="Id of an incident, open or closed.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A .png or .svg.")
 def chart(config_path: Path, monitor: str, incident: str | None, output: Path) -> None:
     if output.suffix not in (".png", ".svg"):
@@ -40,5 +40,5 @@ def _shown(store: Store, monitor: str, incident: str | None) -> StoredIncident |
         return store.alerts.state(monitor).open.get("quality")
     found = find(store, incident)
     if found.incident.monitor != monitor:
-        raise InputError(f"incident {incident} is one of {found.incident.monitor}, not of {monitor}")
+        raise InputError(f"incident {incident} belongs to {found.incident.monitor}, not to {monitor}")
     return found

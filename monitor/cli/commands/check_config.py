@@ -1,8 +1,8 @@
 """Check the configuration: all mistakes at once, each with file, line and fix. FILE is the same as --config.
 
-What hangs on a value that cannot be read is checked once that is mended. With --connect, it warns of what the data
-show to be a mistake in the mapping; the exit code stays 0. It is 2 where tables, columns or their types do not fit
-the mapping, and 3 where a source does not answer.
+Checks that need an unreadable value are skipped until it is fixed. --connect also warns about likely mapping mistakes
+in the data; the exit code stays 0. It is 2 if tables, columns or types do not fit the mapping, and 3 if a source does
+not answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from monitor.types import Monitor
 
 
-NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
+NOT_ALL_ANSWERS = "configuration is valid, but not every database answers"
 
 
 @command
@@ -46,14 +46,14 @@ NOT_ALL_ANSWERS = "configuration is valid, but not everything answers"
 @click.pass_context
 def check_config(ctx: click.Context, config_path: Path, file: Path | None, connect: bool) -> int:
     if file is not None and ctx.get_parameter_source("config_path") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("the configuration is named twice: give --config or FILE")
+        raise click.UsageError("the configuration is given twice: use --config or FILE")
     config = load_config(file or config_path)
     of_channels = _check_channels(config)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
         click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
         if monitor.drift is not None:
-            each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "alone: no slices can be `mix_by`"
+            each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "only: no slice can be `mix_by`"
             click.echo(f"  verdicts: {judged(monitor.drift.measure)} of all traffic {each}")
         for rule in monitor.alerts:
             told = _told(Routing(monitor, config.routes), rule)
@@ -71,11 +71,11 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
         click.echo(f"rankmon: {problem}", err=True)
     if problems:
         mistakes = sum(isinstance(problem, ConfigError) for problem in problems)
-        others = ", and not everything answers" * (mistakes < len(problems))
+        others = ", and not every database answers" * (mistakes < len(problems))
         click.echo(f"{counted(mistakes, 'mistake')} in the mapping{others}, see above" if mistakes else NOT_ALL_ANSWERS)
         return exit_code(problems[0])
     but = ", but see the warnings" if warnings else ""
-    click.echo(f"configuration is valid and everything answers{but}")
+    click.echo(f"configuration is valid and all databases answer{but}")
     return 0
 
 
@@ -99,8 +99,8 @@ def _told(routing: Routing, rule: Rule) -> str:
         return "paged by Prometheus"
     moments, matter = instants(routing.common), MATTERS[rule.is_about_data]
     found = [reached(routing.decide(rule.severity, (matter,), at)) for at in moments]
-    by_hour = ", by the hour" if len(set(found)) > 1 else ""
-    return f"tells {', '.join(dict.fromkeys(c for channels in found for c in channels))}{by_hour}"
+    by_hour = ", depending on the hour" if len(set(found)) > 1 else ""
+    return f"notifies {', '.join(dict.fromkeys(c for channels in found for c in channels))}{by_hour}"
 
 
 def _connect(config: Config) -> tuple[list[RankmonError], list[str]]:
@@ -205,7 +205,7 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
 _STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _TIME = re.compile(r": time column '([^']+)' ")
-_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|holds arrays)")
+_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|has arrays)")
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 
@@ -215,8 +215,8 @@ def plainly(text: str) -> str:
 
     >>> plainly("no such column: r.skuu; compare the table")
     'no such column: skuu; compare the table'
-    >>> plainly("it names no zone, so declare e.g. timezone: UTC")
-    'it names no zone, so declare e.g. timezone: UTC'
+    >>> plainly("it has no zone, so declare e.g. timezone: UTC")
+    'it has no zone, so declare e.g. timezone: UTC'
     """
     return _ALIAS.sub("", _STATEMENT.sub("", text))
 

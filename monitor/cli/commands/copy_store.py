@@ -1,4 +1,4 @@
-"""Copy the store of another configuration into the empty store of this one, as from SQLite to PostgreSQL.
+"""Copy the store of another configuration into the empty store of this one, e.g. from SQLite to PostgreSQL.
 
 Stop the daemon first. Series, incidents, acknowledgements, silences, baselines and waiting notifications are copied,
 all or nothing.
@@ -35,7 +35,7 @@ def copy_store(former: Path, config_path: Path) -> None:
 
 
 def _refuse_served(store: Store, monitor: str) -> None:
-    """A daemon holds no lease between two runs, and would go on with the former store."""
+    """A daemon holds no lease between two runs, and would continue with the old store."""
     last = store.progress(monitor)
     by, ran = last.judged_by or "", time.time() - (last.last_attempt_at or 0.0)
     if by and by != store.leases.holder and not store.leases.is_gone(by) and not is_overdue(ran, last):

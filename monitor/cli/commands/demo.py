@@ -1,4 +1,4 @@
-"""Simulate a shop with 35 days of searches, watch its ranking fall, and go on live."""
+"""Simulate a shop with 35 days of searches, watch its ranking fall, and keep running live."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LEAP = timedelta(hours=6)
 """The same with the whole story in the past."""
 
 PAGE = "Page: "
-COPIED = ("More: ", "To count labels ", PAGE)
+COPIED = ("More: ", "To count the labels ", PAGE)
 """First words of lines that hold a command or an address."""
 
 CONFIG = (Path(__file__).parents[2] / "demo" / "rankmon.yaml").read_text(encoding="utf-8")
@@ -58,26 +58,26 @@ CONFIG = (Path(__file__).parents[2] / "demo" / "rankmon.yaml").read_text(encodin
 @click.option(
     "--speed", type=click.FloatRange(1, 100_000), default=600.0, show_default=True, help="Speed of the live shop."
 )
-@click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address of the page and of /metrics.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder to keep both databases.")
+@click.option("--listen", default="127.0.0.1:9184", show_default=True, help="Address for the page and /metrics.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), help="New folder that keeps both databases."
+)
 def demo(once: bool, speed: float, listen: str, folder: Path | None) -> None:
     try:
         parse_listen(listen)
     except ValueError as error:
         raise click.UsageError(f"--listen: {error}") from error
     if not once:
-        bound(*parse_listen(listen), 'take a free one, as by make demo ARGS="--listen 127.0.0.1:0"').close()
+        bound(*parse_listen(listen), 'use a free one, e.g. make demo ARGS="--listen 127.0.0.1:0"').close()
     if folder is not None:
         _make(folder)
         _demo(folder.absolute(), once, speed, listen, called(folder / "rankmon.yaml"))
-        click.echo(f"\nAll of it stays: {words.command(called(folder / 'rankmon.yaml'), 'incidents list')}")
+        click.echo(f"\nAll of it is kept: {words.command(called(folder / 'rankmon.yaml'), 'incidents list')}")
         return
     with tempfile.TemporaryDirectory(prefix="rankmon-demo-") as made:
         # A story in the past is read once it is complete.
         _demo(Path(made), once, speed, listen, "" if once else called(Path(made) / "rankmon.yaml"))
-    click.echo(
-        "\nNothing of it stays. To look closer, as with explain-incident, keep it: --folder PATH with rankmon demo,"
-    )
+    click.echo("\nNothing is kept. To look closer, e.g. with explain-incident, keep it: rankmon demo --folder PATH,")
     click.echo('or make demo ARGS="--once --folder PATH".')
 
 
@@ -89,7 +89,7 @@ def _make(folder: Path) -> None:
     except OSError as error:
         raise InputError(f"{folder} cannot be used: {error.strerror}; give another --folder") from error
     if known:
-        raise InputError(f"{folder} holds {known[0]} already, which the demo would write; give --folder a new folder")
+        raise InputError(f"{folder} already holds {known[0]}, which the demo would write; give --folder a new folder")
 
 
 def _demo(folder: Path, once: bool, speed: float, listen: str, call: str) -> None:
@@ -252,7 +252,7 @@ def _print_mix(app: App, campaign: _Act) -> None:
         worst = min(found, key=lambda verdict: verdict.mix_effect)
         moved = f"the mix of devices moved the mean by {100 * worst.mix_effect:+.1f} %"
         begins = words.utc(found[0].end)
-        click.echo(f"\nNo page for the campaign: from {begins} on {moved}, while each device ranks as before.")
+        click.echo(f"\nNo page for the campaign: from {begins} on {moved}, but each device ranks as before.")
 
 
 def _go_live(config: Config, shop: Shop, engine: sa.Engine, speed: float, call: str) -> None:
@@ -261,7 +261,7 @@ def _go_live(config: Config, shop: Shop, engine: sa.Engine, speed: float, call: 
     app = App(config, clock, call, "Demo: all data are simulated")
     feeder = threading.Thread(target=_feed, args=(app, shop, engine, clock), name="shop", daemon=True)
     feeder.start()
-    click.echo(f"\nLive at {speed:g} times real speed. What comes, in simulated time:")
+    click.echo(f"\nLive at {speed:g} times real speed. Coming up, in simulated time:")
     for act in _acts(shop.story):
         click.echo(f"  {act.begins:%Y-%m-%d %H:%M}  {act.text}")
     serve(app, announce=True)

@@ -1,4 +1,4 @@
-"""Where people look: what a monitor's measure counts by, or an estimate from the log now."""
+"""Where people look: the table that a monitor's measure uses, or a new estimate from the log."""
 
 from __future__ import annotations
 
@@ -119,19 +119,19 @@ class FittedExamination:
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         other = "the first" if self.since is None else f"the first before {utc(self.since)}"
         head = f"{where}: how often people look at each rank, relative to {other}, "
-        marked, lists = "", "lists are personalised by the slices at most"
+        marked, lists = "", "lists are personalised at most by the slices"
         if self.random is not None:
             marked, lists = f" with {self.random}", "these lists are in random order"
-        yield f"{head}by {self.requests:,} requests of {self.days} days{marked}"
+        yield f"{head}from {self.requests:,} requests in {self.days} days{marked}"
         yield from rows(self.ranks, "  ")
-        yield f"It assumes that looks depend on the rank alone, and that {lists}."
+        yield f"It assumes that looks depend only on the rank, and that {lists}."
         yield from self._warnings()
         yield from self._checks()
 
     def _warnings(self) -> Iterator[str]:
         if self.effective_queries < FEW_QUERIES:
-            few = f"it rests on effectively {self.effective_queries:.1f} queries"
-            yield f"  Warning: {few}; looks may differ on others."
+            few = f"it is based on effectively {self.effective_queries:.1f} queries"
+            yield f"  Warning: {few}; looks may differ for others."
         if unknown := next((one for one in self.ranks if one.upper > UNKNOWN * one.lower), None):
             known = f"from {number(unknown.lower)} to {number(unknown.upper)}"
             yield f"  Warning: at rank {unknown.rank} looks are known only {known}. {self._shorter(unknown.rank)}"
@@ -142,25 +142,27 @@ class FittedExamination:
             yield f"  Warning: {counts}, so a few clicks move the measure. {self._shorter(rare.rank)}"
 
     def _shorter(self, rank: int) -> str:
-        return "Take more days" + (f", or fewer ranks: --depth {rank - 1}." if rank > 2 else ".")
+        return "Use more days" + (f", or fewer ranks: --depth {rank - 1}." if rank > 2 else ".")
 
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
         if ratio is not None and lower is not None and upper is not None:
             told = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
-            stops = "Warning: they stop at a click; the direction of a change is right, its size is not"
-            unlikely = ", so they do not stop at one" if lower >= HARDLY else ", so they may stop at one or not"
+            stops = "Warning: they stop at a click; the direction of a change is right, but its size is not"
+            unlikely = (
+                ", so they do not stop at one" if lower >= HARDLY else ", so it is unclear whether they stop at one"
+            )
             told += f". {stops}" if upper < 1 else unlikely
             yield f"  checked: {told}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
         if self.differs_by_swaps is not None:
-            told = f"looks at rank {self.differs_by_swaps} differ from those by the same items at several ranks"
-            yield f"  Warning: {told}; see whether {self.random} marks lists in random order."
+            told = f"looks at rank {self.differs_by_swaps} differ from those estimated from items at several ranks"
+            yield f"  Warning: {told}; check whether {self.random} marks lists in random order."
 
 
 def _configured(measure: str) -> Iterator[str]:
-    yield "A measure that counts a click 1 / looks times:"
+    yield "A measure that counts each click 1 / looks times:"
     yield f"  measures: [{measure!r}]"
 
 
@@ -180,7 +182,7 @@ class ExaminationBySlice:
     """The estimates of all requests and of the values of a slice.
 
     Attributes:
-        differ: the slices whose looks surely differ from those of all requests, which `measure` has a table for.
+        differ: the slices with significantly different looks, which `measure` has a table for.
     """
 
     every: FittedExamination
@@ -192,7 +194,7 @@ class ExaminationBySlice:
         for one in (self.every, *self.slices):
             yield from one.told()
         if rest := [one.slice for one in self.slices if one.slice not in self.differ]:
-            yield f"No sure difference from all requests: {', '.join(rest)}. They count by the looks of all."
+            yield f"No significant difference from all requests: {', '.join(rest)}. They use the looks of all requests."
         yield from _configured(self.measure)
 
 
@@ -285,22 +287,22 @@ def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str
 @config_option
 @click.argument("monitor")
 @past_options
-@click.option("--by", "dimension", help="A slice of the monitor, such as device: an estimate for each of its values.")
+@click.option("--by", "dimension", help="One of the monitor's slices, such as device: estimate each of its values.")
 @click.option(
     "--random",
     metavar="SLICE=VALUE",
-    help="The requests whose lists were in random order, such as is_random=true: an estimate by them alone.",
+    help="Requests with lists in random order, such as is_random=true: use only these.",
 )
 @click.option(
     "--since",
     type=InstantParam(),
-    help="When the page changed: looks since then, by clicks on the same items in the days before, as a corrected "
+    help="When the page changed: estimate looks since then, from earlier clicks on the same items as a corrected "
     "measure of the monitor counts them.",
 )
 @click.option(
     "--clip",
     type=click.FloatRange(1),
-    help="The most that a click counts, relative to one at rank 1: steadier, but items far down count too little.",
+    help="Most that a click may count, relative to rank 1: steadier, but items far down count too little.",
 )
 @rendered("table", "json")
 def fit(
@@ -326,7 +328,7 @@ def fit(
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     if random is not None and since is not None:
-        raise InputError("give --random or --since: lists in random order need no clicks of the days before")
+        raise InputError("use --random or --since: lists in random order need no earlier clicks")
     with source_of(config, wanted) as database:
         past = Past(wanted, database, end, days, depth, since, clip, random)
         return fitted(past) if dimension is None else by_slice(past, dimension)
@@ -389,7 +391,7 @@ class Past:
     def _looks(self, dimension: str, value: str) -> Floats:
         known = (m for m in self.monitor.measures if m.is_corrected and len(m.examination) >= self.depth)
         if (measure := next(known, None)) is None:
-            told = f"--since goes by a measure that is corrected down to rank {self.depth}; add one, or give --depth"
+            told = f"--since needs a measure corrected down to rank {self.depth}; add one, or use --depth"
             raise InputError(f"{self.monitor.name}: {told}")
         table = dict(measure.by_slice).get((dimension, value), measure.examination)
         return np.array([looks for _, looks in table[: self.depth]])
@@ -403,7 +405,9 @@ def fitted(past: Past) -> FittedExamination:
 def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
     counts = past.counts()[""]
     if not len(counts.rank):
-        raise InputError(f"{past.monitor.name}: no request with a query in these {past.days} days; say --to or --days")
+        raise InputError(
+            f"{past.monitor.name}: no request with a query in these {past.days} days; change --to or --days"
+        )
     try:
         return past.fit()("", counts), counts
     except ValueError as error:
@@ -474,7 +478,7 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
 
 
 def _unlike(two: Callable[[], tuple[Examination, Examination]]) -> int | None:
-    """The rank whose looks surely differ between two estimates; None if none do, or too few swaps tell."""
+    """The rank with significantly different looks in two estimates; None if none, or if there are too few swaps."""
     try:
         change = most_changed(*two())
     except ValueError:

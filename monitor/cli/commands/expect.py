@@ -1,6 +1,6 @@
 """Announce something unusual, such as a campaign or a deployment: verdicts neither judge it nor learn from it.
 
-Open incidents stay open, and alert rules and data that do not arrive are told as ever. Without --until or --for, lists
+Open incidents stay open; alert rules and missing data still notify as usual. Without --until or --for, lists
 what is announced. Times are UTC unless they name an offset: 2026-11-27, or 2026-11-27T08:00+01:00.
 """
 
@@ -29,9 +29,9 @@ from monitor.types import Monitor
 @monitors_option
 @click.option("--from", "since", type=InstantParam(), help="When it begins, UTC or with an offset (default: now).")
 @click.option("--until", type=InstantParam(), help="When it ends, UTC or with an offset.")
-@click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, in place of --until.")
-@click.option("--new-level", "is_new_level", is_flag=True, help="What comes after is a new level: learn it.")
-@click.option("--forget", type=InstantParam(), help="Take back the one announcement that begins at this moment.")
+@click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, instead of --until.")
+@click.option("--new-level", "is_new_level", is_flag=True, help="A new level comes afterwards: learn it.")
+@click.option("--forget", type=InstantParam(), help="Remove the announcement that begins at this moment.")
 @note_option("What happens.")
 @by_option()
 def expect(
@@ -46,9 +46,9 @@ def expect(
     by: str,
 ) -> None:
     if until is not None and lasting is not None:
-        raise InputError("give --until or --for, not both")
+        raise InputError("use --until or --for, not both")
     if forget is not None and (since, until, lasting) != (None, None, None):
-        raise InputError("give --forget alone")
+        raise InputError("use --forget alone")
     config = load_config(config_path, with_sources=False)
     monitors, now = pick_monitors(config, names), time.time()
     begin = int(now) if since is None else since

@@ -1,7 +1,7 @@
-"""Show how each monitor is read, and why: row by row (pull), or as sums made by its database (pushdown).
+"""Show how each monitor is read, and why: row by row (pull), or as sums computed by its database (pushdown).
 
-The SQL is that of the last whole bucket, with its values filled in, so that you can run it by hand. For large
-PostgreSQL tables it says where neither an index nor a partition limits what is read.
+The SQL is for the last whole bucket, with values filled in, so you can run it yourself. For large PostgreSQL tables, it
+says if neither an index nor a partition limits the read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explain an incident: what fell, where, by how much, and which requests lost most.
 
-INCIDENT is its id, as `rankmon incidents list` shows it. Five lines come first, then what happened in order of time,
-then tables. Single requests and queries were read from the source when a condition began to fire. If that failed, it
-says why and shows what the store knows.
+INCIDENT is its id, as `rankmon incidents list` shows it. First come five lines, then the events in time order, then
+tables. Requests and queries were read from the source when a condition started firing. If that failed, it says why and
+shows what the store knows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from monitor.types import Monitor
 @command
 @config_option
 @click.argument("incident")
-@click.option("--full", is_flag=True, help="Everything: requests, queries, each condition by itself.")
+@click.option("--full", is_flag=True, help="Everything: requests, queries, each condition on its own.")
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 @rendered("text", "json")
 def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Shown:

@@ -29,7 +29,7 @@ def hash_password(name: str) -> None:
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not name or ":" in name:
-        raise InputError(f"{name!r} is no user name; write at least one letter, and no colon")
+        raise InputError(f"{name!r} is not a user name; write at least one letter, and no colon")
     if not password:
         raise InputError("there is no password on standard input; write it there, on one line")
     if len(password.encode()) > LONGEST_PASSWORD:

@@ -1,7 +1,7 @@
-"""Ask the daemon on this machine whether it is healthy. Exit code 0 if it is, else 1.
+"""Ask the daemon on this machine whether it is healthy. Exit code 0 if so, otherwise 1.
 
-Needs no password and accepts any certificate. Of the configuration it reads `web` only, so it works while the rest
-is wrong. If the server demands client certificates, a refusal counts as healthy.
+Needs no password and accepts any certificate. It reads only `web` from the configuration, so it works even if the rest
+is wrong. If the server requires client certificates, a refusal counts as healthy.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ incidents = group(__name__)
 @click.option("--most", type=click.IntRange(1), default=50, show_default=True, help="How many to show.")
 @rendered("text", "json")
 def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Shown:
-    """Incidents, the newest first."""
+    """List incidents, newest first."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
@@ -74,7 +74,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
     why = next((s.reason for s in reversed(steps) if s.incident == found.incident.id and s.became != "firing"), "")
     yield text(found, config, why)
     for step in steps:
-        where = f" of {named(step.dimension, step.value)}" if step.dimension else ""
+        where = f" for {named(step.dimension, step.value)}" if step.dimension else ""
         yield f"  {utc(step.at)}  {step.rule}{where}: {step.was} -> {step.became}, {step.reason}"
         if step.became == "firing" and step.evidence is not None:
             yield f"{'':22}{sentence(step.evidence)}"
@@ -89,7 +89,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 )
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
-    """Acknowledge an incident, in PagerDuty too if that was notified of it. Stops repetitions and escalations."""
+    """Acknowledge an incident, in PagerDuty too if it was notified. Stops repeats and escalations."""
     from monitor.cli.commands.baseline import reset_baseline
     from monitor.notify import acknowledging
 
@@ -99,7 +99,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
         if new_baseline and (found.matter != "quality" or not found.is_open):
             what = "is over" if found.matter == "quality" else "is about the data, not the model"
             raise InputError(
-                f"{found.id} {what}, so there is no new level to take; to do so whatever there is: "
+                f"{found.id} {what}, so there is no new level to accept; to accept one anyway: "
                 f"rankmon baseline begin {found.monitor} --from …"
             )
         monitor = config.monitor(found.monitor) if new_baseline else None
@@ -121,7 +121,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @note_option("Why.")
 @by_option()
 def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:
-    """Say whether an incident was right, wrong, or known beforehand. A later label replaces the former one."""
+    """Say whether an incident was right, wrong, or already known. A new label replaces the old one."""
     config = load_config(config_path, with_sources=False)
     with stored(config) as store:
         store.alerts.label(find(store, incident).incident.id, label, by, note)
@@ -137,14 +137,14 @@ def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -
 @note_option("Why.")
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
-    """Silence a monitor's new incidents for a time. What is still open at its end is notified then."""
+    """Silence a monitor's new incidents for a time. Incidents still open when it ends are notified then."""
     config, now = load_config(config_path, with_sources=False), time.time()
     found = config.monitor(monitor)
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
     if length > LONGEST_SILENCE:
         most = format_duration(LONGEST_SILENCE)
-        raise click.UsageError(f"--for must be {most} at most; to hear of it never, give it `notify: [log]`")
+        raise click.UsageError(f"--for must be {most} at most; to never hear of it, set `notify: [log]`")
     with stored(config) as store:
         longer = [s for s in store.alerts.silences(now) if s.monitor == monitor and s.until > now + length]
         if not longer:
@@ -159,7 +159,7 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
 
 
 _BY_PROMETHEUS = (
-    "; Prometheus pages for it, so this takes a running daemon and rules that ask for "
+    "; Prometheus pages for it, so this needs a running daemon and rules that check "
     "rankmon_silenced_until_timestamp_seconds, as those in deploy/ do"
 )
 
@@ -184,7 +184,7 @@ def unsilence(config_path: Path, monitor: str) -> None:
 def find(store: Store, incident: str) -> StoredIncident:
     found = store.alerts.incident(incident)
     if found is None:
-        raise InputError(f"there is no incident {incident!r}; rankmon incidents list names them")
+        raise InputError(f"there is no incident {incident!r}; rankmon incidents list shows them")
     return found
 
 
@@ -215,7 +215,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
 
     incident = stored_.incident
     seconds = bad_for(stored_, until)
-    length = f", {'lasts for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
+    length = f", {'open for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter != "quality"
     fell = "" if first is None else topic(first) if of_verdict else first.judged
@@ -231,7 +231,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
 
 
 def text(stored_: StoredIncident, config: Config, why: str = "", called: str = CALLED) -> str:
-    """The message on-call gets of an incident, as it stands now.
+    """The message on-call gets about an incident, as of now.
 
     `why`: reason of a withdrawal; `called`: how to invoke rankmon, see `words.command`.
     """
@@ -241,7 +241,7 @@ def text(stored_: StoredIncident, config: Config, why: str = "", called: str = C
     runbook = monitor.runbook_url if monitor is not None else ""
     labels = monitor.labels if monitor is not None else ()
     about = About(incident.monitor, labels, runbook, page, called, OwnTemplates(config.templates))
-    why = why or "its subject no longer exists"
+    why = why or "what it judged no longer exists"
     return notification(incident.state, about, incident, stored_.findings, 0, reason=why).full_text
 
 

@@ -1,15 +1,15 @@
 """Write a configuration for the log in a database: `rankmon init postgresql+psycopg://reader@host/name`.
 
-Looks at tables and samples of their rows, read-only, and proposes what is what by the values. It asks where it is not
-sure; --yes takes the likeliest answers, --answer KEY=VALUE gives one. Then it checks the new file as
-`rankmon check-config --connect` does. DuckDB reads files: `--file '/logs/*.parquet'`.
-A password is taken from the URL or from RANKMON_SOURCE_PASSWORD, and never written.
+Examines tables and samples of their rows, read-only, and identifies columns by their values. It asks if it is not
+sure; --yes takes the most likely answers, --answer KEY=VALUE gives one. Then it checks the new file like
+`rankmon check-config --connect`. DuckDB reads files: `--file '/logs/*.parquet'`.
+A password comes from the URL or from RANKMON_SOURCE_PASSWORD, and is never written.
 
-KEY of an --answer is that of the configuration: rankings.table, rankings.item, rankings.time, relevance.events.table,
-relevance.events.type, relevance.events.time, relevance.events.rules, relevance.judgments.grade or
-relevance.column.grade; of a time's zone, rankings.time.timezone or relevance.events.time.timezone. VALUE is a name, or
-the number of an option: `--answer rankings.table=search_log`. Rules are TYPE=GRADE with a blank between two:
-`--answer 'relevance.events.rules=click=1 purchase=3'`.
+The KEY of an --answer is the one in the configuration: rankings.table, rankings.item, rankings.time,
+relevance.events.table, relevance.events.type, relevance.events.time, relevance.events.rules,
+relevance.judgments.grade or relevance.column.grade; for a time zone, rankings.time.timezone or
+relevance.events.time.timezone. VALUE is a name, or the number of an option: `--answer rankings.table=search_log`.
+Rules are TYPE=GRADE, separated by spaces: `--answer 'relevance.events.rules=click=1 purchase=3'`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ PASSWORD = "RANKMON_SOURCE_PASSWORD"
 @click.argument("url")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="rankmon.yaml", show_default=True)
 @click.option("--name", default="search", show_default=True, help="Name of the monitor.")
-@click.option("--file", "files", multiple=True, help="A file, or files by pattern, to read as a table with DuckDB.")
-@click.option("--table", "only", multiple=True, help="A table to look at (default: all).")
-@click.option("--answer", "answers", multiple=True, metavar="KEY=VALUE", help="Answer a question beforehand.")
-@click.option("--yes", is_flag=True, help="Take the likeliest answer to each question.")
+@click.option("--file", "files", multiple=True, help="A file or glob pattern that DuckDB reads as a table.")
+@click.option("--table", "only", multiple=True, help="A table to examine (default: all).")
+@click.option("--answer", "answers", multiple=True, metavar="KEY=VALUE", help="Answer a question in advance.")
+@click.option("--yes", is_flag=True, help="Take the most likely answer to each question.")
 @click.pass_context
 def init(
     ctx: click.Context,
@@ -84,7 +84,7 @@ def init(
     if proposal.since is not None and proposal.oldest is not None and proposal.oldest < proposal.since:
         begins = f"{datetime.fromtimestamp(proposal.oldest, UTC):%Y-%m-%d}"
         days = PAST // 86_400
-        click.echo(f"These are {days} days: 28 to learn what is usual, and a week to judge. The log begins {begins}.")
+        click.echo(f"These are {days} days: 28 to learn the baseline, and a week to judge. The log begins {begins}.")
     return code
 
 

@@ -47,9 +47,9 @@ MAX_JUDGMENTS = 50
 @click.option(
     "--at",
     type=InstantParam(),
-    help="When it was served (any time in its bucket): finds it sooner.",
+    help="When it was served (any time in its bucket); speeds up the search.",
 )
-@click.option("--show-query", is_flag=True, help="Print the query text, which may be personal data.")
+@click.option("--show-query", is_flag=True, help="Print the query text, which may contain personal data.")
 @rendered("table", "json")
 def inspect(
     request: str,
@@ -157,7 +157,7 @@ def lines(page: Page) -> Iterator[str]:
     yield from _notes(page.seen)
     yield from _judgments(page)
     if page.seen.is_unlabelled:
-        yield "it has no label, and is in no measure"
+        yield "it has no label, so no measure counts it"
         return
     for derivation in page.workings:
         yield f"---- {derivation.measure} ----\n"
@@ -200,7 +200,7 @@ def _state_of(state: BucketState | None) -> str:
 def _recipe(monitor: Monitor, served: int) -> str:
     recipe = monitor.recipe
     if isinstance(recipe, Judgments):
-        return "judgments by query and item; of several the highest grade"
+        return "judgments by query and item; the highest grade if there are several"
     if not isinstance(recipe, Events):
         return f"column {recipe.grade} of the rankings"
     until = _moment(served + recipe.attribution * MICROS)
@@ -270,7 +270,7 @@ def _notes(seen: Inspection) -> Iterator[str]:
 def _again(seen: Inspection) -> str:
     nearest = min(seen.again, key=lambda at: abs(at - seen.served))
     times = f"{counted(len(seen.again), 'time')} more within the attribution, nearest at {_moment(nearest)} UTC"
-    does = "an event counts for every serving of its request's id within the attribution"
+    does = "an event counts for every serving of its request id within the attribution window"
     return (
         f"this id was served {times} ({_delay(nearest - seen.served)}): {does}; is it a session's or a person's id?\n"
     )

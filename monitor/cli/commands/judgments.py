@@ -1,8 +1,8 @@
-"""Make graded judgments of each (query, item) from clicks over expected clicks, and write them to a file.
+"""Grade each (query, item) by its clicks over expected clicks, and write the judgments to a file.
 
-Where few looked at an item its grade is drawn to the mean of all; how much, the counts themselves say (empirical
-Bayes). The highest grade is that of the item most wanted; an item that was never shown has no judgment. The examination
-is that of the monitor's measures, or else estimated as by `rankmon examination fit`.
+The grade of an item with few looks is pulled towards the overall mean, as far as the counts suggest (empirical Bayes).
+The most wanted item has the highest grade; an item that was never shown has no judgment. The examination comes from the
+monitor's measures, or is estimated as by `rankmon examination fit`.
 
 \b
   rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table
@@ -51,11 +51,13 @@ class MadeJudgments:
 @config_option
 @click.argument("monitor")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
-@click.option("--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Of the item most wanted.")
+@click.option(
+    "--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Grade of the most wanted item."
+)
 @click.option(
     "--prior",
     type=click.FloatRange(0),
-    help="Looks that the mean of all counts for (default: as many as the counts say). With 0 grades are noisy, but "
+    help="Looks that the overall mean counts for (default: estimated from the counts). With 0 grades are noisy, but "
     "differences between models have their full size.",
 )
 @past_options

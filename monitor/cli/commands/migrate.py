@@ -1,4 +1,4 @@
-"""Migrate the store to this version's schema. `run`, `once` and `backfill` do so by themselves."""
+"""Migrate the store to this version's schema. `run`, `once` and `backfill` do this automatically."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def once(config_path: Path, names: tuple[str, ...]) -> int:
         app.escalator.run()
         try:
             if waiting := app.sender.deliver(SEND_WITHIN, app.stopping.is_set):
-                click.echo(f"rankmon: notifications left for the next run, for their receivers: {waiting}", err=True)
+                click.echo(f"rankmon: notifications left for the next run: {waiting}", err=True)
         finally:
             app.sender.stop()
     return exit_code(errors[0]) if errors else 0

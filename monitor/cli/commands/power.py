@@ -1,11 +1,11 @@
-"""Print the smallest drop that shows within 24 hours, for each series at its traffic and noise.
+"""Print the smallest drop that verdicts find within 24 hours, for each series at its traffic and noise.
 
 That is the drop that the verdict `degraded` finds in time in at least half of the cases. Larger drops are found
-sooner, smaller ones later or never. Below it are the drops of the pages that people labelled right or wrong: those are
-the drops that matter, or do not.
+sooner, smaller ones later or never. Below it are the drops on the pages that people labelled right or wrong.
 
-With --swapped N it is how well `rankmon examination fit` would know each rank after 28 days in which N requests a day
-swap two neighbours, by the queries and clicks of the newest 28 days of the log, and how many suffice for 10 %.
+With --swapped N, it prints how well `rankmon examination fit` would know each rank after 28 days in which N requests a
+day swap two neighbours. It also prints how many swaps are enough for 10 %. Both are based on the queries and clicks of
+the last 28 days of the log.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _power(found: BaselineStatus, drops: dict[str, list[float]]) -> Shown:
 
 
 def _lines(found: BaselineStatus, measure: str, called: dict[str, list[float]]) -> Iterator[str]:
-    yield f"{found.monitor}: {measure}, smallest drop that shows within {HOURS} h"
+    yield f"{found.monitor}: {measure}, smallest drop found within {HOURS} h"
     columns = of_series(found) | {
         "tolerated drop": lambda u: percent(u.tolerated),
         "smallest drop": lambda u: percent(u.smallest),

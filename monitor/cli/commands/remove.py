@@ -1,6 +1,6 @@
-"""Delete all that is stored of a monitor that the configuration no longer has.
+"""Delete everything stored about a monitor that is no longer in the configuration.
 
-An open incident of it is withdrawn, and whoever was notified hears that. Back the store up first.
+Its open incidents are withdrawn, and everyone who was notified hears of it. Back up the store first.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from monitor.store.renaming import remove as removed
 def remove(config_path: Path, monitor: str) -> None:
     config = load_config(config_path, with_sources=False)
     if monitor in {one.name for one in config.monitors}:
-        raise InputError(f"{monitor} is configured; take it out of {config.path} and reload the daemon first")
+        raise InputError(f"{monitor} is still configured; remove it from {config.path} and reload the daemon first")
     with stored(config) as store:
         if monitor not in (known := names(store)):
-            raise InputError(f"nothing is stored of {monitor}; known are: {', '.join(sorted(known)) or 'none'}")
+            raise InputError(f"nothing is stored for {monitor}; known are: {', '.join(sorted(known)) or 'none'}")
         with store.hold(monitor) as lease:
             withdraw(monitor, store, lease, Telling(real_now=time.time()))
             number = removed(store, lease)

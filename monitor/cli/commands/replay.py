@@ -1,10 +1,10 @@
 """Replay the stored past: how often it would have paged, when, why and for how long, next to plain thresholds.
 
-The daemon's own code judges each window by what was known then. Nothing is stored and nobody is notified. With
-another --config, its alert rules and `drift` are tried; series must have the same definition, or be backfilled
-first. A monitor without stored data is skipped, and the exit code says so.
+The daemon's own code judges each window with what was known then. Nothing is stored and nobody is notified. Another
+--config tries its alert rules and `drift`; its series must have the same definition, or be backfilled first. A monitor
+without stored data is skipped, and the exit code says so.
 
-Where people labelled pages right or wrong, it says how many of each there would be again, and which
+If people labelled pages right or wrong, it says how many of each would page again, and which
 `drift: {false_alarm_budget}` agrees with them best.
 """
 
@@ -67,7 +67,7 @@ def replay(
     if chart is not None and len(wanted) != 1:
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
-        raise InputError(f"a chart is drawn as SVG: let the name of {chart} end in .svg")
+        raise InputError(f"a chart is drawn as SVG: use a file name that ends in .svg, not {chart}")
     found, errors = list[tuple[past.Replay, PeopleSaid | None]](), list[InputError]()
     with stored(config if store_path is None else load_config(store_path, with_sources=False)) as store:
         for monitor in wanted:
@@ -98,13 +98,13 @@ def _not_split(monitor: Monitor, store: Store) -> str:
     mixed = set() if monitor.drift is None else {monitor.drift.mix_by} - {None}
     ruled = {dimension for rule in monitor.alerts for dimension, _ in rule.slices}
     lacking = [s.dimension for s in monitor.slices if s.dimension in (mixed | ruled) - known.keys()]
-    told = ["verdicts judge all traffic alone"] * bool(mixed & set(lacking))
+    told = ["verdicts judge only all traffic"] * bool(mixed & set(lacking))
     told += ["no rule judges its slices"] * bool(ruled & set(lacking))
     if not told:
         return ""
     return (
         f"{monitor.name}: nothing is stored by {', '.join(lacking)}, so {' and '.join(told)}; run rankmon backfill "
-        f"--monitor {monitor.name} --from DATE --again with this configuration, or take slices that are stored"
+        f"--monitor {monitor.name} --from DATE --again with this configuration, or use stored slices"
     )
 
 
@@ -136,7 +136,7 @@ def _people(said: PeopleSaid) -> Iterator[str]:
     def of(one: Agreement) -> tuple[str, str]:
         return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
 
-    yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; there would be again:"
+    yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; of these would page again:"
     yield from table(("judged by", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
     if said.budget is None or said.proposed is None:
         return
@@ -144,7 +144,7 @@ def _people(said: PeopleSaid) -> Iterator[str]:
     rows = [(f"{budget:g}" + " (now)" * (budget == said.budget), *of(one)) for budget, one in said.budgets]
     yield from table(("false_alarm_budget", "right ones", "wrong ones"), rows)
     is_best = said.proposed == said.budget
-    yield f"false_alarm_budget: {said.proposed:g} agrees with people best" + ", as it is" * is_best
+    yield f"false_alarm_budget: {said.proposed:g} agrees best with people" + ", as it is" * is_best
 
 
 def lines(found: Replay) -> Iterator[str]:
@@ -152,18 +152,18 @@ def lines(found: Replay) -> Iterator[str]:
     span = f"{utc(found.since)} to {utc(found.until)}"
     yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
     pages, broken = found.of("quality"), found.of("data")
-    too = f", and told on-call of broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
+    too = f", and told on-call about broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
     yield f"would have paged {_times(len(pages))}{too}"
     yield from (line for one in pages for line in _incident(one, found.until))
     if found.verdicts:
-        yield f"would have told the owners of the data {_times(len(broken))}"
+        yield f"would have told the data owners {_times(len(broken))}"
         yield from (line for one in broken for line in _incident(one, found.until))
         yield from _mixes(found)
         yield "hours by verdict: " + ", ".join(f"{title_of(kind)} {hours:,.0f}" for kind, hours in found.hours.items())
     for one in found.incidents:
         if one.is_before:
             told = _told_on_call(one) if one in found.told_on_call else ""
-            yield f"open already when it began, and no page of it: {', '.join(one.by)}{told}"
+            yield f"already open at the start, so not counted as a page: {', '.join(one.by)}{told}"
     yield ""
     yield from _methods(found)
 
@@ -175,7 +175,7 @@ def _times(number: int) -> str:
 def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
     incident = one.incident
     length = lasting((incident.closed_at or until) - incident.began_at)
-    end = f"bad since {utc(incident.began_at)}, {'lasts for' if incident.is_open else 'lasted'} {length}"
+    end = f"bad since {utc(incident.began_at)}, {'open for' if incident.is_open else 'lasted'} {length}"
     asks = "" if one.asks_at is None else f", would ask to retrain {utc(one.asks_at)}"
     told = _told_on_call(one)
     yield f"  {utc(incident.opened_at)}  {incident.severity}, {end}{asks}{told}; by {', '.join(one.by)}"
@@ -189,7 +189,7 @@ def _told_on_call(one: ReplayedIncident) -> str:
 
 def _mixes(found: Replay) -> Iterator[str]:
     hours = sum(shift.within(found.since, found.until) for shift in found.mix) / 3600
-    yield f"mix shifts, which are information: {len(found.mix)} in {hours:,.0f} h" if found.mix else "no mix shifts"
+    yield f"mix shifts, for information: {len(found.mix)} in {hours:,.0f} h" if found.mix else "no mix shifts"
     for shift in found.mix:
         length = lasting(shift.within(found.since, found.until))
         yield f"  {utc(shift.since)}  for {length}: the mix alone moved the mean by {100 * shift.effect:+.1f} %"
@@ -246,9 +246,9 @@ def _noise(monitor: Monitor, tried: RuleTrial, store: Store) -> str:
     else:
         change = "larger rise" if tried.rule.rises else "larger drop"
     return (
-        f"rule {tried.rule.name} can fire by chance on {len(unsure)} of its {len(tried.margins)} series: of "
+        f"rule {tried.rule.name} can fire by chance on {len(unsure)} of its {len(tried.margins)} series: for "
         f"{_series(worst)} the newest window is known to ± {half:.3g}, and the rule fires at {abs(drop):.3g} {side}"
-        f"{_by_verdicts(monitor, store)}; take a {change}, a longer window, more min_requests or fewer slices"
+        f"{_by_verdicts(monitor, store)}; use a {change}, a longer window, more min_requests or fewer slices"
     )
 
 
@@ -277,7 +277,7 @@ def picture(found: Replay) -> str:
     """The replay as an SVG document, with a lane per way of judging."""
 
     if not found.verdicts:
-        raise ValueError("without `drift:` there is nothing expected to draw; rankmon series draws the values")
+        raise ValueError("without `drift:` there are no expected values to draw; rankmon series draws the values")
     at = [v.end for v in found.verdicts]
     first = first_whole(at, [v.observed for v in found.verdicts], found.step)
     drawn = [None] * first, found.verdicts[first:]

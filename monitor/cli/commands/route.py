@@ -1,4 +1,4 @@
-"""Show who is notified of what, and when."""
+"""Show who is notified, of what, and when."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RoutedCase:
 @click.option("--at", type=InstantParam(), help="When it opens (default: now).")
 @rendered("table", "json")
 def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
-    """Show whom each kind of incident of a monitor goes to. Broken data that are critical go by both matters."""
+    """Show who is notified of each kind of incident of a monitor. Critical data incidents take both matters' routes."""
     config, now, found = load_config(config_path, with_sources=False), time.time() if at is None else at, []
     routing = Routing(config.monitor(monitor), config.routes)
     for severity, matter in product(reversed(SEVERITIES), MATTERS):

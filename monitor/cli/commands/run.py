@@ -83,7 +83,7 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
         while _next(signals, watched.look) == signal.SIGHUP:
             app.reload()
     except _EndedEarly:
-        log.info("told to end before anything was served")
+        log.info("stopped before anything was served")
     finally:
         _on_end(note)
         if is_serving:
@@ -100,7 +100,7 @@ def _next(signals: SimpleQueue[int], look: Callable[[], None]) -> int:
     """The next signal; calls `look` while it waits.
 
     Python runs handlers only in the main thread, when that does something. A signal given to another thread, or just
-    before this wait began, does not end it; so the wait ends by itself every LOOK_EVERY.
+    before this wait began, does not end it; so the wait ends every LOOK_EVERY.
     """
     while True:
         look()

@@ -1,31 +1,31 @@
-"""Compute ranking measures on files, as the daemon computes them.
+"""Compute ranking measures on files, exactly as the daemon does.
 
-RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with a row for each item (each but Parquet
-may end in .gz). Any one of the files may be -, standard input, of any of these kinds. Its columns are found by name:
-request or request_id (else query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank,
-else score; grade, relevance, rel, label or rating. An empty grade is no judgment, not a 0, and a request without any
-grade is left out. A query in a column of its own ties requests to judgments that are made by query.
+RANKINGS is a TREC run, or a .csv, .tsv, .jsonl, .ndjson or .parquet file with one row per item (all except Parquet may
+end in .gz). Any one of the files may be -, standard input, in any of these formats. Columns are found by name: request
+or request_id (else query, query_id, qid, topic); item, item_id, docno, docid or doc_id; position or rank, else score;
+grade, relevance, rel, label or rating. An empty grade means no judgment, not 0; a request without any grade is left
+out. A separate query column ties requests to judgments by query.
 
 \b
   rankmon score shown.csv --grade clicked -m ndcg@10 -m mrr -m 'recall(aggregate=pooled)@20'
   rankmon score bm25.run --qrels qrels.txt -m 'ndcg(ideal=global,empty=zero)@10' --complete
   rankmon score old.csv --ideal-from judged.csv -m 'ndcg(ideal=global)@10' --per-request --format csv
 
-What is trec_eval's under another name: the ideal of plain ndcg@10 is taken over the items that were listed, while
-trec_eval takes it over all judged ones and counts queries with nothing relevant as 0.
+trec_eval's measures under their names here. For plain ndcg@10, the ideal covers the items listed; trec_eval's covers
+all judged items, and it counts queries with nothing relevant as 0.
 
 \b
   ndcg_cut_10   ndcg(ideal=global,empty=zero)@10     map       map(ideal=global,empty=zero)
   recall_100    recall(ideal=global,empty=zero)@100  P_5       precision@5
   ndcg          ndcg(ideal=global,empty=zero)        recip_rank  mrr
 
-`judged` is the share of the items within k that have a grade; one without counts as not relevant, so where few have one
-a value says little. Judgments may be TREC qrels; query, item and grade in the other formats, as in Quepid's CSV; or the
-.json of OpenSearch's Search Relevance Workbench.
+`judged` is the share of items within k that have a grade. Items without one count as not relevant, so with few
+judgments a value says little. Judgments are TREC qrels; query, item and grade in the other formats, as in Quepid's CSV;
+or the .json of OpenSearch's Search Relevance Workbench.
 
-Without -m it is ndcg@10, or ndcg(ideal=global)@10 where judgments are given. A negative judgment in TREC qrels is
-none; queries of the run that are not judged are left out; the run's rank column is ignored. rbp is binary and has p=0.8
-by default; trec_eval 10's has p=0.9 and graded gains, ir_measures' p=0.8 and graded gains unless `rel` is given.
+Without -m, the measure is ndcg@10, or ndcg(ideal=global)@10 with judgments. Negative judgments in TREC qrels do not
+count, queries without judgments are left out, and the run's rank column is ignored. rbp is binary, with default p=0.8;
+trec_eval 10 uses p=0.9 and graded gains, ir_measures p=0.8 and graded gains unless `rel` is given.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
 @click.option("--grade", metavar="COLUMN", help="Relevance of the item, 0 or more.")
 @click.option("--ideal-from", type=FILE, help="Judged items for ideal=global, the same for every ranker.")
 @click.option("--request", metavar="COLUMN", help="Which list a row belongs to.")
-@click.option("--query", metavar="COLUMN", help="What judgments go by, where it is not the request.")
-@click.option("--item", metavar="COLUMN", help="What is listed.")
-@click.option("--position", metavar="COLUMN", help="Rank, from 1 on or as --base says.")
-@click.option("--base", type=click.IntRange(0, 1), default=1, help="First position: 0 where they start there.")
+@click.option("--query", metavar="COLUMN", help="What judgments refer to, if not the request.")
+@click.option("--item", metavar="COLUMN", help="The item shown.")
+@click.option("--position", metavar="COLUMN", help="Rank, starting at 1 or --base.")
+@click.option("--base", type=click.IntRange(0, 1), default=1, help="First position: 0 or 1.")
 @click.option("--score", metavar="COLUMN", help="Order by this, highest first, instead of by a position.")
 @click.option(
     "--ties",
@@ -90,9 +90,9 @@ def _measures(context: click.Context, _: click.Parameter, texts: tuple[str, ...]
     type=click.FloatRange(0, min_open=True),
     is_eager=True,  # before the measures, whose parser uses it
     metavar="GRADE",
-    help="Highest grade there can be, for err and ideal=max; a grade above it is a mistake.",
+    help="Highest possible grade, for err and ideal=max; a grade above it is an error.",
 )
-@click.option("--per-request", is_flag=True, help="Also every request's values; in CSV instead of the means.")
+@click.option("--per-request", is_flag=True, help="Add each request's values; in CSV, instead of the means.")
 @format_option("table", "json", "csv")
 def score(
     rankings: Path,
@@ -115,7 +115,7 @@ def score(
     measures = measures or [parse("ndcg(ideal=global)@10" if judged else "ndcg@10")]
     if ideal_from is not None and all(m.ideal != "global" for m in measures):
         raise click.UsageError(
-            "--ideal-from changes nothing: no measure has ideal=global; leave it out, or ask for one"
+            "--ideal-from has no effect: no measure has ideal=global; remove it, or add such a measure"
         )
     names = scoring.Names(**columns, base=base)
     with ExitStack() as copies:
@@ -135,9 +135,9 @@ def _refuse_contradictions(files: tuple[Path | None, ...], complete: bool, colum
     if complete and qrels is None:
         raise click.UsageError("--complete counts the queries of the qrels; give --qrels")
     if qrels is not None and columns["grade"] is not None:
-        raise click.UsageError("--grade and --qrels both give the grades; leave one of them out")
+        raise click.UsageError("--grade and --qrels both give the grades; remove one of them")
     if columns["position"] is not None and columns["score"] is not None:
-        raise click.UsageError("--position and --score both order the items; leave one of them out")
+        raise click.UsageError("--position and --score both order the items; remove one of them")
 
 
 def _digits(value: float | None) -> str:

@@ -1,10 +1,10 @@
 """Print or export the stored series: value, 95 % interval, requests, empty ratio, label coverage, completeness.
 
-A provisional window is one whose labels may still come in. An interval rests on the days of its window (seven or
-more), or on how far windows before it moved: few of them make it wide. By requests alone it is too narrow. For a
-measure that is new or was redefined, it says since when it is stored. A measure corrected by examination assumes that
-looks depend on the rank alone and are those of its table: errors of the table move all values, and are not in the
-interval. Its effective sample size: as many clicks of equal weight would tell as much.
+Labels of a provisional window may still arrive. An interval is based on the days of its window (seven or more), or on
+how far earlier windows moved: with few of them it is wide. Based on requests alone, it is too narrow. For a new or
+redefined measure, it says from when on it is stored. A measure corrected by examination assumes that looks depend only
+on the rank and match its table: errors in the table move all values, and are not in the interval. The effective sample
+size is the number of clicks of equal weight that would be as informative.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _BASIS = {"long_run": "{} days of it", "history": "{} windows before", "sampling
     "--from",
     "since",
     type=InstantParam(),
-    help="Ends after this moment; without it a table has 7 windows, or 24 h of short ones; other formats all.",
+    help="Only windows ending after this moment (default: 7 in a table, or 24 h of short ones; otherwise all).",
 )
 @click.option("--to", "until", type=InstantParam(), help="Latest window end.")
 @click.option(
-    "--step", type=DurationParam(), help="Time between ends; without it the shortest window's length, a day at most."
+    "--step", type=DurationParam(), help="Time between window ends (default: the shortest window, at most a day)."
 )
 @click.option("--slices", is_flag=True, help="Add a row for each slice.")
 @format_option(*FORMATS)
@@ -77,7 +77,7 @@ def series(
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
     if output is not None and str(output) in FORMATS:
-        raise click.UsageError(f"--output is a file; for the format, take --format {output}")
+        raise click.UsageError(f"--output is a file name; for the format, use --format {output}")
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
     config, tables = load_config(config_path, with_sources=False), []
@@ -111,7 +111,7 @@ def _table(
         raise InputError(f"--step must be a multiple of the bucket, {format_duration(monitor.bucket)}")
     span = stored_span(store, monitor)
     if span is None:
-        click.echo(f"{monitor.name}: nothing is stored for its present definition; run once or backfill", err=True)
+        click.echo(f"{monitor.name}: nothing is stored for its current definition; run once or backfill", err=True)
         return None
     since, until = (given if given is not None else known for given, known in zip(bounds, span, strict=True))
     newest = min(until, span[1]) - max(WINDOWS * every, DAY)
@@ -123,7 +123,7 @@ def _table(
         click.echo(f"{monitor.name}: {text}", err=True)
     if table.empty:
         known = " to ".join(datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in span)
-        click.echo(f"{monitor.name}: nothing is stored of that time; there is {known} UTC", err=True)
+        click.echo(f"{monitor.name}: nothing is stored for that time; there is {known} UTC", err=True)
         return None
     return table
 
@@ -135,16 +135,16 @@ def _left_out(store: Store, monitor: Monitor, measures: Sequence[Measure], span:
     for measure in measures:
         first = store.oldest_bucket(monitor.definition(measure))
         if first is None:
-            yield f"nothing is stored of {measure} as it is defined now; run once, or backfill for what is past"
+            yield f"nothing is stored for {measure} as defined now; run once, or backfill the past"
         elif begin < min(first, span[1]):  # else nothing is stored of the others either
-            begun = f"{measure}, as it is defined now, is stored from {utc(first)} on"
-            yield f"{begun}; backfill for what is older, as far as the source has it"
+            begun = f"{measure}, as defined now, is stored from {utc(first)} on"
+            yield f"{begun}; backfill older data, as far as the source has it"
 
 
 def _lengths(monitor: Monitor, windows: tuple[int, ...]) -> tuple[int, ...]:
     for window in windows:
         if window < monitor.bucket or window % monitor.bucket:
-            raise InputError(f"--window {format_duration(window)} is no multiple of the bucket of {monitor.name}")
+            raise InputError(f"--window {format_duration(window)} is not a multiple of the bucket of {monitor.name}")
     return windows or monitor.windows
 
 
@@ -202,7 +202,7 @@ def _readable(frame: pd.DataFrame, least: Mapping[str, float]) -> str:
 
 def _state(row: Mapping[str, Any], least: float) -> str:
     is_incomplete = row["completeness"] is not None and row["completeness"] < least
-    told = "final" if row["final"] else "provisional: labels still coming"
+    told = "final" if row["final"] else "provisional: labels still arriving"
     return told + ", incomplete" * is_incomplete
 
 

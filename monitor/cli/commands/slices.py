@@ -1,4 +1,4 @@
-"""Show which slice values have a series of their own, or free places for other values.
+"""Show which slice values have their own series, or free places for other values.
 
 The first `max_values` values of a column have one; all others share `other`.
 """
@@ -46,7 +46,7 @@ def show(config_path: Path, monitor: str) -> list[Shown]:
 def release(
     config_path: Path, monitor: str, dimension: str, values: tuple[str, ...], silent: bool, dry_run: bool, force: bool
 ) -> None:
-    """Free the places of values, for others to take.
+    """Free the places of slice values for other values.
 
     Takes effect after the newest stored bucket; older buckets do not change, even if read again. Each place goes to the
     next new value, the busiest first. A value that returns continues its old series if a place is free. Without

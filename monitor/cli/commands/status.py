@@ -82,7 +82,7 @@ def _lines(state: State, now: float) -> Iterator[str]:
 
 def _progress(state: State, now: float) -> str:
     if state["last_attempt_at"] is None and state["last_success_at"] is None:
-        return f"{'backfilled, but ' if state['windows'] else ''}not run yet; rankmon run does it"
+        return f"{'backfilled, but ' if state['windows'] else ''}not run yet; start rankmon run"
     return f"last success {_ago(state['last_success_at'], now)}, newest request {_ago(state['newest_source_at'], now)}"
 
 
@@ -96,8 +96,8 @@ def _runs(state: State, now: float) -> Iterator[str]:
     newest = max(state["last_success_at"] or 0.0, state["last_attempt_at"] or 0.0)
     if newest > now + CLOCK_TOLERANCE:
         yield (
-            "the store's times lie ahead of this machine's clock by "
-            f"{lasting(int(newest - now))}: its last run was of {utc(int(newest))}, by this clock it is "
+            "the store's times are ahead of this machine's clock by "
+            f"{lasting(int(newest - now))}: its last run was at {utc(int(newest))}, but this clock says "
             f"{utc(int(now))}; one of the two clocks is or was wrong"
         )
     yield state["last_error"] and f"last error: {state['last_error']}"
@@ -112,11 +112,11 @@ def _stored(state: State) -> Iterator[str]:
     refused = refused_in_words(state["refused_rows"], state["unmatched_events"], requests)
     yield refused and f"left out of the longest window: {refused}"
     if again := state["restated_in_a_day"]:
-        yield f"final buckets read again in the last 24 h: {again}, for rankings that came late or by hand"
+        yield f"final buckets read again in the last 24 h: {again}, for late rankings or on request"
     yield from (f"{full}; see rankmon slices show {state['monitor']}" for full in state["full_slices"])
     if state["stored"].oldest is not None:
         coarse = f", {state['stored'].coarse_rows:,} of them rolled up" if state["stored"].coarse_rows else ""
-        yield f"stored: {state['stored'].rows:,} rows of buckets{coarse}, the oldest of {utc(state['stored'].oldest)}"
+        yield f"stored: {state['stored'].rows:,} bucket rows{coarse}, the oldest from {utc(state['stored'].oldest)}"
 
 
 def _judged(state: State) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _told(state: State) -> Iterator[str]:
     if state["retraining"]:
         yield f"retraining: {state['retraining']}"
     elif state["no_retraining_as"]:
-        yield f"no retraining is asked for now: {state['no_retraining_as']}"
+        yield f"retraining is not requested now: {state['no_retraining_as']}"
     if state["silenced_until"] is not None:
         yield f"silenced until {utc(int(state['silenced_until']))}: new incidents page nobody"
     for queue in state["waiting"]:
@@ -237,18 +237,18 @@ def _verdict(told: dict[str, Any]) -> str:
     if told["mix_shifted"]:
         parts.append(f"the mix of {dimension} moves the mean by {100 * told['mix_effect']:+.1f} %")
     if told["is_better_on_offer"]:
-        parts.append("a better baseline is on offer, see rankmon baseline")
+        parts.append("a better baseline is available, see rankmon baseline")
     if told["has_decayed"]:
         parts.append(decayed(told["level_change"], told["labels_change"]))
     parts += not_judged(told["unjudged"])
     if told["lacks"]:
-        parts.append(f"lacks {told['lacks']}")
+        parts.append(f"still needs {told['lacks']}")
     return f"{name}: {'; '.join(parts)}; until {utc(told['end'])}"
 
 
 def _alert(alert: dict[str, Any]) -> str:
-    where = f" of {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
-    since = "" if alert["since"] is None else f", too low since {utc(alert['since'])}"
+    where = f" for {named(alert['dimension'], alert['value'])}" if alert["dimension"] else ""
+    since = "" if alert["since"] is None else f", beyond its threshold since {utc(alert['since'])}"
     name, why = f"alert {alert['rule']}{where}", alert["not_judged_because"]
     if why and alert["state"] == "ok":
         return f"{name}: not judged: {why}"

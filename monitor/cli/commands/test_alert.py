@@ -34,10 +34,10 @@ from monitor.types import Monitor
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
-    help="Severity, for routing (default: that of its gravest rule).",
+    help="Severity, for routing (default: that of its most severe rule).",
 )
 @click.option(
-    "--matter", type=click.Choice(MATTERS), help="Only the channels that the routes choose now for this matter."
+    "--matter", type=click.Choice(MATTERS), help="Only the channels that the routes currently choose for this matter."
 )
 def test_alert(
     config_path: Path,
@@ -48,14 +48,14 @@ def test_alert(
     matter: Matter | None,
 ) -> int:
     if monitor is not None and named is not None:
-        raise click.UsageError("the monitor is named twice: give --monitor or MONITOR")
+        raise click.UsageError("the monitor is given twice: use --monitor or MONITOR")
     config = load_config(config_path, log=True, with_sources=False)
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
     notice, failed = _test(config, monitor or named, severity), None
     if config.monitor(notice.monitor).paging == "prometheus":
-        text = "Prometheus pages for it, which this does not test; see that its RankmonWatchdog arrives"
+        text = "Prometheus pages for it, which this does not test; check that its RankmonWatchdog arrives"
         click.echo(f"rankmon: {notice.monitor}: {text}", err=True)
     if matter is not None:
         routes = Routing(config.monitor(notice.monitor), config.routes).decide(notice.severity, (matter,), time.time())

@@ -1,8 +1,7 @@
-"""Read final buckets again in every way, and compare them with each other and with what is stored.
+"""Read final buckets again in every way, and compare the results with each other and with the store.
 
 Each bucket `agrees`, was `changed` in the source since it was stored (`backfill --again` reads it again), or
-`differs`: the ways disagree, which is a fault of rankmon or of the database, and the exit code is 1. No figure is
-changed.
+`differs`: the ways disagree, which is a bug in rankmon or in the database, and the exit code is 1. Nothing is changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compare two model versions over one period, and show all versions with their intervals.
 
-Single requests are read from the source, in bounded steps. On common queries the versions are compared query by
-query, otherwise request by request; within the same slices either way. If they served at different times or share
-no slice, it says so: the difference may be due to that.
+Requests are read from the source, in bounded steps. With common queries, the versions are compared query by query,
+otherwise request by request; always within the same slices. If they served at different times or share no slice, it
+says so, because that may cause the difference.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MOST = 200_000
     "pair",
     nargs=2,
     metavar="A B",
-    help="Compare B with A (default: the two busiest, the newer with the older).",
+    help="Compare B with A (default: the two busiest; newer with older).",
 )
 @click.option("--measure", "text", help="Measure to compare (default: the one that verdicts judge, or the first).")
 @click.option("--by", "dimension", help="Dimension within whose slices they are compared (default: the first).")
@@ -104,7 +104,7 @@ def _by(monitor: Monitor, dimension: str | None) -> Slice | None:
     if dimension is None:
         return next(iter(known.values()), None)
     if dimension not in known:
-        raise InputError(f"{monitor.name} has no slices by {dimension!r} to compare in; there are {', '.join(known)}")
+        raise InputError(f"{monitor.name} has no slices by {dimension!r}; known are {', '.join(known)}")
     return known[dimension]
 
 
@@ -113,11 +113,11 @@ def _span(monitor: Monitor, since: int | None, until: int | None, store: Store) 
     end = settled if until is None else until - until % monitor.bucket
     if end is None:
         raise InputError(
-            f"{monitor.name}: no final bucket is stored yet; run rankmon run, once or backfill, or say --to"
+            f"{monitor.name}: no final bucket is stored yet; use rankmon run, once or backfill, or set --to"
         )
     begin = end - max(WEEK, monitor.bucket) if since is None else since - since % monitor.bucket
     if begin >= end:
-        raise InputError(f"{utc(begin)} to {utc(end)} is no period of whole buckets; move --from or --to")
+        raise InputError(f"{utc(begin)} to {utc(end)} is not a period of whole buckets; move --from or --to")
     return begin, end
 
 
@@ -177,8 +177,8 @@ def _read(
 def _nothing(monitor: Monitor, span: tuple[int, int], requests: int | None) -> str:
     where = f"source {monitor.source} has no request with a value from {utc(span[0])} to {utc(span[1])}"
     if requests:
-        return f"{where}, of which {requests:,} are stored: it was purged since; take a later --from"
-    return f"{where}; take another --from and --to"
+        return f"{where}, but {requests:,} are stored: the source was purged; use a later --from"
+    return f"{where}; use another --from and --to"
 
 
 def _newer_against_older(monitor: Monitor, sample: RequestSample, store: Store) -> Sequence[str]:
@@ -193,11 +193,11 @@ def _compare(
     known = names(sample)
     for version in two:
         if version not in known:
-            raise InputError(f"no request of version {version!r} in this period; there are {', '.join(known[:20])}")
+            raise InputError(f"no request from version {version!r} in this period; known are {', '.join(known[:20])}")
     if len(two) == 1:
         return None
     if two[0] == two[1]:
-        raise InputError(f"{two[0]!r} is one version; name two")
+        raise InputError(f"{two[0]!r} is only one version; name two")
     found = compare(sample, two[0], two[1], monitor.bucket, None if by is None else by.dimension)
     # In a sample, the first and last request are not those of a version.
     is_whole = len(sample) < MOST and (of is None or of <= MOST)
@@ -219,10 +219,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     )
     of = document["stored_requests"]
     if of is not None and document["requests"] >= MOST:
-        yield f"of {of:,}: a like share of every hour, and of that those whose ids come first by a hash"
+        yield f"of {of:,}: an equal share of every hour, sampled by a hash of the id"
     if kinds := document["left_out"]["kinds"]:
         told = ", ".join(title_of(kind) for kind in kinds)
-        yield f"without {lasting(document['left_out']['seconds'])} in which the data were bad ({told})"
+        yield f"without {lasting(document['left_out']['seconds'])} of bad data ({told})"
     if document["versions"]:
         yield "\nAs stored:"
         yield from table_of(_STORED, document["versions"], left=(0, 4))
@@ -235,7 +235,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
     one, other = (shown(document["comparison"][which]["version"]) for which in ("first", "second"))
-    yield f"\n{other} against {one} by {shown(document['by'])}, the largest fall first:"
+    yield f"\n{other} against {one} by {shown(document['by'])}, largest fall first:"
     columns: Columns = {
         "slice": lambda s: shown(s["slice"]),
         f"requests of {one}": lambda s: count(s["first"]["requests"]),

@@ -48,7 +48,7 @@ class Degraded(QualityEvidence):
         is_paused: the data are bad now, and such hours are left out.
         new_version: the version that began to serve about when the fall began.
         weak_version: on all traffic, a version that causes a good part of the fall.
-        began_within: the interval in which the fall surely began; `since` is the most probable start.
+        began_within: the interval in which the fall began; `since` is the most likely start.
         below_reference: once resolved, relative change of the mean against the reference, if clearly lower.
     """
 
@@ -69,7 +69,7 @@ class Degraded(QualityEvidence):
 {%- endif %}
 {%- if not is_short %} Requests with nothing relevant count as 0.{% endif %}"""
 
-    compared_with: str = "the baseline of these hours"
+    compared_with: str = "the baseline for these hours"
     is_paused: bool = False
     new_version: NewVersion | None = None
     weak_version: WeakVersion | None = None
@@ -82,7 +82,7 @@ class Degraded(QualityEvidence):
         return self
 
     def resolved(self, seen: Observations, by: ConditionEvent) -> Degraded:
-        """With what a baseline still lacks."""
+        """With what a baseline still needs."""
         return replace(self, lacks=by.verdict.lacks) if by.verdict.kind == "not_enough_data" else self
 
     @property

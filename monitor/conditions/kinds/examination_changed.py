@@ -38,9 +38,9 @@ class ExaminationChanged(ArrivalEvidence):
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %)."""
     advice: ClassVar[str] = (
-        "see what changed on the page: its layout, images, or who comes by which device. If it stays so, run "
-        "`rankmon examination fit --since` the time of the change{% if it.part[0] %} and `--by {{ it.part[0] }}`"
-        "{% endif %}, put its table into the measure, and reset the baseline at {{ it.since|utc }}."
+        "check what changed on the page: layout, images, or the device mix. If the change is here to stay, run "
+        "`rankmon examination fit --since` with the time of the change{% if it.part[0] %} and `--by "
+        "{{ it.part[0] }}`{% endif %}, put its table into the measure, and reset the baseline at {{ it.since|utc }}."
     )
 
     judged: str = "looks"

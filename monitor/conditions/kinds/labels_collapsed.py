@@ -1,4 +1,4 @@
-"""Labels have been broken for a day or more: lost, or people really stopped choosing."""
+"""Labels have been broken for a day or more: they were lost, or people really stopped choosing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class LabelsCollapsed(LabelsSuspect):
     grows_into: ClassVar[str] = ""
     suspected: ClassVar[str] = (
         "Labels or relevance collapsed: {% if it.worthless %}for a day or more every request has a value of 0, "
-        "though as many have labels as ever{% else %}labels have been missing for a day or more{% endif %}."
+        "although the usual number have labels{% else %}labels have been missing for a day or more{% endif %}."
     )
     advice: ClassVar[str] = (
-        "{{ it|fill(it.cause) }}; {% if it.counts_unlabelled or it.worthless %}if events are sound, people really "
-        "stopped choosing: look at the ranking itself.{% else %}if fewer requests are to have one from now on, that "
+        "{{ it|fill(it.cause) }}; {% if it.counts_unlabelled or it.worthless %}if events are fine, people really "
+        "stopped choosing: look at the ranking itself.{% else %}if fewer requests will have labels from now on, that "
         "counts as normal after four whole days, unless hardly any has one.{% endif %}"
     )

@@ -27,10 +27,11 @@ class LabelsLate(ArrivalEvidence):
     headline: ClassVar[str] = "labels late, no event for {{ it.window|lasting }}"
     text: ClassVar[str] = (
         "No events since {{ it.since|utc }} ({{ it.requests|count }} requests, {{ it.before|count }} events expected). "
-        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` and an hour)."
+        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` plus an hour)."
     )
     advice: ClassVar[str] = (
-        "see the event pipeline; if labels take so long from now on, raise `lateness`, or hours close without them."
+        "check the event pipeline; if labels will take this long from now on, raise `lateness`, or hours close "
+        "without them."
     )
 
     judged: str = "events"
@@ -49,7 +50,7 @@ class LabelsLate(ArrivalEvidence):
             return None
         found = cls.at(drift, int(arrived.label), int(seen.now), lag_allowed(monitor))
         expected = requests * usual
-        return replace(found, requests=requests, before=expected, compared_with="what so many requests usually bring")
+        return replace(found, requests=requests, before=expected, compared_with="what this many requests usually bring")
 
 
 def lag_allowed(monitor: Monitor) -> int:

@@ -1,4 +1,4 @@
-"""Labels broke: too few requests have one, or all of them are worthless."""
+"""Labels are broken: too few requests have one, or all values are 0."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class LabelsSuspect(DataEvidence):
     recovered: ClassVar[str] = "labels normal again for 6 h"
     headline: ClassVar[str] = "{{ it.title }}, coverage {{ it.before|percent }} to {{ it.value|percent }}"
     suspected: ClassVar[str] = (
-        "{% if it.worthless %}Labels are suspect: every request has a value of 0, though as many have labels as ever."
+        "{% if it.worthless %}Labels are suspect: every request has a value of 0, although the usual number have "
+        "labels."
         "{% elif not it.counts_unlabelled %}Labels are suspect: too few requests have one to represent the others."
-        "{% else %}Labels are suspect: fewer requests have labels, which explains the fall of the measure.{% endif %}"
+        "{% else %}Labels are suspect: fewer requests have labels, which explains the drop in the measure.{% endif %}"
     )
     text: ClassVar[str] = """
 {{ it|fill(it.suspected) }}
@@ -41,20 +42,23 @@ over {{ it.window|duration }}: {{ it.before|percent }} to {{ it.value|percent }}
 
 {% if it.flood %}
 Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually {{ it.flood[1]|count }})
-{%- if it.slices %}, most of them of
+{%- if it.slices %}, most of them from
 {% for s in it.slices %}
 {{ s|slice }} ({{ s.value|count }}, usually {{ s.before|count }}){{ ", " if not loop.last }}
 {%- endfor %}
 {% endif %}.
 {% endif %}"""
     cause: ClassVar[str] = (
-        "{% if it.flood %}see who sends so many requests (robots leave no labels); else look at the event pipeline"
-        "{% elif it.worthless %}look at where grades come from: they all say irrelevant"
-        "{% elif it.events.match_less(0.1) %}look at how events are joined to requests: more than usual match nothing"
-        "{% elif not it.counts_unlabelled %}look at where labels come from"
-        "{% else %}look at the event pipeline: labels stopped arriving{% endif %}"
+        "{% if it.flood %}find out who sends so many requests (robots leave no labels); otherwise check the event "
+        "pipeline"
+        "{% elif it.worthless %}check where grades come from: all of them say irrelevant"
+        "{% elif it.events.match_less(0.1) %}check how events are joined to requests: more than usual match nothing"
+        "{% elif not it.counts_unlabelled %}check where labels come from"
+        "{% else %}check the event pipeline: labels stopped arriving{% endif %}"
     )
-    advice: ClassVar[str] = "{{ it|fill(it.cause) }}; do not retrain on these hours or judge the model by them."
+    advice: ClassVar[str] = (
+        "{{ it|fill(it.cause) }}; do not retrain on these hours, and do not judge the model by them."
+    )
 
     judged: str = COVERAGE
     events: EventCounts = UNCOUNTED

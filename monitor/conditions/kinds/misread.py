@@ -16,14 +16,14 @@ class SourceMisread(ArrivalEvidence):
 
     kind: ClassVar[str] = "misread"
     title: ClassVar[str] = "source misread"
-    recovered: ClassVar[str] = "source misread: an audit agrees again"
+    recovered: ClassVar[str] = "source misread: audits agree again"
     text: ClassVar[str] = (
-        "The daily self-audit read the bucket of {{ it.since|utc }} in two ways, and they disagree: "
+        "The daily self-audit read the bucket {{ it.since|utc }} in two ways that disagree: "
         "{{ it.compared_with }}. Stored values may be wrong."
     )
     advice: ClassVar[str] = (
-        "run `rankmon verify` over the last days to see how many hours are affected, and report it to the maintainers "
-        "of rankmon; it resolves once an audit agrees again."
+        "run `rankmon verify` over the last few days to see how many hours are affected, and report it to the "
+        "maintainers of rankmon; it resolves once an audit agrees again."
     )
 
     judged: str = "requests"

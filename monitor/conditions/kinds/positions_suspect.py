@@ -1,4 +1,4 @@
-"""Lists are shorter than usual, or other ranks are logged: the measure changes its meaning."""
+"""Lists are shorter than usual, or different ranks are logged, which changes what the measure means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitor.drift.verdicts import Verdict
 
 @register
 class PositionsSuspect(DataEvidence):
-    """Items per request; `rank_one` and `rank_one_before`, those at rank 1, where these have changed."""
+    """Items per request; `rank_one` and `rank_one_before`, those at rank 1, if these have changed."""
 
     kind: ClassVar[str] = "positions_suspect"
     title: ClassVar[str] = "positions suspect"
@@ -27,21 +27,21 @@ class PositionsSuspect(DataEvidence):
 {% endif %}"""
     text: ClassVar[str] = """
 {% if it.rank_one is none %}
-Lists are shorter: {{ it.value|items }} items per request in the last hours, down to the rank that is judged
+Lists are shorter: {{ it.value|items }} items per request in the last hours, down to the judged rank
 (usually {{ it.before|items }}).
 
-The measure has another meaning then, and clicks on missing positions match nothing.
+The measure then means something else, and clicks on missing positions match nothing.
 {% else %}
 {{ it.rank_one|items }} items per request have rank 1 in the last hours (usually {{ it.rank_one_before|items }}).
 
-The measure compares ranks that are not those that people saw.
+The ranks measured are not the ranks people saw.
 {% endif %}"""
     advice: ClassVar[str] = (
-        "see whether positions are still logged, and counted from the same number. If the lists changed on purpose, "
-        "that counts as normal after four whole days, and `rankmon baseline begin` has the quality judged by its new "
+        "check whether positions are still logged, and still start at the same number. If lists changed on purpose, "
+        "that counts as normal after four whole days, and `rankmon baseline begin` makes the new level the "
         "level."
     )
-    new_normal: ClassVar[str] = "The lists stay as they are; this counts as the new normal, with a new baseline."
+    new_normal: ClassVar[str] = "The lists stay like this, which counts as the new normal, with a new baseline."
 
     rank_one: float | None = None
     rank_one_before: float | None = None

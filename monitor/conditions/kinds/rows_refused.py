@@ -20,9 +20,9 @@ class RowsRefused(DataEvidence):
 
     kind: ClassVar[str] = "rows_refused"
     title: ClassVar[str] = "rows refused"
-    recovered: ClassVar[str] = "as few rows refused as usual for 6 h"
+    recovered: ClassVar[str] = "refused rows normal again for 6 h"
     text: ClassVar[str] = """
-{{ it.rows|count }} rows of the rankings were refused over {{ it.window|duration }}
+{{ it.rows|count }} rows of the rankings were refused in {{ it.window|duration }}
 (usually {{ it.rows_before|count if it.rows_before >= 1 else "none" }}).
 
 {% if it.reasons %}
@@ -33,7 +33,7 @@ In these hours and those around them:
 {% else %}
 The page shows the reasons.
 {% endif %}"""
-    advice: ClassVar[str] = "see for which reason rows are refused, and what changed in the logging then."
+    advice: ClassVar[str] = "check why rows are refused, and what changed in the logging at that time."
 
     rows: float = 0.0
     rows_before: float = 0.0

@@ -1,4 +1,4 @@
-"""Some slices have had hardly any labels for a day or more."""
+"""Some slices have had almost no labels for a day or more."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class SliceLabelsCollapsed(SliceLabelsSuspect):
     grows_into: ClassVar[str] = ""
     suspected: ClassVar[str] = "Labels or relevance of slices collapsed a day ago or more"
     advice: ClassVar[str] = (
-        "{{ it|fill(it.cause) }}; if that is sound, look at what they are shown. If they will never have labels again, "
+        "{{ it|fill(it.cause) }}; if that is fine, check what they are shown. If they will never have labels again, "
         "leave them out of the rankings (`select:`)."
     )

@@ -24,8 +24,8 @@ class SliceLabelsSuspect(DataEvidence):
     recovered: ClassVar[str] = "labels of slices normal again for 6 h"
     suspected: ClassVar[str] = "Labels of slices are suspect"
     text: ClassVar[str] = """
-{{ it.suspected }}: most of theirs are gone
-{{- ", which explains the fall of their measure" if it.counts_unlabelled }}. Label coverage:
+{{ it.suspected }}: they lost most of their labels
+{{- ", which explains the drop in their measure" if it.counts_unlabelled }}. Label coverage:
 {% for s in it.slices %}
 {{ s|slice }} {{ s.before|percent }} to {{ s.value|percent }}{{ ", " if not loop.last }}
 {%- endfor %}
@@ -34,10 +34,12 @@ class SliceLabelsSuspect(DataEvidence):
 
 {% include "events.txt" %}"""
     cause: ClassVar[str] = (
-        "look at how these slices' {% if it.events.match_less(0.01) %}events are joined to requests: more events than "
+        "check how these slices' {% if it.events.match_less(0.01) %}events are joined to requests: more events than "
         "usual match nothing{% else %}{{ 'events' if it.counts_unlabelled else 'labels' }} are logged{% endif %}"
     )
-    advice: ClassVar[str] = "{{ it|fill(it.cause) }}; do not retrain on their hours or judge the model by them."
+    advice: ClassVar[str] = (
+        "{{ it|fill(it.cause) }}; do not retrain on their hours, and do not judge the model by them."
+    )
 
     events: EventCounts = UNCOUNTED
 

@@ -1,4 +1,4 @@
-"""Slices that had traffic have none while the others go on."""
+"""Slices that had traffic have none, while others still do."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ Slices are missing that had traffic before: {% include "missing.txt" %}.
 {% for name, requests in it.instead %}
 {{ it.slices[0].dimension|named(name) }} ({{ requests|count }} requests){{ ", " if not loop.last }}
 {%- endfor %}
- {{ "is" if it.instead|length == 1 else "are" }} new since: perhaps renamed, and not judged without a past.
+ {{ "is" if it.instead|length == 1 else "are" }} new since then: perhaps renamed. A slice without a past is not judged.
 {% endif %}"""
     advice: ClassVar[str] = (
-        "{% if it.instead %}see whether they were renamed: if so, give both the same name in the rankings (`select:`), "
-        "or the new one is judged after two weeks only; else whether they are switched off, or no longer logged."
-        "{% else %}see whether they are switched off on purpose, or no longer logged.{% endif %}"
+        "{% if it.instead %}check whether they were renamed: if so, give both the same name in the rankings "
+        "(`select:`), or the new one is only judged after two weeks; if not, whether they are switched off or no "
+        "longer logged."
+        "{% else %}check whether they are switched off on purpose, or no longer logged.{% endif %}"
     )
     new_normal: ClassVar[str] = "Missing slices ({{ it|slices }}) stay away; this counts as the new normal."
 

@@ -23,7 +23,7 @@ class SourceStale(ArrivalEvidence):
         "(`stale_after`, `ingest_delay`)."
     )
     advice: ClassVar[str] = (
-        "see whether rankings are still logged, and loaded into this source; hours wait for theirs meanwhile."
+        "check whether rankings are still logged and loaded into this source; until then, hours wait for their rows."
     )
 
     judged: str = "requests"

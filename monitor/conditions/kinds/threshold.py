@@ -1,4 +1,4 @@
-"""An alert rule fires: a measure, or the label coverage, is past the threshold."""
+"""An alert rule fires: a measure or the label coverage is beyond its threshold."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Threshold(QualityEvidence):
     """Why an alert rule fires.
 
     Attributes:
-        back_from: value from which it counts as well again.
+        back_from: value from which it counts as normal again.
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
@@ -67,7 +67,7 @@ class Threshold(QualityEvidence):
 {%- endif %}
 {%- set is_held = it.end < until or (it.unjudged is not none and not is_over) %}
 {%- if it.is_recovering and not is_over %} It {{ "was" if is_held else "is" }} {{ it|recovery }}.{% endif %}
-{%- if is_held %} That was at {{ it.end|utc }}; it could not be judged since{% include "unjudged.txt" %}.{% endif %}"""
+{%- if is_held %} That was at {{ it.end|utc }}; it has not been judged since{% include "unjudged.txt" %}.{% endif %}"""
 
     back_from: float | None = None
     still_below: float | None = None
@@ -129,7 +129,7 @@ def _without_results(
 
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
-    """Says that people found more in a window whose measure fell; empty if either count surely fell."""
+    """Says that people found more in a window whose measure fell; empty if either count fell significantly."""
     found, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)
@@ -153,7 +153,7 @@ def _per_request(partials: Floats, what: Changed) -> Floats:
 
 
 def compared_with(rule: Rule) -> str:
-    """The rule's baseline in words that follow a number: `... the 21d before it`."""
+    """The rule's baseline in words that follow a number: `... the previous 21d`."""
     if not isinstance(rule.limit, Drop):
         return f"the {format_duration(rule.window)} before it fell"
     baseline = rule.limit.baseline
@@ -161,7 +161,7 @@ def compared_with(rule: Rule) -> str:
         return "the pinned baseline"
     if baseline.weeks:
         return f"the same hours of the {baseline.weeks} weeks before" if baseline.weeks > 1 else "a week before"
-    return f"the {format_duration(baseline.trailing)} before it"
+    return f"the previous {format_duration(baseline.trailing)}"
 
 
 def _reference(rule: Rule, end: int, since: int) -> Sequence[tuple[int, int]]:

@@ -39,22 +39,22 @@ Traffic is low: {{ it.value|count }} requests over {{ it.window|duration }}
 (usually {{ it.before|count }} at these hours){% if it.began %}, low since {{ it.began|utc }}{% endif %}.
 
 {% if it.slices %}
-No requests of {% include "missing.txt" %}.
+No requests from {% include "missing.txt" %}.
 {% endif %}
 
 {% if it.risen_for > 0 %}
-Above half of the expectation for {{ it.risen_for|lasting }} since {{ it.end|utc }}, and judged again.
-Resolves once most of the expected requests come: traffic is back, or the expectation has followed it down.
+Above half of the expectation for {{ it.risen_for|lasting }} since {{ it.end|utc }}, so judged again.
+Resolves once most of the expected requests arrive: traffic is back, or the expectation has followed it down.
 {% endif %}"""
     advice: ClassVar[str] = (
-        "see whether people stay away or rankings are not logged; {% if it.risen_for %}hours that are as low are not "
-        "judged{% else %}the quality is not judged meanwhile{% endif %}."
+        "check whether people stay away or rankings are not logged; {% if it.risen_for %}hours this low are not "
+        "judged{% else %}quality is not judged until then{% endif %}."
     )
     new_normal: ClassVar[str] = (
         "{% if it.left is none %}Traffic stays low; this counts as the new normal.{% else %}"
         "Traffic stays at {{ it.left|share }} of what it was in the same hours before it fell"
         "{% if it.left_over %} (over {{ it.left_over|lasting }}){% endif %}"
-        "{% if not it.lacks %}; this is the expectation from now on{% endif %}.{% endif %}"
+        "{% if not it.lacks %}; this is now the expectation{% endif %}.{% endif %}"
     )
 
     began: int | None = None

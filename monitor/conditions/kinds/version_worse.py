@@ -1,4 +1,4 @@
-"""A new model version is worse than the others that serve at the same time: season, mix and wander concern both."""
+"""A new model version is worse than the others at the same time, so season, mix and drift affect both."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class VersionWorse(QualityEvidence):
 {{ '%.1f'|format(100 * it.change|abs) }} % {{ "below" if it.change < 0 else "above" }} {{ it.compared_with }} \
 ({{ it.before|written(it) }}; 95 %: {{ it.lower|written(it) }} to {{ it.upper|written(it) }}). \
 {% if it.share %}It serves {{ it.share|share }} of the requests.{% else %}It no longer serves.{% endif %} \
-{%- if not is_over %} Statistically significant, however often it is looked at.{% endif %}
+{%- if not is_over %} Statistically significant, no matter how often you look.{% endif %}
 {%- if not is_short %} Requests with nothing relevant count as 0.{% endif %}"""
 
     advice: ClassVar[str] = (
-        "{% if it.share %}see that its events are logged as those of the others are; if so, take model version "
-        "{{ it.slice|shown }} back. `rankmon versions` compares them.{% else %}see whether quality is normal without "
+        "{% if it.share %}check that its events are logged like the others'; if so, roll model version "
+        "{{ it.slice|shown }} back. `rankmon versions` compares them.{% else %}check whether quality is normal without "
         "model version {{ it.slice|shown }}, which no longer serves.{% endif %}"
     )
 

@@ -42,5 +42,5 @@ MAP = Spec(
     empties=ALL_EMPTIES,
     ideals=("local", "recall", "global"),
     is_over_pool=True,
-    what="average precision, of all relevant ones as `recall`, however many (as trec_eval has it)",
+    what="average precision over all relevant items, like `recall` (as in trec_eval)",
 )

@@ -1,4 +1,4 @@
-"""Clicks over expected clicks, Zhang and Jones (2007): how attractive what was shown is, wherever it was shown."""
+"""Clicks over expected clicks, Zhang and Jones (2007): how attractive the shown items are, regardless of rank."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COEC = Spec(
     _score,
     _sql,
     lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
-    ("relevant", "", "relevant items", "expected of the ranks shown"),
+    ("relevant", "", "relevant items", "expected at the ranks shown"),
     aggregate="pooled",
     empty="skip",
     empties=("skip",),
     list_length="always",
-    what="relevant (clicked) items over those that `examination` expects of the ranks shown",
+    what="relevant (clicked) items over the number `examination` expects at the ranks shown",
 )

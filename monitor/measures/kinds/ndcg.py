@@ -102,8 +102,8 @@ SNIPS = Spec(
     empty="skip",
     empties=("skip",),
     is_weighted_by_rank=True,
-    what="DCG over CG, both corrected (Swaminathan and Joachims 2015): how far up what people want stands, however "
-    "much there is of it",
+    what="DCG over CG, both corrected (Swaminathan and Joachims 2015): how high wanted items rank, regardless of how "
+    "many there are",
 )
 CG = Spec(
     "cg",

@@ -21,8 +21,8 @@ NO_RESULTS = Spec(
     _score_no_results,
     lambda m, s: Formula(value=s.choose(s.shows_any(), 0, 1), empty=s.never()),
     lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
-    ("relevant", "", "1 where the list is empty", ""),
+    ("relevant", "", "1 if the list is empty", ""),
     empties=("zero",),
     is_of_lists=True,
-    what="share of requests whose list was empty",
+    what="share of requests with an empty list",
 )

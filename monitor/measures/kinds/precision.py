@@ -72,7 +72,7 @@ RECALL = Spec(
     empty="skip",
     empties=ALL_EMPTIES,
     ideals=("recall", "global"),
-    what="relevant items in the first k, of all relevant ones",
+    what="relevant items in the first k, as a share of all relevant items",
 )
 HIT_RATE = Spec(
     "hit_rate",

@@ -41,13 +41,13 @@ def assess(monitor: Monitor, database: Database, now: float, newest: float | Non
     pull = Pull(monitor, database, MOST_ROWS)
     try:
         if newest is None and (newest := newest_in(pull, CREDIBLE[0], now)) is None:
-            return MappingReport("no requests to look at")
+            return MappingReport("no requests to examine")
         sample = Sample.before(pull, int(newest) + 1, now)
         remarks = tuple(remark for check in CHECKS for remark in check(sample))
         return MappingReport(sample.words, remarks)
     except TooMany:
-        return MappingReport("too many rows in a minute to look at")
+        return MappingReport("too many rows per minute to examine")
     except SourceError as error:
         if error.reason != "timeout":
             raise
-        return MappingReport(f"no sample, for it took too long: {error}")
+        return MappingReport(f"no sample, because it took too long: {error}")

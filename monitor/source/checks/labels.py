@@ -40,11 +40,11 @@ def check_labels(sample: Sample) -> Iterator[Remark]:
     refused = sum(int(rows.sum()) for reason, rows in counts.items() if reason in OF_GRADES)
     if sample.size < FEWEST or sample.labelled or refused >= FEWEST_GRADES:
         return
-    none = f"none of the {sample.size:,} requests looked at has a label"
+    none = f"none of the {sample.size:,} sampled requests has a label"
     if isinstance(sample.recipe, Events):
         yield Remark(("relevance", "events"), f"{none}; do request, item and the rules fit the events?")
     elif isinstance(sample.recipe, Judgments):
-        yield Remark(("relevance", "judgments"), f"{none}; are query and item written there as in the rankings?")
+        yield Remark(("relevance", "judgments"), f"{none}; are query and item spelled there as in the rankings?")
     else:
         yield Remark(("relevance", "column", "grade"), f"{none}; the column is NULL in all their rows")
 
@@ -59,7 +59,7 @@ def check_types(sample: Sample) -> Iterator[Remark]:
     there = ", ".join(f"{shown(type_)} ({percent(count, every)})" for type_, _, count in events.types[:MOST_TYPES])
     for index, rule in enumerate(recipe.rules):
         if rule.type is not None and kinds.index(rule.type) not in seen:
-            text = f"no event of the type {rule.type!r} among the {every:,} looked at; there are {there}"
+            text = f"no event of the type {rule.type!r} among the {every:,} sampled; types found: {there}"
             yield Remark(("relevance", "events", "rules", index), text + and_more(events.types))
 
 
@@ -71,10 +71,12 @@ def check_matches(sample: Sample) -> Iterator[Remark]:
     lost, happened = events.lost, events.happened
     if happened < FEWEST or lost < FEWEST_LOST or lost <= NOTABLE * happened:
         return
-    text = f"{lost:,} of {happened:,} events ({percent(lost, happened)}) match no impression within the attribution"
+    text = (
+        f"{lost:,} of {happened:,} events ({percent(lost, happened)}) match no impression within the attribution window"
+    )
     span = sample.reading.since, sample.reading.until
     traces = sample.at_leisure(lambda reader, queries: _traced(queries, reader, recipe, *span))
-    remedy = "do request and item name the same things as in the rankings, and are both times in the same zone?"
+    remedy = "do request and item use the same ids as the rankings, and are both times in the same zone?"
     if lost <= happened / 2 or (traces is not None and traces.is_of_time):
         remedy = _why_unmatched(traces)
     yield Remark(("relevance", "events", "request"), f"{text}; {remedy}")
@@ -108,21 +110,21 @@ def _traced(queries: Queries, reader: Reader, recipe: Events, since: int, until:
 
 
 def _why_unmatched(traces: _Traces | None) -> str:
-    usual = "a few % are usual (late clicks, bots); more of them make values wrong"
-    items = "is every item that was shown logged, each page of a list too, and by the same name?"
+    usual = "a few % are normal (late clicks, bots); more make values wrong"
+    items = "is every shown item logged, on every page of a list, under the same id?"
     requests = (
-        "are all requests logged, and still there? Events of other lists, tests or bots are left out by a "
-        "`select:` in the place of the events' table"
+        "are all requests logged, and still there? To leave out events of other lists, tests or bots, use a "
+        "`select:` instead of the event table"
     )
     if traces is None:
-        looked = "what they name was looked for within the attribution only, for all of the rankings take too long"
+        looked = "their rankings were searched only within the attribution window, because all rankings take too long"
         return f"{usual}; {looked}: do they come later, and is the `attribution` long enough? Or {items}"
     late, early = traces.lags[traces.lags >= 0], -traces.lags[traces.lags < 0]
     parts = [
-        (traces.unlisted, f"name a request that was logged, but an item that was not: {items}"),
-        (traces.strangers, f"name a request that was not logged at any time: {requests}"),
-        (late.size, f"come long after what they are on, {_half(late)}: is the `attribution` long enough?"),
-        (early.size, f"come before what they are on, {_half(early)}: are both times in the same zone?"),
+        (traces.unlisted, f"name a logged request, but an item that was not logged: {items}"),
+        (traces.strangers, f"name a request that was never logged: {requests}"),
+        (late.size, f"come long after their impression, {_half(late)}: is the `attribution` long enough?"),
+        (early.size, f"come before their impression, {_half(early)}: are both times in the same zone?"),
     ]
     return "; ".join([usual, *(f"{number:,} {text}" for number, text in parts if number)])
 
@@ -146,8 +148,8 @@ def check_ids(sample: Sample) -> Iterator[Remark]:
     if again < FEWEST or repeated <= OFTEN * every:
         return
     column, longest = monitor.rankings.request, format_duration(monitor.max_request_span)
-    text = f"{repeated:,} of {every:,} ids in {column!r} ({percent(repeated, every)}) come again"
-    text += f" later than max_request_span, {longest}, and within {format_duration(reach)}, as a session's would"
+    text = f"{repeated:,} of {every:,} ids in {column!r} ({percent(repeated, every)}) are reused"
+    text += f" after max_request_span, {longest}, and within {format_duration(reach)}, like session ids"
     yield Remark(("rankings", "request"), f"{text}: {harm(recipe)}; {OWN_ID}")
 
 

@@ -60,9 +60,9 @@ _HINTS = {
     "early_event": "; are both times in the same zone?",
 }
 OF_GRADES = {
-    "bad_grade": "name a column that holds numbers, or make them numbers in a `select:`",
-    "grade_above_max": "is `max_grade` the highest there is?",
-    "negative_grade": "a grade is 0 or more, and NULL where nobody has rated; make them so in a `select:`",
+    "bad_grade": "name a numeric column, or convert it in a `select:`",
+    "grade_above_max": "is `max_grade` the highest possible grade?",
+    "negative_grade": "a grade is 0 or more, and NULL if nobody has rated; convert them in a `select:`",
 }
 """Reason for refusing a grade -> the fix."""
 _BY_THEMSELVES = ("null_position", "bad_position", "mixed_slice")
@@ -83,8 +83,8 @@ def check_lists(sample: Sample) -> Iterator[Remark]:
     """Remarks on odd positions and on lists logged twice, in pages, by two disagreeing writers, or not if empty."""
     select = sample.monitor.rankings.relation.select
     if not sample.reading.no_results.any() and (call := _UNFOLDS.search(select)) and not _KEEPS.search(select):
-        text = f"{call[0].rstrip(' (')} gives a list without results no row, and so no request was without any"
-        yield Remark(("rankings", "select"), f"{text}; if there are such lists, join it by LEFT JOIN LATERAL")
+        text = f"{call[0].rstrip(' (')} drops lists without results, so every request has some"
+        yield Remark(("rankings", "select"), f"{text}; if such lists exist, join with LEFT JOIN LATERAL")
     with sample.asking() as (reader, queries):
         yield from _on_lists(queries, reader, queries.served(sample.reading.since, sample.reading.until))
 
@@ -96,11 +96,11 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     known = [v for v in values if v is not None]
     texts = [v for v in known if _number(v) is None]
     if (missing := len(values) - len(known)) > NOTABLE * len(values):
-        text = f"{_of(missing, values)} in {column!r} are NULL; such rows have no place"
+        text = f"{_of(missing, values)} in {column!r} are NULL; such rows have no position"
         yield Remark(_POSITION, text)
     if texts:
-        text = f"{column!r} holds text, such as {shown(texts[0])}"
-        yield Remark(_POSITION, f"{text}; name the column with the rank, a whole number")
+        text = f"{column!r} is text, such as {shown(texts[0])}"
+        yield Remark(_POSITION, f"{text}; name the column with the rank as a whole number")
         return
     if not known:
         return
@@ -131,27 +131,29 @@ def _on_base(queries: Queries, numbers: Floats, first: Floats, last: Floats) -> 
     zeros, lowest = int((numbers == 0).sum()), numbers.min()
     from_0 = int((first == 0).sum())
     if base == 1 and zeros and from_0 >= ONE_BASE * first.size:
-        text = f"{_of(zeros, numbers)} in {column!r} are 0, and would be refused"
+        text = f"{_of(zeros, numbers)} in {column!r} are 0 and would be refused"
         yield Remark(_POSITION, f"{text}; if they start at 0, write `position: {{column: {column}, base: 0}}`")
     elif base == 1 and zeros and not (from_0 - (last == 0).sum()):
-        text = f"{from_0:,} of {first.size:,} lists hold nothing but position 0, as LEFT ARRAY JOIN writes empty lists"
-        yield Remark(_POSITION, f"{text}; if they had no results, name the column with their number as `results:`")
+        text = f"{from_0:,} of {first.size:,} lists have only position 0, as LEFT ARRAY JOIN writes empty lists"
+        yield Remark(
+            _POSITION, f"{text}; if they had no results, name the column with the number of results as `results:`"
+        )
     elif base == 1 and zeros:
-        text = f"{from_0:,} of {first.size:,} lists begin at 0 in {column!r}, which is refused, and the others at 1"
+        text = f"{from_0:,} of {first.size:,} lists start at 0 in {column!r}, which is refused, and the others at 1"
         example = f"CASE WHEN client = 'app' THEN {column} + 1 ELSE {column} END AS {column}"
         yield Remark(
             _POSITION,
-            f"{text}; `base: 0` would spoil the others, so add 1 in a `select:` for those that count from 0, by the "
-            f"column that tells them: `{example}`",
+            f"{text}; `base: 0` would break the others, so add 1 in a `select:` for those that start at 0, using the "
+            f"column that identifies them: `{example}`",
         )
     elif len(numbers) >= FEWEST and lowest > 1:
-        text = f"the lowest of {len(numbers):,} in {column!r} is {lowest:g}, and no list begins there"
+        text = f"the lowest of {len(numbers):,} in {column!r} is {lowest:g}, where no list starts"
         yield Remark(_POSITION, f"{text}; name the column with the rank within a request, from {base} on")
     elif base == 0 and len(numbers) >= FEWEST and lowest >= 1:
-        text = f"no position in {column!r} is 0, the lowest is {lowest:g}, so that all would be off by one"
-        yield Remark(_POSITION, f"{text}; take `base: 0` away")
+        text = f"no position in {column!r} is 0, the lowest is {lowest:g}, so all would be off by one"
+        yield Remark(_POSITION, f"{text}; remove `base: 0`")
     elif (wrong := int(((numbers < base) | (numbers % 1 != 0)).sum())) > NOTABLE * len(numbers):
-        text = f"{_of(wrong, numbers)} in {column!r} are no whole numbers from {base} on, and are refused"
+        text = f"{_of(wrong, numbers)} in {column!r} are not whole numbers from {base} on, and are refused"
         yield Remark(_POSITION, text)
 
 
@@ -168,23 +170,23 @@ def _on_copies(queries: Queries, reader: Reader, where: Any, lists: Floats) -> I
         return f"{number:,} of {every:,} requests ({percent(number, every)}) {what}"
 
     if twice > NOTABLE_GRADES * every:
-        text = "have rows that were logged twice, of which relevant ones are refused as duplicate_row; "
+        text = "have rows logged twice; relevant ones are refused as duplicate_row; "
         yield Remark(("rankings",), told(twice, text + _once(queries, reader, where)))
     if moved > NOTABLE_GRADES * every:
         text = (
-            "have an item at several positions, as where two servers log a list and disagree; it counts at the last "
-            "one (duplicate_item), so that values are too low: keep the rows of the server whose list people see, by "
+            "have an item at several positions, e.g. if two servers log a list differently; it counts at the last "
+            "one (duplicate_item), so values are too low: keep the rows of the server whose list people see, with "
             "a condition in a `select:`"
         )
         yield Remark(_POSITION, told(moved, text))
     if collide > NOTABLE_GRADES * every:
-        text = f"have several items at one position, as where each page of a list begins at {base} again; "
+        text = f"have several items at one position, e.g. if each page of a list starts at {base} again; "
         yield Remark(_POSITION, told(collide, text + _paged(queries, last)))
     if NOTABLE_GRADES * every < later.sum() < every and first.min() == base:
         begin = float(np.min(first[later]))
         text = (
-            f"begin at position {begin:g} or later, as where the next page of a list is logged as a request of its "
-            "own, which counts as a list with a bad top; give all pages one id in a `select:`, here and in the events"
+            f"start at position {begin:g} or later, e.g. if the next page of a list is logged as a separate request, "
+            "which counts as a list with a bad top; give all pages one id in a `select:`, here and in the events"
         )
         if last[~later].max() < begin:
             names = ", ".join(_quoted(queries, *_names(queries)))
@@ -211,7 +213,7 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
     kept = _quoted(queries, *keys)
     others = [f"MIN({name}) AS {name}" for name in _quoted(queries, *(n for n in names if n not in keys))]
     one = f"SELECT {', '.join([*kept, *others])} FROM {_from(queries)} GROUP BY {', '.join(kept)}"
-    return f"the copies differ in other columns, so take one of each: {_select(one)}"
+    return f"the copies differ in other columns, so keep one of each: {_select(one)}"
 
 
 def _paged(queries: Queries, last: Floats) -> str:
@@ -223,8 +225,8 @@ def _paged(queries: Queries, last: Floats) -> str:
     ranked = f"ROW_NUMBER() OVER (PARTITION BY {request} ORDER BY {time}, {position})"
     shift = " - 1" if r.position.base == 0 else ""
     return (
-        f"count on from page to page: {_select(counted)} where a column tells the page; else "
-        f"`{ranked}{shift} AS {position}`, which reads all of the table each time"
+        f"continue counting on each page: {_select(counted)} if a column has the page; otherwise "
+        f"`{ranked}{shift} AS {position}`, which reads the whole table each time"
     )
 
 
@@ -239,7 +241,7 @@ def _select(statement: str) -> str:
 
 
 def _quoted(queries: Queries, *names: str | None) -> list[str]:
-    """Names as they stand in a statement: a reserved word such as `query` needs quotes."""
+    """Names as written in a statement: a reserved word such as `query` needs quotes."""
     return [queries.dialect.identifier_preparer.quote(str(name)) for name in names]
 
 
@@ -272,8 +274,8 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
         counts[reason] = counts.get(reason, 0) + len(strays)
     null_items = reading.refusals.counts.get("null_item", np.zeros(0, np.int64))
     if (empty := int(((null_items == 1) & (reading.impressions[: null_items.size] == 0)).sum())) >= FEWEST:
-        text = f"{empty:,} of {len(reading.served):,} requests are one row with a position but no item, refused"
-        remedy = "leave the position NULL too, or name the column with the number of results as `results:`"
+        text = f"{empty:,} of {len(reading.served):,} requests have one row with a position but no item, refused"
+        remedy = "also set the position to NULL, or name the column with the number of results as `results:`"
         yield Remark(_KEYS["null_item"], f"{text} as null_item; if they had no results, {remedy}")
         del counts["null_item"]
     if not isinstance(monitor.recipe, Events):
@@ -299,7 +301,7 @@ def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) ->
     place = "judgments" if isinstance(monitor.recipe, Judgments) else "column"
     for reason, refused in sorted(counts.items()):
         if refused >= FEWEST_GRADES and refused >= NOTABLE_GRADES * min(every, telling):
-            which = f"{refused:,} of the {every:,} grades of items shown ({percent(refused, every)})"
+            which = f"{refused:,} of the {every:,} grades of shown items ({percent(refused, every)})"
             if telling < every:
                 which += f", and of the {telling:,} that are not 0 ({percent(refused, telling)}),"
             text = f"{which} are refused as {reason}: {_why_refused(monitor, reason)}; {OF_GRADES[reason]}"
@@ -308,9 +310,9 @@ def _on_grades(monitor: Monitor, reading: Reading, counts: Mapping[str, int]) ->
 
 def _why_refused(monitor: Monitor, reason: str) -> str:
     if reason == "bad_grade" and not any(isinstance(m.gain, tuple) for m in monitor.measures):
-        return "they are no numbers"
+        return "they are not numbers"
     if reason == "grade_above_max" and (bound := monitor.recipe.bound) is not None:
-        return f"they are over {bound:g}"
+        return f"they are above {bound:g}"
     return REASONS[reason]
 
 
@@ -328,8 +330,8 @@ def _cut_to_seconds(sample: Sample) -> str:
     elif (units := PER_SECOND.get(served.format, 1)) > 1:
         example = f", as by {served.column} - {served.column} % {units} AS {served.column}"
     return (
-        "; times of events are cut to whole seconds and those of requests are not, so that what happens within the "
-        "second of its request comes before it: log fractions there too, or cut the requests' times in a `select:`"
+        "; event times are cut to whole seconds and request times are not, so events in the "
+        "same second as their request come before it: log fractions there too, or cut the request times in a `select:`"
         + example
     )
 
@@ -351,13 +353,13 @@ def check_slices(sample: Sample) -> Iterator[Remark]:
             yield Remark(
                 keys[one.column],
                 f"the rows of {mixed:,} of {size:,} requests ({percent(mixed, size)}) differ in {one.column!r}, and "
-                f"such requests all count as {MIXED}; name a column that is the same in all rows of a request",
+                f"such requests all count as {MIXED}; use a column with one value per request",
             )
         elif (distinct := len(set(values))) > max(ALONE * size, one.max_values):
             yield Remark(
                 keys[one.column],
-                f"{distinct:,} values of {one.column!r} among {size:,} requests: but for {one.max_values} of them all "
-                "count as other; name a column whose values many requests share",
+                f"{distinct:,} values of {one.column!r} among {size:,} requests: all but {one.max_values} of them "
+                "count as other; use a column with values that many requests share",
             )
 
 
@@ -370,6 +372,6 @@ def check_rules(sample: Sample) -> Iterator[Remark]:
             there = [name for name, _ in seen.most_common() if name not in RESERVED]
             if value is None or value in RESERVED or value in there or seen.total() < FEWEST or not there:
                 continue
-            text = f"none of the {seen.total():,} requests looked at has {dimension}={value}, and without one "
+            text = f"none of the {seen.total():,} sampled requests has {dimension}={value}, and without one "
             text += f"rule {rule.name} cannot fire on it; {instead(value, there)}"
             yield Remark(("alerts", number, "slices", place), text)

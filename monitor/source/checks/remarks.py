@@ -50,7 +50,7 @@ def shown(value: Any) -> str:
 
 
 def instead(name: str, there: Sequence[str]) -> str:
-    """The available names, likeliest first; empty if there are none.
+    """The available names, most likely first; empty if there are none.
 
     >>> instead("TV", ["web", "tv"])
     "did you mean 'tv'? There are 'web', 'tv'"

@@ -150,7 +150,7 @@ class Sample:
         """What the sample covered, in words."""
         span = format_duration(self.reading.until - self.reading.since)
         labelled = f", {percent(self.labelled, self.size)} with a label" if self.size else ""
-        return f"looked at {self.size:,} requests of {span}{labelled}{self.events.words if self.events else ''}"
+        return f"sampled {self.size:,} requests from {span}{labelled}{self.events.words if self.events else ''}"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class EventSample:
     @property
     def words(self) -> str:
         """The usable share, in words."""
-        told = f"; {self.happened:,} events of the rules' types in that time"
+        told = f"; {self.happened:,} events with types of the rules in that time"
         if self.unmatched is not None and self.happened:
             told += f", {percent(self.matched, self.happened)} match"
         others = [(type_, n) for type_, kind, n in self.types if kind is None]
@@ -197,7 +197,7 @@ class EventSample:
             return told
         share = percent(sum(n for _, n in others), sum(n for _, _, n in self.types))
         named = ", ".join(shown(type_) for type_, _ in others[:MOST_TYPES])
-        return f"{told}; {share} of all events are of types that no rule names: {named}{and_more(others)}"
+        return f"{told}; {share} of all events have types that no rule names: {named}{and_more(others)}"
 
 
 def and_more(types: Sequence[object]) -> str:

@@ -58,7 +58,7 @@ def _from_the_future(sample: Sample) -> Iterator[Remark]:
 
 
 def _with_why(text: str, low: Sequence[str]) -> str:
-    return f"{text}; that would also be why {' and '.join(low)}" if low else text
+    return f"{text}; that would also explain why {' and '.join(low)}" if low else text
 
 
 def _apart(sample: Sample) -> Iterator[Remark]:
@@ -76,7 +76,9 @@ def _apart(sample: Sample) -> Iterator[Remark]:
         half = float(np.median(lags))
         when = f"{lasting(round(abs(half)))} {'before' if half < 0 else 'after'} serving"
         within = f"while the attribution is {format_duration(recipe.attribution)}"
-        text = f"only {labelled:,} of {size:,} requests have a label, though {lags.size:,} events name what they showed"
+        text = (
+            f"only {labelled:,} of {size:,} requests have a label, although {lags.size:,} events name items they showed"
+        )
         yield Remark(TIME_OF_EVENTS, f"{text}: half of them by {when}, {within}; are both times in the same zone?")
 
 
@@ -89,8 +91,8 @@ def _too_late(sample: Sample) -> Iterator[Remark]:
         half, most = (lasting(max(round(float(at)), 1)) for at in np.quantile(lags, [0.5, 0.95]))
         yield Remark(
             ("relevance", "events", "attribution"),
-            f"{late:,} of {lags.size:,} events on what was shown ({percent(late, lags.size)}) come later than "
-            f"{format_duration(recipe.attribution)} after it, and count for nothing; half of all come within {half}, "
+            f"{late:,} of {lags.size:,} events on shown items ({percent(late, lags.size)}) happen more than "
+            f"{format_duration(recipe.attribution)} after serving, and do not count; half of all happen within {half}, "
             f"95 % within {most}: is the attribution long enough?",
         )
 
@@ -134,7 +136,7 @@ def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: f
         return ""
     return (
         f"{_many(later)} rows are dated in the next hour, {_many(before)} in the hour before now, and the latest "
-        f"{lasting(round(latest.micros[0] / 1e6 - now))} ahead, which is no clock's error; {_remedy(how)}"
+        f"{lasting(round(latest.micros[0] / 1e6 - now))} ahead, which is no clock error; {_remedy(how)}"
     )
 
 
@@ -162,11 +164,11 @@ def behind(how: TimeColumn, now: float, newest: Callable[[], float | None]) -> s
         return ""
     if over > EXACT:
         return (
-            f"the newest request is {lasting(round(hours * HOUR + over))} old while they come all the time: unless the "
-            f"log lags by that, they are read as {hours} h too old; {_remedy(how)}"
+            f"the newest request is {lasting(round(hours * HOUR + over))} old although requests come all the time: "
+            f"unless the log lags by that, they are read as {hours} h too old; {_remedy(how)}"
         )
     return (
-        f"the newest request is {hours} h old to the second while they come all the time, so they are read as "
+        f"the newest request is {hours} h old to the second although requests come all the time, so they are read as "
         f"{hours} h too old; {_remedy(how)}"
     )
 
@@ -178,7 +180,7 @@ def perhaps_behind(how: TimeColumn, now: float, newest: float | None) -> str:
         return ""
     return (
         f"the newest request is {lasting(round(now - newest))} old, and {how.timezone} is {lasting(ahead_of_utc)} "
-        f"ahead of UTC: if requests come all the time, {how.column!r} is written in UTC, and wants `timezone: UTC`"
+        f"ahead of UTC: if requests come all the time, {how.column!r} is in UTC, and needs `timezone: UTC`"
     )
 
 
@@ -213,8 +215,8 @@ def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> 
         return False, ""
     told = " or ".join(text for _, _, text in remedies)
     return remedies[0][1], (
-        f"events begin to come {_after(first)} serving, half of them by {_after(half)} it, so that one of the two "
-        f"times is read in another zone than its own; what would mend it: {told}"
+        f"events start {_after(first)} serving, half of them by {_after(half)} it, so one of the two "
+        f"times is read in the wrong zone; what would fix it: {told}"
     )
 
 
@@ -232,7 +234,7 @@ def _mending(
         else:
             hours, minutes = divmod(abs(needed) // 60, 60)
             name = f"UTC{'-' if needed < 0 else '+'}{hours:02}:{minutes:02}"
-            yield 2, how is served, f"for {how.column!r} a `timezone` that is {name} then"
+            yield 2, how is served, f"for {how.column!r} a `timezone` that was {name} at that time"
 
 
 def _after(seconds: float) -> str:
@@ -251,5 +253,5 @@ def _many(rows: int) -> str:
 
 def _remedy(how: TimeColumn) -> str:
     if how.timezone is None:
-        return f"is what writes {how.column!r} right in its zone?"
-    return f"is {how.column!r} written in {how.timezone}? If not, name its zone as `timezone`"
+        return f"does whatever writes {how.column!r} use the right zone?"
+    return f"is {how.column!r} written in {how.timezone}? If not, set its zone as `timezone`"

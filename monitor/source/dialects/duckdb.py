@@ -71,43 +71,43 @@ class DuckDB(Dialect):
             "timeout",
             (),
             ("could not set lock on file",),
-            "another program has the DuckDB file open to write it, and keeps all others out; let it close the file "
+            "another program has the DuckDB file open for writing and locks out all others; let it close the file "
             "after writing, have both open it read-only, or let it write Parquet files and rankmon read those",
         ),
         Fault(
             "missing",
             (),
             ("in read-only mode: database does not exist",),
-            "there is no such file: name another in the URL (duckdb:////path/log.duckdb), or have it written first",
+            "no such file: name another in the URL (duckdb:////path/log.duckdb), or create it first",
         ),
         Fault(
             "missing",
             (),
             ("not a valid duckdb database file", "cannot launch in-memory database in read-only mode"),
-            "if it is of Parquet or CSV, let the URL be duckdb:///:memory: and name it in a `select:`, as SELECT * "
+            "for Parquet or CSV, set the URL to duckdb:///:memory: and name the file in a `select:`, e.g. SELECT * "
             "FROM read_parquet('/path/*.parquet')",
         ),
         Fault(
             "permission",
             (),
             ("file system operations are disabled by config",),
-            "only files that a `select:` or a view of the database names are read: name it there, in full or by a "
-            "pattern; or put ?enable_external_access=true into the URL",
+            "only files named in a `select:` or a view of the database are read: name it there, in full or by a "
+            "pattern; or add ?enable_external_access=true to the URL",
             lasting=True,
         ),
         Fault(
             "missing",
             (),
             ("no files found that match the pattern",),
-            "the SQL of a `select:`, or of a view that is read, names files that are not there: name them in full, "
-            "and see whether they were written",
+            "the SQL of a `select:` or a view names missing files: name them in full, "
+            "and check whether they were written",
             lasting=True,
         ),
         Fault(
             "data",
             (),
             ("schema mismatch in glob",),
-            "the files differ in their columns: read them by read_parquet('...', union_by_name=true)",
+            "the files have different columns: read them with read_parquet('...', union_by_name=true)",
             lasting=True,
         ),
     )
@@ -170,7 +170,7 @@ class DuckDB(Dialect):
         """A hint that files written at different times may differ."""
         if "*." not in select or "union_by_name" in select:
             return ""
-        return "; where only some of the files have it, add union_by_name=true to read_parquet(...)"
+        return "; if only some of the files have it, add union_by_name=true to read_parquet(...)"
 
     def counted(self, value: Expression, condition: Condition) -> ColumnElement[int]:
         """A FILTER clause, cheaper than CASE."""

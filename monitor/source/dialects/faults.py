@@ -42,7 +42,7 @@ SILENT = Fault(
     "connect",
     (),
     ("during query (timed out)", "connection timeout expired"),
-    "it did not answer in time: is the database up, is it that which listens there, and does a proxy in between still "
+    "it did not answer in time: is the database up, is it what listens there, and does a proxy in between still "
     "reach it?",
 )
 """A driver's own timeout. See `by_own_limits`."""
@@ -56,20 +56,20 @@ _PASSING = (
             *("gc overhead limit", "insufficient system memory", "ora-04030", "ora-04031", "resources exceeded during"),
             *("no space left", "disk full", "ora-01652", "spill limit", "is full (errno", "executorlostfailure"),
         ),
-        "the database ran out of memory or disk, and the statement is tried again; give it more, or lower "
-        "max_concurrent; engine: pull asks less of it",
+        "the database ran out of memory or disk; will retry; give it more, or lower "
+        "max_concurrent; engine: pull needs less",
     ),
     Fault(
         "resources",
         (),
         ("too many parameters", "count field incorrect"),  # SQL Server's wording, and its ODBC driver's
-        "that is more than one statement may have, and less is asked for at once; if it goes on, take engine: pull",
+        "too large for one statement; will retry in smaller parts; if it continues, use engine: pull",
     ),
     Fault(
         "timeout",
         ("40001", "40P01"),
         ("deadlock", "lock wait timeout", "ora-00060", "ora-08177", "definition has changed"),
-        "another transaction was in the way; the statement is tried again",
+        "another transaction was in the way; will retry the statement",
     ),
     Fault(
         "connect",
@@ -78,7 +78,7 @@ _PASSING = (
             *("too many connections", "too_many_simultaneous_queries", "too many clients", "query_queue_full"),
             *("too many queued queries", "ora-00018", "ora-00020", "rate limit"),
         ),
-        "the database serves too many already, and this is tried again; lower max_concurrent, or have it allow more",
+        "the database has too many connections or queries; will retry; lower max_concurrent, or let it allow more",
     ),
     Fault(
         "data",
@@ -87,8 +87,8 @@ _PASSING = (
             *("no magic bytes found", "snappy decompression", "varint-decoding", "dictionary offset"),
             *("zstd decompress", "too small to be a parquet", "footer length error"),
         ),
-        "a Parquet file is damaged, or half written: let it be written under another name and renamed when it is "
-        "whole; nothing of it was stored, and it is read again",
+        "a Parquet file is damaged or half written: write it under a different name and rename it when it is "
+        "complete; nothing from it was stored; will retry",
     ),
     SILENT,
     Fault(
@@ -98,7 +98,7 @@ _PASSING = (
             *("due to user request", "query_was_cancelled", "interrupt error", "administratively_killed"),
             *("sql execution canceled", "ora-01013", "sparkcontext was shut down", "sparkcontext is shutting down"),
         ),
-        "somebody ended this statement on the server, and it is read again; ask whoever looks after the database, or "
+        "somebody ended this statement on the server; will retry; ask the database administrators, or "
         "lower max_concurrent",
     ),
 )
@@ -132,7 +132,7 @@ _WRONG_TYPE = Fault(
         *("datatype_mismatch", "illegal_type_of_argument", "type_mismatch", "type mismatch", "ora-00932"),
         *("cannot mix values of type", "cannot compare values of type"),
     ),
-    "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
+    "a column has a different type than declared or used; check its format, or convert it in a `select:`",
     lasting=True,
 )
 
@@ -149,13 +149,13 @@ _FAULTS = (
             *("maximum run time", "exceeded_time_limit", "warehouse timeout", "query timeout expired", "job timed out"),
             *("call timeout", "dpy-4024", "dpi-1067", "exceeded the maximum time"),
         ),
-        "raise statement_timeout, or index the time column; a transaction that locks the table holds it up as well",
+        "raise statement_timeout, or index the time column; a transaction that locks the table can also cause this",
     ),
     Fault(
         "timeout",
         ("55P03", "SQLITE_BUSY", "SQLITE_LOCKED"),
         ("database is locked",),
-        "another process locks the data for long; let it commit sooner, or put SQLite into WAL mode",
+        "another process locks the data for too long; let it commit sooner, or switch SQLite to WAL mode",
     ),
     Fault(
         "permission",
@@ -176,9 +176,9 @@ _FAULTS = (
         "missing",
         ("3D000",),
         ('database "', "unknown database"),
-        "there is no such database on that server; name another in the URL, or have it made",
+        "no such database on that server; name another in the URL, or create it",
     ),
-    Fault("query", ("25006",), (), "a source is only read; take what writes out of the SELECT"),
+    Fault("query", ("25006",), (), "sources are read-only; remove what writes from the SELECT"),
     _NOT_UNDERSTOOD,
     _WRONG_TYPE,
     _MISSING,
@@ -186,13 +186,13 @@ _FAULTS = (
         "data",
         ("22", "ConversionException", "OutOfRangeException", "CANNOT_PARSE", "CANNOT_CONVERT_TYPE"),
         ("could not decode to utf-8",),
-        "a column is of another type than it is declared or used as; see its format, or convert it in a `select:`",
+        "a column has a different type than declared or used; check its format, or convert it in a `select:`",
     ),
     Fault(
         "connect",
         ("57P01", "57P02"),
         ("server has gone away", "lost connection", "query execution was interrupted", "connection was killed"),
-        "the server ended it: it was restarted, or somebody did; what was cut off is read again; is the database up?",
+        "the server ended it, by a restart or on request; will retry; is the database up?",
     ),
     Fault(
         "connect",
@@ -258,10 +258,10 @@ def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
     """
     if has_no_limit:
         slow = f"statement timeout: longer than {limit:g} s"
-        return "timeout", f"{slow}; raise statement_timeout, or let each statement go through fewer rows"
+        return "timeout", f"{slow}; raise statement_timeout, or let each statement read fewer rows"
     return "connect", (
-        f"did not answer for {limit:g} s, longer than a statement may run there, and so the connection was given up; "
-        "what was cut off is read again; is the database up, and does a proxy or firewall in between drop connections?"
+        f"did not answer for {limit:g} s, longer than a statement may run there, so the connection was closed; "
+        "will retry; is the database up, and does a proxy or firewall in between drop connections?"
     )
 
 
@@ -275,10 +275,10 @@ def by_own_limits(limits: Mapping[str, float], is_connected: bool) -> Fault:
     short = [f"{name} of {of:g} s" for name, of in limits.items() if name == "read_timeout" or not is_connected]
     if not short:
         return SILENT
-    remedy = f"the URL's {' and '.join(short)} may be too short: raise it, or leave it out"
+    remedy = f"the URL's {' and '.join(short)} may be too short: raise it, or remove it"
     if not is_connected:
         return SILENT._replace(remedy=f"{SILENT.remedy} Or {remedy}")
-    return SILENT._replace(reason="timeout", remedy=f"{remedy}; by statement_timeout a statement may take longer")
+    return SILENT._replace(reason="timeout", remedy=f"{remedy}; statement_timeout allows longer statements")
 
 
 _SIDES = {"r": "rankings", "e": "labels"}

@@ -66,8 +66,7 @@ class MySQL(Dialect):
             "connect",
             (),
             ("must set password", "password has expired"),
-            "this user's password has expired: have it set again (ALTER USER ... IDENTIFIED BY ...), and give the new "
-            "one",
+            "this user's password has expired: reset it (ALTER USER ... IDENTIFIED BY ...), and configure the new one",
         ),
     )
 
@@ -110,7 +109,7 @@ class MySQL(Dialect):
         if not (mixed := _COLLATIONS.search(said)):
             return ""
         exact = f"CONVERT({columns[0]} USING utf8mb4) COLLATE utf8mb4_bin"
-        remedy = f"give both the same with ALTER TABLE, or take `{exact} AS {columns[0]}` in a `select:`"
+        remedy = f"give both the same with ALTER TABLE, or use `{exact} AS {columns[0]}` in a `select:`"
         return f"{names[0]} is {mixed[1]}, {names[1]} is {mixed[2]}; {remedy}"
 
     def is_number(self, code: Any) -> bool:

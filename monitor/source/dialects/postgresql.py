@@ -107,28 +107,28 @@ class PostgreSQL(Dialect):
             "timeout",
             (),
             ("due to conflict with recovery",),
-            "a replica ends statements that hold up what it replays: raise its max_standby_streaming_delay, or turn on "
-            "its hot_standby_feedback; what was cut off is read again",
+            "a replica cancels statements that delay its replay: raise its max_standby_streaming_delay, or enable "
+            "its hot_standby_feedback; will retry",
         ),
         Fault(
             "data",
             (),
             ("(after year 10k)", "(before year 1)"),
-            "a date that is read, such as one to slice by, is infinite or of another era: take its text in a "
-            "`select:`, as by `updated_on::text`",
+            "a date, such as one to slice by, is infinite or out of range: use it as text in a "
+            "`select:`, e.g. `updated_on::text`",
         ),
         Fault(
             "data",
             (),
             ("invalid input value for enum",),
-            "the configuration names a value that this type does not have: see the types of events, and what "
-            "conditions select by; add it to the type (ALTER TYPE ... ADD VALUE), or take it out",
+            "the configuration names a value that this type does not have: check the event types, and what "
+            "conditions select by; add it to the type (ALTER TYPE ... ADD VALUE), or remove it",
         ),
         Fault(
             "connect",
             (),
             ("no password supplied",),
-            "it wants a password: give the source's `password:` or `password_file:`",
+            "it requires a password: set the source's `password:` or `password_file:`",
         ),
     )
     grants = (
@@ -219,13 +219,13 @@ class PostgreSQL(Dialect):
     def check_slice(self, reader: Any, column: Expression, name: str, code: Any, is_bound: bool) -> None:
         """Raises SourceError for types without a least value; for some names min() has another type."""
         if code in _VARIED_ARRAYS:
-            told = f"column {name!r} is {_VARIED_ARRAYS[code]}, of which equal values may be written in different ways"
-            raise SourceError(told + "; take engine: auto" * is_bound, "data", lasting=True)
+            told = f"column {name!r} is {_VARIED_ARRAYS[code]}, where equal values can have different spellings"
+            raise SourceError(told + "; use engine: auto" * is_bound, "data", lasting=True)
         if self.has_order(code) or self.is_varied(code) or self.is_boolean(code):
             return
         if which := _without_least(reader, column, code):
-            remedy = f"; take `{name}::text` in a `select:`{'' if code in _UNEQUAL else ', or engine: auto'}"
-            told = f"column {name!r} is {which}, of which no value is the least"
+            remedy = f"; use `{name}::text` in a `select:`{'' if code in _UNEQUAL else ', or engine: auto'}"
+            told = f"column {name!r} is {which}, which has no smallest value"
             raise SourceError(told + remedy * is_bound, "data", lasting=True)
 
     def as_read(self, value: Expression, code: Any) -> Expression:

@@ -56,15 +56,15 @@ class SQLite(Dialect):
             "permission",
             ("SQLITE_READONLY",),
             (),
-            "the file is in WAL mode, where SQLite makes files next to it even to read; let this user write into its "
-            "folder or have its owner run PRAGMA journal_mode = DELETE",
+            "the file is in WAL mode, where SQLite creates files next to it even for reading; let this user write to "
+            "its folder or have its owner run PRAGMA journal_mode = DELETE",
         ),
-        Fault("connect", ("SQLITE_NOTADB", "SQLITE_CORRUPT"), (), "is this the right file, and is it whole?"),
+        Fault("connect", ("SQLITE_NOTADB", "SQLITE_CORRUPT"), (), "is this the right file, and is it complete?"),
         Fault(
             "connect",
             ("SQLITE_IOERR", "SQLITE_FULL"),
             (),
-            "is the disk sound, and can temporary files be written (set SQLITE_TMPDIR)?",
+            "is the disk healthy, and can temporary files be written (set SQLITE_TMPDIR)?",
         ),
     )
 

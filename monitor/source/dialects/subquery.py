@@ -27,9 +27,9 @@ _REFUSED_SIGNS = {
     '"': 'a quote " is not closed; close it',
     "`": "a quote ` is not closed; close it",
     "/*": "a comment is not closed; close it",
-    "//": "`//` begins a comment in some databases; use `--`",
-    "#": "# begins a comment in some databases; use `-- `, and quote a name that holds one",
-    "[": "a name in brackets holds a quote, a parenthesis or another special character; use a view",
+    "//": "`//` starts a comment in some databases; use `--`",
+    "#": "# starts a comment in some databases; use `-- `, and quote a name that contains one",
+    "[": "a name in brackets contains a quote, a parenthesis or another special character; use a view",
 }
 
 
@@ -86,7 +86,7 @@ class Quoting:
             elif not is_begun:
                 is_begun = True
                 if word.lower() not in _FIRST:
-                    raise _refusal(text, at, f"it begins with {word!r}; a query begins with SELECT or WITH")
+                    raise _refusal(text, at, f"it starts with {word!r}; a query starts with SELECT or WITH")
         if open_at:
             raise _refusal(text, open_at[-1], "it opens a parenthesis that it does not close; close it")
         return text[:end]
@@ -105,20 +105,20 @@ class Quoting:
 
     def _doubt_of_quotes(self, quoted: str) -> str:
         if _ESCAPED_QUOTE.search(quoted):
-            return "a backslash stands before a quote, which ends the text or not; double the quote or use a view"
+            return "a backslash before a quote is ambiguous; double the quote or use a view"
         if self.triples and quoted[:3] in ("'''", '"""'):
             return "texts in three quotes are not supported; use one quote"
-        return 'a backtick quotes no name here; quote it by "' if quoted[0] == "`" and not self.ticks else ""
+        return 'a backtick quotes no name here; quote it with "' if quoted[0] == "`" and not self.ticks else ""
 
     def _doubt_of_comment(self, comment: str) -> str:
         if comment.startswith("--"):
             if comment.endswith("\\"):
-                return "a comment ends in a backslash, which may continue it; remove the backslash"
+                return "a comment ends with a backslash, which may continue it; remove the backslash"
             is_sure = self.dashes or comment[2:3] in ("", " ", "\t")
-            return "" if is_sure else "put a blank after `--`; without one it begins no comment in MySQL"
+            return "" if is_sure else "put a space after `--`; without one it starts no comment in MySQL"
         if comment.startswith(("/*!", "/*M!")):
-            return "MySQL runs what stands in such a comment; remove it"
-        return "a comment begins within a comment; remove the inner `/*`" if "/*" in comment[2:] else ""
+            return "MySQL executes such a comment; remove it"
+        return "a comment starts within a comment; remove the inner `/*`" if "/*" in comment[2:] else ""
 
     def _doubt_of_sign(self, sign: str, following: str) -> str:
         found = sign + following if sign == "/" else sign
@@ -128,7 +128,7 @@ class Quoting:
         if self.parameters and sign in "$@:" and re.match(r"\w|:", following):
             return f"parameters such as {sign}{following} are not supported; write the value"
         if ord(sign) > 127:
-            return f"the character {sign!r} stands outside quotes, where databases read it in different ways; remove it"
+            return f"the character {sign!r} is outside quotes, where databases interpret it differently; remove it"
         return ""
 
 

@@ -184,7 +184,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
 def _settings(limit: float) -> Iterator[tuple[str, object]]:
     yield "spark.sql.session.timeZone", "UTC"
     yield "spark.sql.thriftServer.queryTimeout", math.ceil(limit)
-    yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or cancelled work would go on in the executors
+    yield "spark.sql.thriftServer.interruptOnCancel", "true"  # or cancelled work would continue in the executors
 
 
 class _Socket(TSocket):  # type: ignore[misc]
