@@ -126,16 +126,22 @@ class Reference:
         error = np.sqrt(size * share * (1 - share) + (c.LABELS_SPREAD * share * size) ** 2 + 1e-9)
         return self.good * (some >= size * share - np.maximum(c.SURE_Z * error, c.LABELS_LACKING))
 
+    @property
+    def counts(self) -> Floats:
+        """(T, S) 1 for usable steps since a slice's labels began."""
+        found: Floats = self.usable[:, None] * self.begun
+        return found
+
 
 def counted(settings: DriftSettings, reference: Reference) -> Floats:
     """(T, S) 1 for usable steps since a slice's labels began, except days on which it or the total stood out."""
     reference = reference.precise()
     slot, variance = seasonality.slots(reference.starts, settings.step), _variance(reference)
-    kept: Floats = reference.usable[:, None] * reference.begun
+    kept = reference.counts
     for _ in range(c.OUTLYING_ROUNDS):
         size, total = reference.requests * kept, reference.total * kept
         means = seasonality.fit_means(slot, settings.step, size, total, variance)
-        expected = size * means.table(settings.step)[slot]
+        expected = size * means.of_any_weekday().table(settings.step)[slot]
         outlying = _outlying(reference.starts // DAY, np.stack([total, expected, size * variance]))
         if not (outlying & (kept > 0)).any():
             break
@@ -147,7 +153,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
     """(T, S) steps of days in a spell, of a slice or of the total, that is too far off to be chance."""
     numbers, first, number = np.unique(days, return_index=True, return_inverse=True)
     total, expected, chance = units(np.add.reduceat(sums, first, axis=1))
-    has = (expected > 0) & (np.sqrt(chance) <= c.OUTLYING_CHANCE * expected)
+    has = expected > 0
     scale = np.where(has, expected, 1.0)
     moved, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
     of_units = [_spells(numbers % 7, *columns) for columns in zip(moved.T, chance.T, has.T, strict=True)]
@@ -173,27 +179,34 @@ def _spells(weekday: Ints, moved: Floats, chance: Floats, has: Bools) -> Bools:
 
 
 def _clearest_run(weekday: Ints, moved: Floats, chance: Floats, most: int) -> slice | None:
-    """The run of up to `most` days with the clearest shift in a regression on weekdays (Frisch and Waugh, 1933)."""
-    count, starts = len(moved), np.arange(len(moved))
-    of_weekday = (weekday[:, None] == np.unique(weekday)).astype(np.float64)
-    of_weekday /= np.sqrt(of_weekday.sum(axis=0))
-    free = count - of_weekday.shape[1] - 1
-    lengths = np.repeat(np.arange(1, most + 1), count)
-    firsts = np.tile(starts, most)
+    """The run of up to `most` days that a shift explains best; None if weekdays and noise explain them about as well.
+
+    By the likelihood of a level, a shift, weekday effects as wide as fits best, and noise that may exceed sampling.
+    """
+    count = len(moved)
+    lengths, firsts = np.repeat(np.arange(1, most + 1), count), np.tile(np.arange(count), most)
     fits = firsts + lengths <= count
     firsts, lengths = firsts[fits], lengths[fits]
-    if free < 1 or not len(firsts):
+    if not len(firsts):
         return None
-    runs = ((starts >= firsts[:, None]) & (starts < (firsts + lengths)[:, None])).astype(np.float64)
-    apart = runs - runs @ of_weekday @ of_weekday.T
-    size = np.maximum((apart * runs).sum(axis=1), 1e-9)
-    shift = apart @ moved / size
-    rest = moved - of_weekday @ (of_weekday.T @ moved)
-    spread = np.maximum(rest @ rest - shift**2 * size, 0.0) / free / size
-    error = np.sqrt(np.maximum(spread, apart**2 @ chance / size**2) + 1e-12)
-    clear = np.where((np.abs(shift) > c.OUTLYING_CHANGE) & (size > c.USABLE_OF_DAY), np.abs(shift) / error, 0.0)
-    best = int(clear.argmax())
-    return slice(firsts[best], firsts[best] + lengths[best]) if clear[best] > c.SURE_Z else None
+    runs = (np.arange(count) - firsts[:, None]) // lengths[:, None] == 0
+    spreads = c.SHARED_SPREAD * 2.0 ** np.arange(5)  # a usual one, up to sixteen times as wide
+    noise = np.diag(chance + c.STEP_NOISE**2) + 1 / c.FREE_PRECISION
+    covariance = noise + spreads[:, None, None] ** 2 * (weekday[:, None] == weekday)
+    precision = np.linalg.inv(covariance)
+    size, off = ((runs @ precision) * runs).sum(axis=2), runs @ (precision @ moved)[..., None]
+    whole, shift = moved @ precision @ moved, off[..., 0].T / size.T
+
+    def likelihood(rest: Floats, free: int) -> Floats:
+        scale = np.maximum(rest / free, 1.0)
+        found: Floats = -(count * np.log(scale) + rest / scale + np.linalg.slogdet(covariance)[1]) / 2
+        return found
+
+    with_shift = likelihood(whole - shift**2 * size.T, count - 2)
+    clear = with_shift.max(axis=1) - likelihood(whole, count - 1).max()
+    is_large = np.abs(shift[np.arange(len(shift)), with_shift.argmax(axis=1)]) > c.OUTLYING_CHANGE
+    best = int(np.where(is_large, clear, 0.0).argmax())
+    return slice(firsts[best], firsts[best] + lengths[best]) if is_large[best] and clear[best] > c.SPELL_LOG else None
 
 
 def _begun(size: Floats, total: Floats) -> Bools:
@@ -386,7 +399,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
     found = DriftBaseline(
         step,
         int(reference.starts[busy.argmax()]),
-        int(reference.starts[-1]) + step,
+        int(reference.starts[reference.good > 0][-1]) + step,
         len(np.unique(reference.starts[busy] // DAY)),
         float(size.sum()),
         known,

@@ -92,8 +92,9 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
         if state.levels is not levels and state.trouble.short_until > (day - 1) * DAY:
             # Not for a changed mix alone: lists of another length have other values and bring other labels.
             return begin_level(settings, state, day * DAY, state.slices)
-    if state.baseline is not None and state.settled and not state.standing.open.any():
-        state = replace(state, misses=state.misses.after(state.levels, state.baseline))
+    if state.baseline is not None and state.settled:
+        is_open, misses = state.standing.open.any(), state.misses
+        state = replace(state, misses=misses.without_young() if is_open else misses.after(state.levels, state.baseline))
     state = _fitted(settings, state, day)
     if state.baseline is not None and not state.settled:
         state = settle(settings, state, state.baseline, day * DAY)
@@ -130,26 +131,29 @@ def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline
 
 
 def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
-    """Fits a baseline if one is due, but never while an alarm is open."""
+    """Fits a baseline if one is due and no alarm is open; all but the first leave the youngest days out."""
     if state.baseline is None:
         state = _since_labels(state)
-    reference = state.reference
-    middle = (settings.least_reference + settings.reference) // 2
-    age = day * DAY - state.began
-    due = sum(age >= span for span in (settings.least_reference, middle, settings.reference))
+    reference, least, longest = state.reference, settings.least_reference, settings.reference
+    age, young = day * DAY - state.began, c.LEFT_OUT_DAYS * DAY
+    spans = (least, (least + longest) // 2, longest, longest + young)
+    due = sum(age >= span for span in spans)
     if reference is None or due <= state.fits:
         return state
     if state.standing.open.any():
-        return replace(state, reference=reference.latest(day * DAY - c.REFERENCES_KEPT * settings.reference))
-    few_days = reference.days(day * DAY) * DAY < settings.least_reference * c.DAYS_WITH_DATA
+        return replace(state, reference=reference.latest(day * DAY - c.REFERENCES_KEPT * longest))
+    few_days = reference.days(day * DAY) * DAY < least * c.DAYS_WITH_DATA
     if few_days or reference.requests.sum() < c.LEAST_REQUESTS or not reference.total.any():
-        return replace(state, reference=reference.latest(day * DAY - settings.reference))
-    kept = b.counted(settings, reference)
-    found = b.fit(settings, reference, kept)
-    levels, misses = _tracked(settings, reference, kept, found, day)
-    left = None if due == 3 else reference
+        return replace(state, reference=reference.latest(day * DAY - longest))
+    old = reference.without(day * DAY - young) if state.fits else reference
+    kept = b.counted(settings, old)
+    found = b.fit(settings, old, kept)
+    is_young = (reference.good > old.good)[:, None]
+    levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts, kept), found, day)
+    left = None if due == len(spans) else reference
+    misses = misses if state.fits else misses.with_young()
     state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
-    return replace(state, cycle=DailyCycle.fitted(settings, reference, kept, found))
+    return replace(state, cycle=DailyCycle.fitted(settings, old, kept, found))
 
 
 def _since_labels(state: DriftState) -> DriftState:

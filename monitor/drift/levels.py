@@ -289,16 +289,23 @@ def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool
 class ForecastErrors:
     """Misses of forecasts over blocks of three days, without sampling variance; older ones fade.
 
-    (U,) each: weighted sum of squared relative misses, sum of the weights, and `chance` of the last block.
+    The youngest blocks do not count yet: a new drop must not widen what is tolerated before it is found.
+
+    Attributes:
+        over, under: (U,) weighted sum of squared relative misses, and sum of the weights.
+        chance: (U,) sampling variance of the last block.
+        young: (LEFT_OUT_DAYS, 2, U) parts of `over` and `under` that do not count yet, oldest first.
     """
 
     over: Floats
     under: Floats
     chance: Floats
+    young: Floats
 
     @classmethod
     def empty(cls, count: int) -> ForecastErrors:
-        return cls(np.zeros(count), np.zeros(count), np.zeros(count))
+        nothing = np.zeros(count)
+        return cls(nothing, nothing, nothing, np.zeros((c.LEFT_OUT_DAYS, 2, count)))
 
     def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
         """The errors with the three days before `today`, which the forecast had left out, if all are known."""
@@ -314,7 +321,18 @@ class ForecastErrors:
         scale = np.where(has, expected, 1.0)
         miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
         weight, keep = np.where(has, 1 / (chance + c.STEP_NOISE**2), 0.0), float(np.exp(-1 / c.ERROR_MEMORY_DAYS))
-        return ForecastErrors(self.over * keep + weight * (miss**2 - chance), self.under * keep + weight, chance)
+        over, under = np.stack([self.over, self.under]) * keep + self.young[0]
+        young = np.concatenate([self.young[1:], [[weight * (miss**2 - chance), weight]]])
+        return ForecastErrors(over, under, chance, young)
+
+    def without_young(self) -> ForecastErrors:
+        """The errors without the youngest blocks, once an alarm has opened in them."""
+        return replace(self, young=np.zeros_like(self.young))
+
+    def with_young(self) -> ForecastErrors:
+        """The errors with the youngest blocks counted in at once."""
+        over, under = np.stack([self.over, self.under]) + self.young.sum(axis=0)
+        return replace(self, over=over, under=under).without_young()
 
     def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
         """The baseline's noise plus the misses; less is tolerated where sampling blurs a day anyway."""

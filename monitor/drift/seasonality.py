@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -99,6 +99,11 @@ class SeasonalMeans:
         x = regressors(step)
         cycle = x @ (self.shared + self.own[:, 1:]).T + self.own[:, 0]
         return self.level * np.maximum(1 + cycle, c.LEAST_CYCLE)
+
+    def of_any_weekday(self) -> SeasonalMeans:
+        """The means without the cycle of the week."""
+        is_daily = np.arange(len(self.shared)) < len(self.shared) - WEEKDAYS
+        return replace(self, shared=self.shared * is_daily, own=self.own * np.append(True, is_daily))
 
 
 def fit_means(slot: Ints, step: int, requests: Floats, total: Floats, variance: Floats) -> SeasonalMeans:

@@ -154,6 +154,49 @@ def test_a_level_that_is_another_one_from_the_middle_on_is_no_row_of_days_that_s
     assert days.all(), "nobody can say which half is the usual one"
 
 
+def test_a_spell_on_thin_traffic_is_left_out_of_the_first_reference() -> None:
+    """A day's sampling error is a quarter of what these four days fell by."""
+    found = []
+    for seed in range(20):
+        past = reference(Ranking.of(14, peak=25, seed=seed).since(6, 10, mean=0.85), seed)
+        days = baseline.counted(HOURLY, past).all(axis=1).reshape(14, 24).all(axis=1)
+        found.append(float((~days[6:10]).mean()))
+        assert days[:5].all()
+        assert days[11:].all()
+    assert np.mean(found) > 0.75
+
+
+@pytest.mark.parametrize(("peak", "factor"), [(25, 0.85), (600, 0.85), (600, 0.94)])
+def test_a_spell_is_no_weekday_effect(peak: float, factor: float) -> None:
+    for seed in range(10):
+        worse = Ranking.of(14, peak=peak, seed=seed)
+        for saturday in (2, 9):
+            worse = worse.since(saturday, saturday + 2, mean=factor)
+        assert baseline.counted(HOURLY, reference(worse, seed)).mean() > 0.99
+
+
+def test_a_drop_does_not_widen_what_is_tolerated_before_it_is_found() -> None:
+    tolerated = []
+    for factor in (1.0, 0.95):
+        state = known(Ranking.of(37, peak=15).since(33, mean=factor).draw())
+        assert not state.standing.is_any_open, "else nothing is shown"
+        assert state.baseline is not None
+        tolerated.append(state.baseline.noise.tolerated[0])
+    assert tolerated[1] == pytest.approx(tolerated[0], rel=0.01)
+
+
+@pytest.mark.parametrize(("refit", "fits"), [(21, 2), (28, 3), (32, 4)])
+def test_a_drop_just_before_a_refit_is_not_in_it(refit: int, fits: int) -> None:
+    levels = []
+    for factor in (1.0, 0.95):
+        state = known(Ranking.of(refit + 1, peak=10).since(refit - 2, mean=factor).draw())
+        assert not state.standing.is_any_open, "else nothing is shown"
+        assert state.baseline is not None
+        assert state.fits == fits
+        levels.append(state.baseline.quality.level)
+    assert levels[1] == pytest.approx(levels[0], rel=0.002)
+
+
 def test_noise_is_nothing_that_stands_out() -> None:
     for seed in range(20):
         past = reference(Ranking.of(28, noise=0.02, seed=seed, peak=200))

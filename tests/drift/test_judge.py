@@ -123,7 +123,7 @@ def test_a_state_of_another_version_is_refused() -> None:
 
 
 def test_once_the_reference_is_whole_the_state_is_small() -> None:
-    assert len(plain(known(Ranking.of(30, slices=9).draw()))) < 41_000
+    assert len(plain(known(Ranking.of(33, slices=9).draw()))) < 41_000
 
 
 # ---- the model -----------------------------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def test_traffic_that_stays_low_becomes_the_usual_after_four_days(rate: float) -
 
 
 def test_of_next_to_no_traffic_it_is_told_for_longer_and_of_none_for_ever() -> None:
-    assert kinds(on(verdicts(Ranking.of(42).since(30, rate=0.05).draw()), 30.5)) == {"traffic_low"}
+    assert kinds(on(verdicts(Ranking.of(41).since(30, rate=0.05).draw()), 30.5)) == {"traffic_low"}
     assert kinds(on(verdicts(Ranking.of(60).since(30, rate=0).draw()), 30.5)) == {"traffic_low"}
 
 
@@ -545,7 +545,7 @@ def test_hours_whose_data_were_bad_do_not_move_the_baseline() -> None:
 
 
 def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
-    found = verdicts(Ranking.of(30).draw())
+    found = verdicts(Ranking.of(33).draw())
     assert kinds(on(found, 0, 14)) == {"not_enough_data"}
     assert found[0].lacks == "a first reference: less than one of 14 days to begin with"
     assert on(found, 3, 4)[-1].lacks == "a first reference: 3 of 14 days to begin with"
@@ -571,7 +571,7 @@ def test_a_shorter_reference_tolerates_more() -> None:
 
 
 def test_a_baseline_says_what_it_was_fitted_on() -> None:
-    state = known(Ranking.of(29).draw())
+    state = known(Ranking.of(33).draw())
     assert state.baseline is not None
     assert (state.baseline.since, state.baseline.until) == (START, START + 28 * DAY)
     assert state.reference is None
