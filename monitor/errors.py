@@ -86,11 +86,11 @@ class TooMany(RankmonError):
 
 
 SHORT = 8
-"""Characters below which a secret is hidden only as a word of its own: it may be part of any word."""
+"""Characters below which a secret is hidden only as a word of its own: it could be part of any word."""
 
 
 def without(text: str, secrets: Iterable[str], shown: str = "***") -> str:
-    """`text` with stars, or what else is `shown`, in place of secrets, such as the password that a URL holds.
+    """`text` with stars (or `shown`) instead of secrets, such as the password in a URL.
 
     >>> without("column exists; cannot log in with x at db://me:x@host", ["x"])
     'column exists; cannot log in with *** at db://me:***@host'

@@ -203,7 +203,7 @@ def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Repo
 
 def _check_judgments(scope: Scope, monitor: Monitor) -> None:
     if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
-        scope.refuse("is missing; judgments go by it: name the column with the query", "rankings", "query")
+        scope.refuse("is missing, but judgments need it; name the column with the query", "rankings", "query")
 
 
 def _check_drift_measure(scope: Scope, monitor: Monitor) -> None:

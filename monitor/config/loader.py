@@ -60,7 +60,7 @@ _STAND_INS: Mapping[str, Any] = {
     "relevance": {"column": {"grade": "unknown", "max_grade": 1}},
     "measures": ["ndcg@10"],
 }
-"""In place of what a monitor needs and cannot be read, so that the rest of it can be checked."""
+"""Stand-ins for required values that cannot be read, so that the rest of the monitor can be checked."""
 
 
 def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> Config:
@@ -224,7 +224,7 @@ def _without_unknown(given: Any, mistakes: Sequence[Any]) -> Any:
 
 
 def _stand_in(given: dict[str, Any], where: Where) -> set[str]:
-    """Put something that can be read in place of a monitor's wrong value; the key that is unknown by that."""
+    """Replace a monitor's wrong value by a readable one; the key that is unknown because of it."""
     name, *inner = str(where[0]), *where[1:]
     if name == "measures" and inner:
         given[name][inner[0]] = "ndcg@10"

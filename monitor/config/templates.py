@@ -1,4 +1,4 @@
-"""Templates of notifications of one's own: a folder, read as a whole and tried on samples."""
+"""The user's message templates: a folder, read as a whole and tried on samples."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NAMES = ", ".join(f"{name}.txt" for name in REPLACEABLE)
 
 
 def read_templates(folder: Path) -> tuple[list[OwnTemplate], list[str]]:
-    """(templates, mistakes) of a folder; names that begin with a dot are left out.
+    """(templates, mistakes) of a folder; hidden files are ignored.
 
     Raises:
-        ValueError: it is no folder that can be read.
+        ValueError: it is not a readable folder.
     """
     try:
         files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -26,21 +26,21 @@ def read_templates(folder: Path) -> tuple[list[OwnTemplate], list[str]]:
     found, mistakes = list[OwnTemplate](), list[str]()
     for path in files:
         if path.suffix != ".txt" or path.stem not in REPLACEABLE:
-            mistakes.append(f"{path}: replaces no template; name it as one of {NAMES}, or take it away")
+            mistakes.append(f"{path}: replaces no template; rename it to one of {NAMES}, or remove it")
             continue
         try:
             found.append(OwnTemplate(path.stem, str(path), path.read_text(encoding="utf-8")))
         except UnicodeDecodeError:
-            mistakes.append(f"{path}: is not written in UTF-8")
+            mistakes.append(f"{path}: is not UTF-8")
         except OSError as error:
             mistakes.append(f"{path}: cannot be read ({error.strerror}); let this user read it")
     if not files:
-        raise ValueError(f"the folder {{file}} has no template; put {NAMES} there, or take this key away")
+        raise ValueError(f"the folder {{file}} has no template; put {NAMES} there, or remove this key")
     return found, mistakes
 
 
 def faults_of(own: Sequence[OwnTemplate], monitors: Sequence[Monitor]) -> list[str]:
-    """What is wrong with templates, by samples of monitors that differ in the names of their labels or in a runbook."""
+    """What is wrong with templates, tried on monitors that differ in label names or in having a runbook."""
     from monitor.messages.notification import About
     from monitor.messages.samples import faults
 

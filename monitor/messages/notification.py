@@ -22,7 +22,7 @@ from monitor.messages.words import CALLED, DAY, command, plain
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
 ENDS: tuple[Kind, ...] = ("resolved", "withdrawn")
-"""Kinds that say that the incident is over: retried for as long as somebody has the receiver."""
+"""Kinds that end an incident: retried while any daemon has the receiver."""
 
 VERSION = 1
 """Version of the notification's form, raised when a field changes its meaning."""
@@ -31,12 +31,12 @@ VARIABLES: Mapping[str, str] = {
     "n": "the notification",
     "labels": "the monitor's labels by name: `{{ labels.team }}`",
     "incident": "the incident",
-    "findings": "the conditions that fire, or did when it closed, gravest first",
-    "it": "the first of `findings`; none in a test, and where the monitor is gone",
-    "a": "what the findings say together",
+    "findings": "the conditions that fire (or fired when it closed), most severe first",
+    "it": "the first of `findings`; none in a test message or if the monitor is gone",
+    "a": "what the findings say as a whole",
     "x": "functions that put findings into words",
 }
-"""What the templates of a notification are given."""
+"""What a notification's templates are given."""
 
 MOST_TOLD = 4
 """Most conditions with a sentence of their own."""
@@ -173,7 +173,7 @@ class Message:
 
     @property
     def sentences(self) -> list[list[str]]:
-        """Of each finding, its sentences, the most important first."""
+        """The sentences of each finding, most important first."""
         until = 0 if self.is_over else max((f.end for f in self.findings if not f.verdict), default=0)
         return x.each(self.findings, self.is_over, until)[: self.most]
 
@@ -184,7 +184,7 @@ class Message:
 
     @property
     def over_by_name(self) -> list[str]:
-        """Conditions that were told of and have ended, by name."""
+        """Conditions that were reported and have ended, by name."""
         more = [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
         return [x.condition(*f.name) for f in self.over[:MOST_TOLD]] + more
 
@@ -200,7 +200,7 @@ class Message:
 
     @property
     def split(self) -> Degraded | None:
-        """The first finding that knows what came from within slices and what from another mix."""
+        """The first finding that knows how much came from within slices and how much from a changed mix."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.split is not None)
         return next((f for f in known if f.dimension or f.slices), None)
 
@@ -251,7 +251,7 @@ class Message:
 
     @property
     def explain(self) -> str:
-        """The command that explains the incident; empty where there is none."""
+        """The command that explains the incident; empty if there is none."""
         is_asked = self.kind in ("firing", "updated") and self.incident.matter == "quality" and self.about.called
         return command(self.about.called, f"explain-incident {self.incident.id}") if is_asked else ""
 

@@ -1,4 +1,4 @@
-"""Templates of a user in place of the built-in ones."""
+"""The user's message templates, which replace built-in ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ REPLACEABLE: Mapping[str, str] = {
 """The templates of a notification, which a user may replace."""
 
 BUILT_IN = "rankmon/"
-"""Prefix of the built-in templates within those of a user."""
+"""Prefix of the built-in templates inside a user's templates."""
 
 
 @dataclass(frozen=True)
 class OwnTemplate:
-    """A user's template in place of the built-in one of that name; `path` is its file."""
+    """A user's template that replaces the built-in one of that name; `path` is its file."""
 
     name: str
     path: str

@@ -1,4 +1,4 @@
-"""Sample notifications: by these, check-config tries a user's templates, and tests pin the built-in ones."""
+"""Sample notifications: check-config tries a user's templates on them, and tests pin the built-in ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ INCIDENT = Incident(
 
 
 def of_kind(kind: str, known: Evidence, **changes: Any) -> Any:
-    """Evidence of a kind of condition, with the figures of another one."""
+    """Evidence of one kind of condition, with the figures of another."""
     made = kinds()[kind]
     names = {f.name for f in fields(made)} & {f.name for f in fields(known)} - {"rule"}
     return made(**{name: getattr(known, name) for name in names} | {"rule": kind} | changes)
@@ -98,7 +98,7 @@ def samples() -> Iterator[tuple[Kind, Incident, Sequence[Evidence]]]:
 
 
 def faults(own: Sequence[OwnTemplate], abouts: Sequence[About]) -> list[str]:
-    """What is wrong with templates, by filling them in for samples of each monitor; each mistake once."""
+    """What is wrong with templates, tried on samples of each monitor; each mistake once."""
     found, told = dict[tuple[OwnTemplate, str], str](), ""
 
     def failed(fault: TemplateFault) -> None:

@@ -29,7 +29,7 @@ def _ignored(fault: TemplateFault) -> None:
 
 
 LONGEST = 10_000
-"""Characters of a text by a user's template: the least of what receivers take as a whole is Teams' 28 KB."""
+"""Most characters of a text from a user's template: Teams accepts the smallest messages, 28 KB."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[
         raise TemplateFault(own, 0, text) from error
     except Exception as error:  # a template can fail in any way, and no page may be lost by it
         name = "" if isinstance(error, UndefinedError) else f"{type(error).__name__}: "
-        text = f"{name}{error}".replace("'StrictUndefined'", "what does not exist")
+        text = f"{name}{error}".replace("'StrictUndefined'", "something that does not exist")
         raise TemplateFault(own, _line(own, error.__traceback__), text) from error
     if not found and own.name != "details":
         raise TemplateFault(own, 0, "gives an empty text; write at least one line")
@@ -113,7 +113,7 @@ def plain_mistakes(own: OwnTemplate, known: Mapping[str, Any]) -> list[TemplateF
 
 
 def _syntax(own: OwnTemplate, error: TemplateSyntaxError) -> TemplateFault:
-    return TemplateFault(own, error.lineno, error.message or "is no Jinja template")
+    return TemplateFault(own, error.lineno, error.message or "is not a Jinja template")
 
 
 def fill(text: str, **facts: Any) -> list[str]:

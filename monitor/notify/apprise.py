@@ -47,7 +47,7 @@ class AppriseConfig(ChannelConfig):
 
 
 _NOT_INSTALLED = f"Apprise is not installed; run {how_to_install('apprise')}"
-_UNKNOWN = "is none that Apprise knows; compare its scheme and parts with https://github.com/caronc/apprise/wiki"
+_UNKNOWN = "is unknown to Apprise; see https://github.com/caronc/apprise/wiki for the services and their URLs"
 
 
 class Apprise(OnlyReceiver):

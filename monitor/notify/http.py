@@ -30,10 +30,10 @@ LONGEST_READ = 65_536
 """Bytes that are read of an answer."""
 
 _WORD = re.compile(r"[A-Za-z]?[a-z]{0,6}|v\d+")
-"""A part of an address's path that is no secret, such as `api` or `v2`."""
+"""A part of an address's path that is not a secret, such as `api` or `v2`."""
 
 LEAST_VALUE = 4
-"""Characters of a secret in an address's query; a shorter value is one such as `page=2`."""
+"""Least characters of a secret in an address's query; shorter values are like `page=2`."""
 
 UNKNOWN_ISSUER = (18, 19, 20, 21)
 """OpenSSL's codes for a certificate whose issuer nobody told us to trust."""
@@ -254,7 +254,7 @@ def _harmless(said: bytes, secrets: Iterable[str]) -> str:
 
 
 def secrets_of(path: str, headers: Mapping[str, str]) -> set[str]:
-    """What is secret in a request: in its path and query, as sent and as read, and in its credentials.
+    """What is secret in a request: parts of its path and query, as sent and decoded, and its credentials.
 
     >>> sorted(secrets_of("/api/v2/T0K3N?key=ab%20cd&page=2", basic("me", "x")))
     ['T0K3N', 'ab cd', 'ab%20cd', 'bWU6eA==', 'x']

@@ -80,14 +80,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.live(Ranking.of(32).draw(), 31, 32)
+    bench.live(Ranking.of(33).draw(), 32, 33)
     line, told = bench.status(capsys)
     assert re.match(
         r"  verdict on ndcg\(empty=zero\)@10: healthy since 2022-01-22 01:00 UTC; 0\.5\d{3} over the last day, "
-        r"0\.5\d{3} expected \([-+]\d\.\d %\); until 2022-02-09 00:00 UTC$",
+        r"0\.5\d{3} expected \([-+]\d\.\d %\); until 2022-02-10 00:00 UTC$",
         line,
     )
-    assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(32), [])
+    assert (told["kind"], told["since"], told["end"], told["alarms"]) == ("healthy", day(14) + HOUR, day(33), [])
     assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
 
 

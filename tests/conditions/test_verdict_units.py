@@ -37,7 +37,7 @@ def test_the_slices_requests_add_up_to_overall_and_its_level_lies_between_theirs
 
 
 def test_what_the_level_has_moved_by_is_told() -> None:
-    found = units(Ranking.of(50, peak=600).since(30, mean=1.04))
+    found = units(Ranking.of(60, peak=600).since(30, mean=1.04))
     assert found[""].moved == pytest.approx(0.04, abs=0.012)
 
 

@@ -392,7 +392,7 @@ def test_apprise_sends_what_it_knows_and_says_why_not() -> None:
         Apprise(AppriseConfig("other", url)).send(RESOLVED, NOW)
         (got,) = receiver.taken
     assert (got.document["title"], got.document["type"]) == (RESOLVED.title, "success")
-    assert "Apprise does not know its URL" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
+    assert "is unknown to Apprise" in refused(Apprise(AppriseConfig("other", "nothing-such://x")))
     assert "did not accept it" in refused(Apprise(AppriseConfig("other", url)))
 
 
@@ -420,7 +420,7 @@ def test_a_url_that_apprise_does_not_know_is_named_by_check_config_and_shown_now
     assert run(["check-config", str(path)]) == 2
     assert run(["test-alert", "-c", str(path), "--channel", "phone"]) != 0
     out, err = capfd.readouterr()
-    assert f"{path}:4: channels.phone.apprise: url: is none that Apprise knows" in err
+    assert f"{path}:4: channels.phone.apprise: url: is unknown to Apprise" in err
     assert "channels.other" not in err
     assert "open-sesame" not in out + err
 

@@ -104,8 +104,8 @@ MISTAKES = [
     (
         "what only some kinds have",
         {"details": "{% if it %}\n{{ it.threshold|written(it) }}{% endif %}"},
-        "own/details.txt:2: TypeError: bad operand type for abs(): what does not exist (in a message of firing on "
-        "examination_changed)",
+        "own/details.txt:2: TypeError: bad operand type for abs(): something that does not exist (in a message of "
+        "firing on examination_changed)",
     ),
     (
         "nothing to say",
@@ -130,7 +130,7 @@ MISTAKES = [
     (
         "a name that replaces nothing",
         {"advice": "ok"},
-        "own/advice.txt: replaces no template; name it as one of title.txt, page.txt, details.txt, or take it away",
+        "own/advice.txt: replaces no template; rename it to one of title.txt, page.txt, details.txt, or remove it",
     ),
 ]
 

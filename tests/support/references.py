@@ -47,16 +47,15 @@ rankmon refuses unusable rows, counts them by reason in `rankmon_refused_rows`, 
 rows and events without a time.
 """
 TEMPLATES = """\
-# Templates of messages
+# Message templates
 
 With `templates: FOLDER` in the configuration, files of these names replace the built-in
-[Jinja](https://jinja.palletsprojects.com/templates/) templates, see
-[messages in your own words](../how-to/channels.md#messages-in-your-own-words). An unknown variable or attribute is a
-mistake, not an empty text. Empty lines are dropped.
+[Jinja](https://jinja.palletsprojects.com/templates/) templates. See
+[how to write messages in your own words](../how-to/channels.md#write-messages-in-your-own-words). An unknown variable
+or attribute is an error, not an empty text. Empty lines are dropped.
 
-`it` and each of `findings` have the fields of the [webhook's findings](webhook.md#a-finding); which of them depends on
-`it.kind`. The tables below name what the built-in templates use; it may change with a release, and `rankmon
-check-config` then says so.
+`it` and each of `findings` have the fields of the [webhook's findings](webhook.md#a-finding), depending on `it.kind`.
+The tables below list what the built-in templates use. A release may change it; `rankmon check-config` then says so.
 """
 
 

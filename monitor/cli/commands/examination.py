@@ -200,7 +200,7 @@ class ExaminationBySlice:
 
 @record
 class LooksAtRank:
-    """The chance of a look at a rank, relative to rank 1: by the measure, before, and lately with its 95 % interval."""
+    """Looks at a rank, relative to rank 1: in the measure, before, and recently with a 95 % interval."""
 
     rank: int = column("rank")
     used: float | None = column("in the measure", number)
@@ -212,7 +212,7 @@ class LooksAtRank:
 
 @record
 class UsedExamination:
-    """What a monitor's measure counts by, and what the newest daily check found; instants in seconds.
+    """The table a monitor's measure uses, and what the last daily check found; instants in seconds.
 
     Attributes:
         measure: the measure that is corrected; None without one.
@@ -246,7 +246,8 @@ class UsedExamination:
             return
         yield f"before: {utc(self.known_since)} to {utc(self.known_until)}; now: {utc(self.since)} to {utc(self.at)}"
         if self.changed_since is not None:
-            yield f"People look elsewhere since {utc(self.changed_since)}; if it stays so, `{fits} --since` that time."
+            began = utc(self.changed_since)
+            yield f"People look at other ranks since {began}. If this is permanent, run `{fits} --since` that time."
 
 
 examination = group(__name__)
@@ -257,7 +258,7 @@ examination = group(__name__)
 @click.argument("monitor")
 @rendered("table", "json")
 def show(config_path: Path, monitor: str) -> UsedExamination:
-    """Show the looks that the measure counts by, and those that the daily check found last."""
+    """Show the looks that the measure uses, and those that the last daily check found."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         used = wanted.corrected or next((m for m in wanted.measures if m.is_corrected), None)
         checked = None if wanted.corrected is None else store.verdicts.newest_check(wanted.name)

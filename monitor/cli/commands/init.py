@@ -68,7 +68,7 @@ def init(
         found = tables(database, files, only)
         proposal = propose(database, found, _answering(given, asked, yes))
     for key in given.keys() - asked:
-        click.echo(f"rankmon: warning: --answer {key}: the data left no choice, so it was not used", err=True)
+        click.echo(f"rankmon: warning: --answer {key}: the data left no choice, so the answer was not used", err=True)
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
     with writing(output):
         output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
@@ -98,7 +98,7 @@ def _answers(texts: Sequence[str]) -> dict[str, str]:
         if key not in QUESTIONS:
             raise click.UsageError(f"--answer {text!r}: there is no question {key!r}; {nearest(key, QUESTIONS)}")
         if key in found:
-            raise click.UsageError(f"--answer {key}: is there twice; keep one")
+            raise click.UsageError(f"--answer {key} is given twice; keep one")
         found[key] = value
     return found
 
