@@ -244,8 +244,8 @@ def test_without_a_past_or_such_a_dimension_there_is_no_split() -> None:
 def test_hours_before_that_were_read_and_are_empty_are_no_lack_of_dimensions() -> None:
     none, nobody = replace(monitor(), slices=()), dict.fromkeys(SLICES, 0.0)
     for made, rates, why in (
-        (monitor(), nobody, "no request from before the fall is stored"),
-        (none, nobody, "no request from before the fall is stored"),
+        (monitor(), nobody, "no requests from before the fall are stored"),
+        (none, nobody, "no requests from before the fall are stored"),
         (none, EVEN, "there is no dimension to split by"),
     ):
         found = d.from_stored(made, stored((rates, EVEN), (LEVEL, LEVEL)), None)

@@ -96,7 +96,7 @@ def iso(number: float) -> str:
 
 
 def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.live(30)
+    bench.live(33)
     assert bench.run("baseline", "show", "search") == 0
     shown = capsys.readouterr().out
     assert re.search(r"fitted on 2022-01-08 00:00 UTC to 2022-02-05 00:00 UTC: 28 days, \d{3},\d{3} requests", shown)

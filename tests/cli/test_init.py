@@ -430,7 +430,7 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["rankings.tabel=a"], "there is no question 'rankings.tabel'; did you mean 'rankings.table'?"),
         (["zone=UTC"], "there is no question 'zone'; known are rankings.table, rankings.item, "),
-        (["rankings.item=a", "rankings.item=b"], "--answer rankings.item: is there twice; keep one"),
+        (["rankings.item=a", "rankings.item=b"], "--answer rankings.item is given twice; keep one"),
         (["rankings.item"], "--answer 'rankings.item': write KEY=VALUE"),
     ],
 )
@@ -444,7 +444,7 @@ def test_an_answer_that_was_not_needed_is_named(log: Log) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)
     assert log.init("--answer", "rankings.table=other")["rankings"]["table"] == "search_log"
-    assert "--answer rankings.table: the data left no choice, so it was not used" in log.err
+    assert "--answer rankings.table: the data left no choice, so the answer was not used" in log.err
 
 
 def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:

@@ -89,7 +89,7 @@ def test_what_is_announced_afterwards_takes_the_alarm_back_and_says_why(bench: B
     (stored,) = (s for s in bench.incidents if s.incident.id == page.id)
     assert stored.incident.state == "withdrawn"
     (last,) = (t for t in bench.store.alerts.transitions("search") if t.became == "withdrawn" and not t.value)
-    assert last.reason == "ada announced something unusual from 2022-02-07 00:00 UTC on: campaign"
+    assert last.reason == "ada announced something unusual from 2022-02-07 00:00 UTC: campaign"
     assert bench.store.verdicts.take_back_announcement("search", day(30))
     assert not bench.store.verdicts.take_back_announcement("search", day(30))
     bench.live(PAST.rows(0, 31 * 24 + 12), 31 * 24 + 6)

@@ -674,7 +674,9 @@ def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remed
     shop_url: str, stores: Stores
 ) -> None:
     impossible = driver(shop(), shop_url, stores.new(), most_rows=0)
-    with pytest.raises(SourceError, match=r"more than 0 rows within a second .*lower that, or check") as raised:
+    with pytest.raises(
+        SourceError, match=r"more than 0 rows within a second .*lower max_request_span, or check"
+    ) as raised:
         impossible.backfill(SETTLED, (START + 18 * HOUR, START + 19 * HOUR))
     assert raised.value.reason == "data"
 
