@@ -138,11 +138,11 @@ class Message:
     Attributes:
         kind: `firing`, `updated`, `resolved`, `withdrawn`, `retrain` or `test`.
         about: the monitor: `name`, `labels`, `runbook_url`, `page`.
-        incident, findings: as the variables of these names.
-        former_severity: as told before, if it has changed; else none.
+        incident, findings: the variables with these names.
+        former_severity: severity in the message before, if it changed; otherwise none.
         reason: why it was withdrawn.
-        over: conditions that were told of and have ended.
-        most: most findings with sentences of their own.
+        over: conditions that were reported and have ended.
+        most: how many findings get their own sentences.
     """
 
     kind: Kind
@@ -156,11 +156,11 @@ class Message:
 
     @property
     def url(self) -> str:
-        """Address of the page of the incident, or in a test of the monitor; empty without one."""
+        """Address of the incident page, or in a test message of the monitor page; empty without one."""
         return self.about.url("" if self.kind == "test" else self.incident.id)
 
     def lines(self, template: str) -> list[str]:
-        """The lines of a template, filled in."""
+        """The lines of a rendered template."""
         a = Assessment(self.findings)
         first = self.findings[0] if self.findings else None
         facts = (self, dict(self.about.labels), self.incident, self.findings, first, a, x)
@@ -246,7 +246,7 @@ class Message:
 
     @property
     def coverage_span(self) -> int:
-        """Seconds of the label coverage: for a verdict, the hours since the fall began, a day at most."""
+        """Seconds over which label coverage is measured: for a verdict, since the fall began, at most a day."""
         return min(DAY, self.findings[0].window)
 
     @property

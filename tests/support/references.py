@@ -131,8 +131,13 @@ def _measures() -> Iterator[tuple[str, str, str]]:
 def templates() -> str:
     """What a user's templates can replace, and what they are given."""
     parts = [TEMPLATES.rstrip("\n")]
-    parts += table(("file", "what it gives"), ((f"`{name}.txt`", text) for name, text in REPLACEABLE.items()))
-    parts += ["\n## Variables", *table(("variable", "what"), ((f"`{n}`", text) for n, text in VARIABLES.items()))]
+    parts += table(
+        ("file", "what it gives"), ((f"`{name}.txt`", _sentence(text)) for name, text in REPLACEABLE.items())
+    )
+    parts += [
+        "\n## Variables",
+        *table(("variable", "what"), ((f"`{n}`", _sentence(text)) for n, text in VARIABLES.items())),
+    ]
     of_kinds = {name: text for kind in kinds().values() for name, text in _attributes(kind).items()}
     for variable, found in (
         ("n", _attributes(Message)),
@@ -141,11 +146,16 @@ def templates() -> str:
         ("a", _attributes(Assessment)),
         ("x", {f"{name}({', '.join(_arguments(function))})": _first(function) for name, function in _functions(x)}),
     ):
-        rows = ((f"`{variable}.{name}`", text) for name, text in found.items() if text or variable != "it")
+        rows = ((f"`{variable}.{name}`", _sentence(text)) for name, text in found.items() if text or variable != "it")
         parts += [f"\n## {variable}", *table((f"of `{variable}`", "what"), rows)]
     filters = ((f"`{name}`", _first(function)) for name, function in FILTERS.items())
     parts += ["\n## Filters", *table(("filter", "what"), filters)]
     return "\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    """The text as a sentence: attributes are described in lower case, properties are not."""
+    return text and text[0].upper() + text[1:].rstrip(".") + "."
 
 
 def _first(what: Any) -> str:
