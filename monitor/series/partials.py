@@ -395,8 +395,10 @@ def _fold(
 
 
 def text_of(value: object) -> str:
-    """A value from the source as text: bytes as what they spell, without the padding of a fixed length."""
-    return value.rstrip(b"\0").decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    """A value from the source as text: bytes as what they spell, without the zeros that fill up a fixed length."""
+    if not isinstance(value, bytes):
+        return str(value)
+    return value.rstrip(b"\0").decode("utf-8", "backslashreplace").replace("\0", r"\x00")
 
 
 def named(value: object) -> str:

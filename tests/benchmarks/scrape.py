@@ -187,7 +187,7 @@ def _taken(app: App, number: int, slices: int, days: int) -> MonitorSnapshot:
     put(app.store, monitor, Ranking.of(days, slices=slices, peak=4000, seed=number).draw(number))
     with app.store.hold(monitor.name) as lease:
         judge(monitor, now, app.store, lease, app.telling())
-    return take_snapshot(monitor, app.store, now, future_rows=0, due=0)
+    return take_snapshot(monitor, app.store, now)
 
 
 def _as_gauges(text: str) -> CollectorRegistry:

@@ -107,14 +107,14 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     ended = {what: state for state, _, what, _ in found.findall(after)}
     assert ended == {"labels suspect": "resolved", "ndcg@10": "resolved"}
     assert "No page for the campaign" in after
-    calls = re.findall(r"(?:More|later|stays): (\S+) (.+) -c (\S+)$", done.stdout, re.MULTILINE)
+    calls = re.findall(r"(?:More|late|kept): (\S+) (.+) -c (\S+)$", done.stdout, re.MULTILINE)
     assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
     assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
     assert "Page: " not in done.stdout, "which nobody serves any more"
     _assert_power_of_swaps_is_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     _assert_looks_are_true_and_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
-    shown = set(re.findall(r"(?:^More|later|stays): (.+)$", before + after, re.MULTILINE))
+    shown = set(re.findall(r"(?:^More|late|kept): (.+)$", before + after, re.MULTILINE))
     assert len(shown) == 3
     for each in shown:
         again = subprocess.run(shlex.split(each), cwd=tmp_path, capture_output=True, text=True, check=False)

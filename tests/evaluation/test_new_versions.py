@@ -95,8 +95,9 @@ def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench
     late = (some.starts >= day(BEGAN + 5))[:, None] & np.array([True, False])
     gone = {name: np.where(late, 0.0, getattr(some, name)) for name in ("requests", "total", "squares", "labelled")}
     ((_, closed_at, state),) = lived(bench, replace(some, **gone), step)
-    (about,) = bench.incidents[0].findings
-    assert (about.rule, about.slice) == (VersionWorse.kind, V2)
+    about = [(one.rule, one.slice) for one in bench.incidents[0].findings]
+    # All traffic fell with v2. One run for all of it names the most severe, many runs what was left at the end.
+    assert about == [(VersionWorse.kind, V2) if step == 24 else ("degraded", "")]
     assert 14 * 24 < closed_at <= 28 * 24 + 1
     assert state == "withdrawn"
     if step == 24:

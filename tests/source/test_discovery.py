@@ -103,7 +103,8 @@ def test_each_table_is_found_once_and_one_of_another_schema_by_its_name(database
         made.dispose()
         names.append("shop.acts")
     found = tables(database)
-    assert sorted(one.title for one in found if one.title != "native") == sorted(names)
+    shown = [one.title for one in found if one.title.partition(".")[0] in ("acts", "searches", "shop")]
+    assert sorted(shown) == sorted(names), "other schemas may be those of other tests"
     assert all(set(one.names) >= {"request", "items"} for one in found if one.title == "shop.acts")
 
 

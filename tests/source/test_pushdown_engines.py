@@ -185,7 +185,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
     ("kind", "column", "told"),
     [
         ("VARCHAR[]", "item", "column 'item' has arrays or other compound values, not one id per row; give each"),
-        ("STRUCT(id BIGINT)", "item", "column 'item' holds arrays"),
+        ("STRUCT(id BIGINT)", "item", "column 'item' has arrays"),
         ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
     ],
 )
@@ -391,15 +391,12 @@ def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_
     database.close()
     assert_same(one, other, text)
     assert buckets == 4
-    binary = text.startswith("VARBINARY")
     found = {value for _, dimension, value in one.traffic if dimension == "device"}
-    assert found == {"(none)" if s is None else str(s.encode()) if binary else s for s in spellings} | {"(mixed)"}
-    assert {value for _, dimension, value in one.traffic if dimension == "land"} == {
-        *(("b'x'", "b'X'") if binary else ("x", "X"))
-    }
+    assert found == {"(none)" if s is None else s for s in spellings} | {"(mixed)"}
+    assert {value for _, dimension, value in one.traffic if dimension == "land"} == {"x", "X"}
 
 
-@pytest.mark.parametrize(("bits", "names"), [(1, "False True"), (8, r"False True b'\xc8'"), (9, "")])
+@pytest.mark.parametrize(("bits", "names"), [(1, "False True"), (8, r"False True \xc8"), (9, "")])
 def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bits: int, names: str) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
@@ -414,7 +411,7 @@ def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bi
     database.close()
     assert_same(one, other, f"BIT({bits})")
     found = {value for _, dimension, value in one.traffic if dimension == "device"}
-    assert found == (set(names.split()) or {r"b'\x00\x00'", r"b'\x00\x01'", r"b'\x00\xc8'"})
+    assert found == (set(names.split()) or {"(empty)", "\\x00\x01", r"\x00\xc8"})
 
 
 def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
