@@ -177,9 +177,10 @@ def described(
             replace(f, unjudged=since.get(name, f.unjudged)) if isinstance(f, Threshold) else f for name, f in fires
         ]
     else:
-        ended = [(former.get(name), f) for name, f in changed.items() if last[name].was == "firing"]
-        opened = {c.name: events.evidence[c] for c in changes if c in events.evidence}
-        findings = [_of_slices(was_, f) for was_, f in ended] or list((former or opened).values())
+        # What was withdrawn has no evidence of its end: then the evidence before counts.
+        known = former | {c.name: events.evidence[c] for c in changes if c in events.evidence}
+        ended = [name for name, change in last.items() if change.was == "firing" and name in known]
+        findings = [_of_slices(former.get(name), known[name]) for name in ended] or list(known.values())
     fired = {name: f.before_when_fired for name, f in former.items() if isinstance(f, QualityEvidence)}
     fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
     findings = [

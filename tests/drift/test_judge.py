@@ -509,7 +509,7 @@ def test_traffic_that_stays_low_becomes_the_usual_after_four_days(rate: float) -
 
 
 def test_of_next_to_no_traffic_it_is_told_for_longer_and_of_none_for_ever() -> None:
-    assert kinds(on(verdicts(Ranking.of(41).since(30, rate=0.05).draw()), 30.5)) == {"traffic_low"}
+    assert kinds(on(verdicts(Ranking.of(46).since(34, rate=0.05).draw()), 34.5)) == {"traffic_low"}
     assert kinds(on(verdicts(Ranking.of(60).since(30, rate=0).draw()), 30.5)) == {"traffic_low"}
 
 
