@@ -94,17 +94,6 @@ class Alert(Section):
         """The keys of its kind of limit: a fixed one, and one against a baseline."""
         return ("floor", "drop") if self.ceiling is None and self.rise is None else ("ceiling", "rise")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        fixed, change = self.keys
-        if getattr(self, change) is not None and self.baseline is None:
-            said = f"has a `{change}:` but no `baseline:`; say what to compare with, e.g. {{trailing: 21d}}"
-            raise ValueError(said)
-        if getattr(self, fixed) is not None and self.baseline is not None:
-            said = f"has a `baseline:`, which a {fixed} does not use; remove it, or give a `{change}:`"
-            raise ValueError(said)
-        return self
-
 
 def _given(limits: Any) -> list[str]:
     return [name for name in LIMITS if getattr(limits, name) is not None]
@@ -164,7 +153,7 @@ def _limit(alert: Alert) -> Floor | Drop:
     if fixed is not None:
         return Floor(fixed, fixed if fixed_back is None else fixed_back)
     assert change is not None  # the shape holds one of them
-    assert alert.baseline is not None
+    assert alert.baseline is not None  # by `_about_limit`
     drop, back_at = change, change_back or change
     return Drop(drop.number, back_at.number, drop.relative, alert.baseline)
 
@@ -251,6 +240,10 @@ def _about_limit(_: Monitor, alert: Alert) -> Iterator[tuple[Where, str]]:
     (fixed, change), (fixed_back, change_back) = _limits_of(alert)
     fixed_key, change_key = alert.keys
     under, worse, way = ("over", "above", "lower") if change_key == "rise" else ("under", "below", "raise")
+    if change is not None and alert.baseline is None:
+        yield (), f"has a `{change_key}:` but no `baseline:`; say what to compare with, e.g. {{trailing: 21d}}"
+    if fixed is not None and alert.baseline is not None:
+        yield (), f"has a `baseline:`, which a {fixed_key} does not use; remove it, or give a `{change_key}:`"
     limit, where = (fixed_key, "at what value") if fixed is not None else (change_key, f"how far {under} the baseline")
     for other in (k for k in _given(alert.resolve) if k != limit):
         yield ("resolve", other), f"the rule has a {limit}; say with `{limit}:` {where} it resolves"

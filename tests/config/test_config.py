@@ -232,6 +232,15 @@ def test_mistakes_in_rules_are_told_all_at_once(write: Write) -> None:
     assert with_rules(write, *WRONG_RULES) == wanted
 
 
+def test_all_mistakes_of_one_rule_are_told(write: Write) -> None:
+    rule = {"name": "r", "measure": "mrr@10", "window": "2h", "drop": "5%", "slices": ["countri"]}
+    config = bare_of_rules(RULED)[0]
+    monitor = config["monitors"][0] | {"alerts": [rule]}
+    found = problems(write(text=yaml.safe_dump({**config, "monitors": [monitor]})))
+    places = {text.split(": ")[1].removeprefix("monitors[0].") for text in found}
+    assert places == {"alerts[0].measure", "alerts[0].window", "alerts[0]", "alerts[0].slices[0]"}
+
+
 @pytest.mark.parametrize("name", WRONG_VALUES)
 def test_a_value_that_cannot_be_read_hides_no_mistake_in_the_rules_and_makes_none_up(write: Write, name: str) -> None:
     by_itself, of_rules = with_rules(write, **{name: WRONG_VALUES[name]}), with_rules(write, *WRONG_RULES)
