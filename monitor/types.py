@@ -291,10 +291,10 @@ ZONE = "(zone)"
 
 
 def _placed_days(days: Any, info: ValidationInfo) -> Any:
-    """Days as moments: those without a zone are of `calendar_zone`, or else of the file's zone."""
+    """Days as moments: those without a zone are of `timezone`, or else of the file's zone."""
     if not isinstance(days, list):
         return days
-    given = info.data.get("calendar_zone")
+    given = info.data.get("timezone")
     return [_placed_span(one, given or one.get(ZONE, "UTC")) if isinstance(one, dict) else one for one in days]
 
 
@@ -327,9 +327,13 @@ class Drift(Section):
         Maybe[Instant],
         key("From when on the past is known to be good, UTC; older data are ignored. Default: the oldest stored."),
     ] = None
-    calendar_zone: Annotated[
+    timezone: Annotated[
         Maybe[Zone],
-        key("Time zone of days and times in the calendar that name none. Default: that of the file, else UTC."),
+        key(
+            "Time zone of the users. Daily and weekly cycles follow its clock, so that a clock change is no change of "
+            "the ranking; days of the calendar that name no zone are in it. Default: UTC; for an iCalendar file, its "
+            "own."
+        ),
     ] = None
     calendar: Annotated[
         tuple[KnownDays, ...],
@@ -588,7 +592,8 @@ class Monitor(Section):
             announced: spans in seconds that are not judged, each with whether a new level begins at its end.
         """
         judged = (self.definition(drift.measure).id, self.traffic.id, drift.mix_by, drift.false_alarm_budget)
-        return _digest([VERSION, judged, drift.baseline_from, list(resets), *([list(announced)] if announced else [])])
+        sometimes = [said for said in (list(announced), drift.timezone) if said]
+        return _digest([VERSION, judged, drift.baseline_from, list(resets), *sometimes])
 
     @cached_property
     def judged_as(self) -> str:

@@ -96,11 +96,11 @@ class Reference:
         busy = (self.good > 0) & (self.requests.sum(axis=1) > 0) & (self.starts < until)
         return len(np.unique(self.starts[busy] // DAY))
 
-    def silent(self, step: int) -> Bools:
+    def silent(self, settings: DriftSettings) -> Bools:
         """(T,) steps in an outage: a day or longer without requests, at hours of the week that usually have some."""
-        size, week = self.served.sum(axis=1), WEEK // step
-        slot = seasonality.slots(self.starts, step)
-        is_busy = np.bincount(slot, size, week)[slot] > 0
+        size, step = self.served.sum(axis=1), settings.step
+        slot = settings.slots(self.starts)
+        is_busy = np.bincount(slot, size, WEEK // step)[slot] > 0
         edges = np.flatnonzero(np.diff(np.concatenate([[True], size > 0, [True]])))
         found, longest = np.zeros(len(size), bool), DAY // step
         for first, after in zip(edges[::2], edges[1::2], strict=True):
@@ -113,12 +113,11 @@ class Reference:
         """(T, S) whether a slice's labels had begun; True if unclear."""
         return _begun(self.requests, self.total)
 
-    @property
-    def usable(self) -> Floats:
+    def usable(self, settings: DriftSettings) -> Floats:
         """(T,) 1 for `good` steps with about the usual labels."""
         size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
         if self.unlabelled.any():
-            return self.good * _has_labels(self.starts, size, some)
+            return self.good * _has_labels(settings, self.starts, size, some)
         of_day, day = np.unique(self.starts // DAY, return_inverse=True)
         seen, found_some = np.bincount(day, size, len(of_day)), np.bincount(day, some, len(of_day))
         busy = seen > 0
@@ -126,18 +125,17 @@ class Reference:
         error = np.sqrt(size * share * (1 - share) + (c.LABELS_SPREAD * share * size) ** 2 + 1e-9)
         return self.good * (some >= size * share - np.maximum(c.SURE_Z * error, c.LABELS_LACKING))
 
-    @property
-    def counts(self) -> Floats:
+    def counts(self, settings: DriftSettings) -> Floats:
         """(T, S) 1 for usable steps since a slice's labels began."""
-        found: Floats = self.usable[:, None] * self.begun
+        found: Floats = self.usable(settings)[:, None] * self.begun
         return found
 
 
 def counted(settings: DriftSettings, reference: Reference) -> Floats:
     """(T, S) 1 for usable steps since a slice's labels began, except days on which it or the total stood out."""
     reference = reference.precise()
-    slot, variance = seasonality.slots(reference.starts, settings.step), _variance(reference)
-    kept = reference.counts
+    slot, variance = settings.slots(reference.starts), _variance(reference)
+    kept = reference.counts(settings)
     for _ in range(c.OUTLYING_ROUNDS):
         size, total = reference.requests * kept, reference.total * kept
         means = seasonality.fit_means(slot, settings.step, size, total, variance)
@@ -217,11 +215,10 @@ def _begun(size: Floats, total: Floats) -> Bools:
     return found
 
 
-def _has_labels(starts: Ints, size: Floats, labelled: Floats) -> Bools:
+def _has_labels(settings: DriftSettings, starts: Ints, size: Floats, labelled: Floats) -> Bools:
     """(T,) whether labels are as usual for the hour and the weekday: some are only given at certain times."""
-    hours, hour = np.unique(starts % DAY, return_inverse=True)
-    share = _share(hour, len(hours), size, labelled)[hour]
-    weekday = starts // DAY % 7
+    weekday, hour = np.divmod(settings.slots(starts), settings.day)
+    share = _share(hour, settings.day, size, labelled)[hour]
     share = np.clip(share * _share(weekday, 7, size * share, labelled)[weekday], 0, 1)
     usual = size * share
     enough = usual >= c.LEAST_WORTH
@@ -285,14 +282,6 @@ class DriftBaseline:
         """(3, P, S) expected mean, label coverage and requests for the slots of a week."""
         shares = np.clip(self.coverage.table(self.step) * np.repeat(self.weekdays, DAY // self.step)[:, None], 0, 1)
         return np.stack([self.quality.table(self.step), shares, seasonality.volume_table(self.volume, self.step)])
-
-    def at(self, starts: Ints) -> Floats:
-        """(3, T, S) the `tables` at T steps of one day."""
-        first, count = int(starts[0]), len(starts)
-        if int(starts[-1]) - first == (count - 1) * self.step:  # the usual case: no step is missing
-            slot = first % WEEK // self.step
-            return self.tables[:, slot : slot + count]
-        return self.tables[:, seasonality.slots(starts, self.step)]
 
     @cached_property
     def _counted(self) -> Floats | None:
@@ -379,10 +368,10 @@ def _typical(of_units: Floats, known: Bools) -> float:
 def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBaseline:
     """The baseline fitted on the parts of a reference that count, (T, S) `kept`."""
     reference = reference.precise()
-    step, slot = settings.step, seasonality.slots(reference.starts, settings.step)
+    step, slot = settings.step, settings.slots(reference.starts)
     size, total, labelled = reference.requests * kept, reference.total * kept, reference.labelled * kept
     served = reference.served
-    asked, heard = served * kept, ~reference.silent(step)
+    asked, heard = served * kept, ~reference.silent(settings)
     known, alone = _known(settings, reference, size)
     share = labelled.sum(axis=0) / np.maximum(asked.sum(axis=0), 1)
     quality = seasonality.fit_means(slot, step, size, total, _variance(reference))
@@ -391,8 +380,8 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
     volume = seasonality.fit_volume(slot, step, every, reference.good * heard)
     weekdays, shares = np.ones(7), coverage.table(step)[slot]
     if not settings.counts_unlabelled:
-        weekdays = _by_weekday(reference.starts, asked * shares, labelled)
-        shares = shares * weekdays[reference.starts // DAY % 7][:, None]
+        weekdays = _by_weekday(slot // settings.day, asked * shares, labelled)
+        shares = shares * weekdays[slot // settings.day][:, None]
     mean, expected = quality.table(step)[slot], seasonality.volume_table(volume[:-1], step)[slot]
     row, busy = (reference.starts - reference.starts[0]) // step, size.sum(axis=1) > 0
     in_measure = expected if settings.counts_unlabelled else expected * np.clip(shares, 0, 1)
@@ -430,8 +419,7 @@ def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple
     return old & (count >= c.LEAST_OF_SLICE), old & (count >= c.LEAST_REQUESTS)
 
 
-def _by_weekday(starts: Ints, expected: Floats, labelled: Floats) -> Floats:
-    weekday = starts // DAY % 7
+def _by_weekday(weekday: Ints, expected: Floats, labelled: Floats) -> Floats:
     seen, usual = (np.bincount(weekday, sums.sum(axis=1), 7) for sums in (labelled, expected))
     return np.divide(seen, usual, out=np.ones(7), where=usual >= c.LEAST_WORTH)
 

@@ -17,7 +17,7 @@ from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import SliceSums
 from monitor.drift.levels import RANK_ONE, REQUESTS, SHOWN, VOLUME, Levels, doubt
 from monitor.drift.noise import mix_effects
-from monitor.drift.seasonality import by_changed_clocks, slots
+from monitor.drift.seasonality import by_changed_clocks
 from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
 from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DataFaults, DriftState
@@ -136,7 +136,7 @@ def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     """(2, T) share of the requests of three hours and of a day that is left if clocks were changed."""
     volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
     by_slot = [by_changed_clocks(volume, settings.step, steps) for steps in (settings.few, settings.day)]
-    return np.stack(by_slot)[:, slots(hours.starts, settings.step)]
+    return np.stack(by_slot)[:, settings.slots(hours.starts)]
 
 
 def _unlabelled(
@@ -197,7 +197,7 @@ class Block(NamedTuple):
 
 def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Block:
     """The block of some steps whose slices the state knows."""
-    base = found.at(hours.starts)
+    base = found.tables[:, settings.slots(hours.starts)]
     mean, share, volume = base * state.levels.ratios[:, None]
     known, size, served, count = found.of_known, hours.requests, hours.served, len(hours.starts)
     judged, usual, asked, shares = known(size), known(volume), known(served), np.minimum(share, 1.0)

@@ -16,7 +16,6 @@ from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, DaySums, ForecastErrors, Levels, with_cycle
 from monitor.drift.new_level import begin_level, settle, with_level_error, without_broken_days
-from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
@@ -149,7 +148,7 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
     kept = b.counted(settings, old)
     found = b.fit(settings, old, kept)
     is_young = (reference.good > old.good)[:, None]
-    levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts, kept), found, day)
+    levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts(settings), kept), found, day)
     left = None if due == len(spans) else reference
     misses = misses if state.fits else misses.with_young()
     state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
@@ -167,7 +166,7 @@ def _tracked(
 ) -> tuple[Levels, ForecastErrors]:
     """What tracking the reference's days would have given; (T, S) `kept` is 1 for what counts."""
     precise = reference.precise()
-    slot = slots(reference.starts, settings.step)
+    slot = settings.slots(reference.starts)
     mean, share, volume = found.tables[:, slot]
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
@@ -176,7 +175,7 @@ def _tracked(
     of_model = [total, size * mean, squares, total * precise.ideal, labelled, served * kept * share]
     by_field = [*of_model, served, volume, counts]
     whole = served.sum(axis=1, keepdims=True)
-    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable[:, None]
+    crowd = np.concatenate([whole, reference.crowd], axis=1) * precise.usable(settings)[:, None]
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)

@@ -13,7 +13,7 @@ from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.noise import Noise
-from monitor.drift.seasonality import WEEKDAYS, regressors, slots
+from monitor.drift.seasonality import WEEKDAYS, regressors
 from monitor.drift.series import DAY, Bools, Floats, Ints, all_of, frozen, units, widened
 from monitor.drift.settings import DriftSettings
 
@@ -379,7 +379,7 @@ class DailyCycle:
     def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
         """The cycle as fitted on the reference, of which (T, S) `kept` counts; not moved yet."""
         size = reference.precise().requests * kept * found.known
-        x = _harmonics(settings.step)[slots(reference.starts, settings.step)]
+        x = _harmonics(settings.step)[settings.slots(reference.starts)]
         none = np.zeros(len(x))
         return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))
 
@@ -410,7 +410,7 @@ class DailyCycle:
         return DailyCycle(moved, memory, numbers[~old], pending[~old])
 
     def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, found: DriftBaseline) -> Floats:
-        slot = slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step, settings.step)
+        slot = settings.slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step)
         x, size = _harmonics(settings.step)[slot], sums[checks.JUDGED]
         level = found.quality.level * levels.ratios[QUALITY]
         whole = np.maximum((size * level).sum(axis=1), 1e-9)

@@ -15,11 +15,6 @@ WEEKDAYS = 6
 """Number of weekday contrasts."""
 
 
-def slots(starts: Ints, step: int) -> Ints:
-    """(T,) number of each step within its week, which begins on Thursday as the epoch does."""
-    return starts // step % (WEEK // step)
-
-
 @lru_cache(maxsize=8)
 def regressors(step: int) -> Floats:
     """(P, K) for the P slots of a week: the day's harmonics that the step resolves, then six weekday contrasts."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from monitor.drift import constants as c
-from monitor.drift.series import DAY, HOUR, Bools, Floats
+from monitor.drift.series import DAY, HOUR, WEEK, Bools, Floats, Ints
 
 
 class EvidenceThreshold(NamedTuple):
@@ -50,6 +51,7 @@ class DriftSettings:
         announced: spans (since, until) in seconds that are neither judged nor learnt from.
         sound: ends of steps, seconds in [since, until), whose labels are known to be there however few.
         counts_unlabelled: whether an unlabelled request counts 0; else it is in no measure.
+        zone: of the people whose days and weeks the cycles are.
     """
 
     step: int = HOUR
@@ -61,6 +63,7 @@ class DriftSettings:
     announced: tuple[tuple[int, int], ...] = ()
     sound: tuple[tuple[int, int], ...] = ()
     counts_unlabelled: bool = True
+    zone: tzinfo = UTC
 
     def __post_init__(self) -> None:
         if self.step <= 0 or DAY % self.step:
@@ -110,6 +113,20 @@ class DriftSettings:
         if not self.resets:
             return self.pinned_at if self.pinned_at <= start else 0
         return max((at for at in (self.pinned_at, *self.resets) if at <= start), default=0)
+
+    def slots(self, starts: Ints) -> Ints:
+        """(T,) number of each step within its week, which begins on Thursday as the epoch does, by the clock of `zone`.
+
+        `starts` are (T,) seconds; a step belongs where its middle is.
+        """
+        middles = starts + self.step // 2
+        if self.zone is not UTC:
+            middles = middles + np.array([self._ahead(at) for at in middles.tolist()], np.int64)
+        return middles // self.step % (WEEK // self.step)
+
+    def _ahead(self, at: int) -> int:
+        ahead = datetime.fromtimestamp(at, self.zone).utcoffset()
+        return 0 if ahead is None else int(ahead.total_seconds())
 
     def thresholds(self, judged: Bools) -> EvidenceThreshold:
         """The threshold of each unit, overall first, with which the (U,) judged ones keep the budget."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import cached_property
 from itertools import chain
+from zoneinfo import ZoneInfo
 
 from monitor.causes.diagnosis import dimensions, version_slice
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate, known_by
@@ -157,6 +159,7 @@ class VerdictConditions(ConditionSet):
             tuple(sorted([r.since for r in self.resets] + [a.until for a in self.announced if a.is_new_level])),
             announced=tuple((one.since, one.until) for one in self.announced),
             counts_unlabelled=self.monitor.has_events,
+            zone=UTC if self.drift.timezone is None else ZoneInfo(self.drift.timezone),
         )
 
     @property

@@ -101,7 +101,7 @@ ALL_DAY = ["DTSTART;VALUE=DATE:20260704"]
 def test_an_event_lies_in_its_own_zone_or_in_the_calendars(
     tmp_path: Path, lines: list[str], zone: str, given: str, span: tuple[str, str]
 ) -> None:
-    drift = "calendar_file: days.ics" + (f", calendar_zone: {given}" if given else "")
+    drift = "calendar_file: days.ics" + (f", timezone: {given}" if given else "")
     begin, end = (parse_instant(f"{at}Z") for at in span)
     assert spans(tmp_path, drift, file(event(*lines), zone=zone)) == [(begin, end)]
 
@@ -124,7 +124,7 @@ def test_without_a_zone_of_the_calendar_its_only_vtimezone_is_it(tmp_path: Path,
 
 def test_days_in_the_configuration_are_of_its_zone_unless_they_name_one(tmp_path: Path) -> None:
     days = "calendar: [{from: 2026-07-04, until: 2026-07-05T00:00Z}, {from: 2026-07-06 UTC, until: 2026-07-07}]"
-    assert spans(tmp_path, f"{days}, calendar_zone: America/New_York") == [
+    assert spans(tmp_path, f"{days}, timezone: America/New_York") == [
         (parse_instant("2026-07-04T04:00Z"), parse_instant("2026-07-05T00:00Z")),
         (parse_instant("2026-07-06T00:00Z"), parse_instant("2026-07-07T04:00Z")),
     ]
@@ -153,7 +153,7 @@ def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_wa
             "is not an iCalendar file: ",
         ),
         ("{calendar_file: days.ics, calendar: []}"[1:-1], file(), "keep just one of them"),
-        ("calendar_zone: Berlin, calendar: []", "", "monitors[0].drift.calendar_zone"),
+        ("timezone: Berlin, calendar: []", "", "monitors[0].drift.timezone"),
         ("calendar: [{from: 2026-11-27, until: 2026-11-28, zone: UTC}]", "", "calendar[0].zone: there is no such key"),
     ],
 )  # fmt: skip

@@ -40,7 +40,7 @@ def test_daily_and_weekly_cycles_are_found() -> None:
     weekend = 1 - 0.02 * ((ranking.starts // DAY + 3) % 7 >= 5)[:, None]
     shaped = replace(ranking, mean=ranking.mean * weekend, rate=ranking.rate * weekend**10)
     found = fitted(reference(shaped))
-    slot = seasonality.slots(shaped.starts, HOUR)
+    slot = HOURLY.slots(shaped.starts)
     mean, share, volume = found.tables[:, slot]
     assert mean == pytest.approx(shaped.mean, rel=0.006)
     assert share == pytest.approx(np.full(share.shape, 0.9), rel=0.005)
@@ -61,7 +61,7 @@ def test_steps_of_a_request_or_two_count_whether_or_not_these_have_labels(peak: 
     found = reference(Ranking.of(28, slices=1, peak=peak).since(0, coverage=share / 0.9))
     size = found.requests.sum(axis=1)
     assert np.median(found.labelled.sum(axis=1)[size > 0] / size[size > 0]) == 1 or share == 0.7
-    assert found.precise().usable.all()
+    assert found.precise().usable(HOURLY).all()
 
 
 def test_over_dispersion_is_measured_beside_sampling() -> None:

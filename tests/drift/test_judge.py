@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.drift.judge import judge
-from monitor.drift.seasonality import slots
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -388,7 +387,7 @@ def test_weekends_of_next_to_no_traffic_are_expected_to_be_as_low_as_they_are(se
     hours = replace(ranking, rate=ranking.rate * rate, mean=ranking.mean * mean).draw(seed)
     found = known(hours.rows(0, 29 * 24))
     assert found.baseline is not None
-    quality = found.baseline.quality.table(HOUR)[slots(hours.starts[: 7 * 24], HOUR)]
+    quality = found.baseline.quality.table(HOUR)[DriftSettings().slots(hours.starts[: 7 * 24])]
     for day_of_week in (5, 6):
         its = weekday[: 7 * 24] == day_of_week
         rest = weekday[: 7 * 24] < 5
