@@ -87,7 +87,7 @@ def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
         f"{name} {number(p['before'])} -> {number(p['value'])} ({percent(p['share'])} of requests)"
         for name, p in list(sure.items())[:LEADING]
     ]
-    told += [f"and {len(sure) - LEADING} more slices"] * (len(sure) > LEADING)
+    told += [f"and {len(sure) - LEADING} more"] * (len(sure) > LEADING)
     if not told:
         named = [(s.dimension, s.slice) for f in findings for s in f.slices] + [
             (f.dimension, f.slice) for f in findings if f.dimension

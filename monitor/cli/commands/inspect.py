@@ -280,7 +280,7 @@ def _judgments(page: Page) -> Iterator[str]:
     judged = page.seen.judgments
     if not isinstance(page.monitor.recipe, Judgments) or not judged:
         return
-    yield f"judgments of the query: {len(judged)} items"
+    yield f"judgments of the query: {counted(len(judged), 'item')}"
     yield from table_of(_JUDGMENTS, judged[:MAX_JUDGMENTS], left=(0, 3))
     yield "" if len(judged) <= MAX_JUDGMENTS else f"and {len(judged) - MAX_JUDGMENTS} more; --format json has all\n"
 
