@@ -113,9 +113,17 @@ class Reference:
         """(T, S) whether a slice's labels had begun; True if unclear."""
         return _begun(self.requests, self.total)
 
+    @property
+    def is_label_all(self) -> bool:
+        """Whether requests with a label are all worth the same: then fewer labels are what a worse model looks like."""
+        labelled, total, squares = (float(a.sum()) for a in (self.labelled, self.total, self.squares))
+        return labelled * squares < (1 + c.NEXT_TO_NONE**2) * total**2
+
     def usable(self, settings: DriftSettings) -> Floats:
         """(T,) 1 for `good` steps with about the usual labels."""
         size, some = self.served.sum(axis=1), self.labelled.sum(axis=1)
+        if self.is_label_all:
+            return self.good
         if self.unlabelled.any():
             return self.good * _has_labels(settings, self.starts, size, some)
         of_day, day = np.unique(self.starts // DAY, return_inverse=True)
@@ -252,6 +260,7 @@ class DriftBaseline:
         weekdays: (7,) factor on the coverage by weekday, from Thursday on; 1 if unlabelled requests count 0.
         volume, volume_of_all: (S, K + 1), (K + 1,) log-linear coefficients of the requests per step.
         coverage_noise, volume_noise, mix_noise: relative standard deviations beyond sampling.
+        is_label_all: as `Reference.is_label_all`.
         rank_variance: of the items at rank 1 of a request.
         silence: (S,) mean worth of a silence in requests: 1 by chance, more where requests come in bursts.
         ideal: what values were divided by, on average.
@@ -271,6 +280,7 @@ class DriftBaseline:
     volume_of_all: Floats
     noise: Noise
     coverage_noise: float
+    is_label_all: bool
     volume_noise: float
     mix_noise: float
     rank_variance: float
@@ -385,7 +395,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
     mean, expected = quality.table(step)[slot], seasonality.volume_table(volume[:-1], step)[slot]
     row, busy = (reference.starts - reference.starts[0]) // step, size.sum(axis=1) > 0
     in_measure = expected if settings.counts_unlabelled else expected * np.clip(shares, 0, 1)
-    found = DriftBaseline(
+    return DriftBaseline(
         step,
         int(reference.starts[busy.argmax()]),
         int(reference.starts[reference.good > 0][-1]) + step,
@@ -400,13 +410,13 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         volume[-1],
         noise.measure(row, settings.hours, size * known, total * known, size * mean * known, quality.variance),
         _coverage_noise(asked, labelled, shares),
+        reference.is_label_all,
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
         noise.mix_noise(settings, size, in_measure, mean),
         _rank_variance(settings, reference),
         _silence(reference, expected),
         ratio(float((total * reference.ideal).sum()), float(total.sum())) or 1.0,
-    )
-    return found.with_strangers(~known)
+    ).with_strangers(~known)
 
 
 def _known(settings: DriftSettings, reference: Reference, size: Floats) -> tuple[Bools, Bools]:

@@ -209,7 +209,7 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     fields = [served, judged, total, worth, found_by_usual, labelled, expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
-    few, dispersion = settings.few, checks.Dispersion(found.coverage_noise, found.volume_noise)
+    few, dispersion = settings.few, checks.Dispersion(found.coverage_noise, found.volume_noise, found.is_label_all)
     by_slice, whole = checks.rolling(window, few, count), all_slices
     whole_now = whole[:, -count:] if settings.counts_unlabelled else None
     mix = _mix(whole_now, expected_labelled, of_usual, mean, usually)

@@ -37,7 +37,7 @@ LEAST_CHANGE = 0.02  # relative change of a mean that is one; test_judge: no_dec
 STANDARD_ERRORS = 2.0  # 95 % of a normal distribution
 SURE_Z = 5.0  # one in 3.5 million by a normal distribution; test_baseline: noise_is_nothing_that_stands_out
 NEARLY_ALL = 0.9  # test_labels_in_no_measure: fewer_labels_for_good_are_what_is_usual
-NEXT_TO_NONE = 0.1  # a fault and no level; test_judge: of_next_to_no_traffic_it_is_told_for_longer
+NEXT_TO_NONE = 0.1  # a fault and no level, no spread; test_judge: of_next_to_no_traffic_it_is_told_for_longer
 TOLD_UNTIL = 0.6  # hysteresis: a told change stays told down to this share; test_judge: a_decay_that_is_mended
 LIKELIER_LOG = 2.0  # odds of 7; test_fall_began: the_smaller_a_fall_is_beside_its_noise
 

@@ -47,10 +47,15 @@ def _last(values: Floats, length: int) -> Floats:
 
 @frozen
 class Dispersion:
-    """Relative standard deviations of coverage and traffic beyond chance."""
+    """Relative standard deviations of coverage and traffic beyond chance.
+
+    `is_label_all`: whether a value says no more than that there is a label, as for clicks on lists of one item; lost
+    labels cannot be told from a worse model then.
+    """
 
     coverage: float
     volume: float
+    is_label_all: bool = False
 
 
 @frozen
@@ -102,7 +107,8 @@ def labels_suspect(
 ) -> Bools:
     """(T,) whether coverage fell enough to explain the fall of the mean, or every value is 0.
 
-    If unlabelled requests are in no measure, losing labels moves no mean: then it is enough that most are gone.
+    If unlabelled requests are in no measure, losing labels moves no mean: then it is enough that most are gone. If a
+    label is all that a value says, most must be gone too: a worse model looks the same.
 
     Args:
         spans: (9, T) sums of a step, of three hours, of a day; the day counts only for thin traffic, and only
@@ -111,6 +117,7 @@ def labels_suspect(
             requests are in no measure.
     """
     every = np.concatenate(spans, axis=1)
+    most = min(most, c.LABELS_RATIO_DEGRADED) if spread.is_label_all else most
     limit = max(most, most_unseen)
     if not some((every[LABELLED] <= limit * every[EXPECTED_LABELLED]) | (every[TOTAL] == 0)):
         return np.zeros(spans[0].shape[1], bool)
@@ -164,7 +171,8 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     lacking = sums[LABELLED] < c.LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
     is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[SERVED, 0])
     z = (of_all[LABELLED, 0] - expected[0]) / of_labels[0]
-    if not is_wide or z > c.LABELS_STILL_Z or bool(_has_unseen(of_all)[0]) or not (of_all[EXPECTED] > 0).all():
+    is_unknown = spread.is_label_all or bool(_has_unseen(of_all)[0]) or not (of_all[EXPECTED] > 0).all()
+    if not is_wide or z > c.LABELS_STILL_Z or is_unknown:
         return "model"
     fell = np.minimum(np.log(mean), -c.LEAST_TOLERATED)
     of_labelled, of_model = np.log(mean) - np.log(ratio), 2 * (1 - c.LABELS_EXPLAIN) * fell

@@ -1,5 +1,7 @@
 """Labels that are missing, told apart from people who leave fewer of them because they find less."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from monitor.drift.data_checks import (
     explanation,
     labels_suspect,
 )
-from monitor.drift.series import DAY, HOUR, Floats
+from monitor.drift.series import DAY, HOUR, Floats, Hours
 from tests.support.drift import Ranking, day, on, verdicts
 
 
@@ -183,6 +185,27 @@ def test_labels_that_are_in_no_measure_explain_no_fall() -> None:
     unseen = fall(1.0, (0.8, 0.8))
     unseen[JUDGED] = unseen[LABELLED]
     assert explanation(unseen, 0, Dispersion(0.02, 0.1), ERROR) == "model"
+
+
+def clicks_alone(ranking: Ranking) -> Hours:
+    """Lists of one item: a request is worth 1 if somebody clicked, else 0."""
+    hours = ranking.draw()
+    return replace(hours, total=hours.labelled, squares=hours.labelled)
+
+
+@pytest.mark.parametrize("left", [0.6, 0.8, 0.9])
+@pytest.mark.parametrize("slices", [None, [0]])
+def test_where_a_click_is_all_that_counts_fewer_clicks_are_a_worse_model(left: float, slices: list[int] | None) -> None:
+    """Nothing tells them apart: who is on call must hear of it."""
+    found = verdicts(clicks_alone(Ranking.of(36).since(31, coverage=left, slices=slices)))
+    assert {v.kind for v in on(found, 14, 31)} == {"healthy"}
+    assert {v.kind for v in on(found, 31)} == {"healthy", "degraded"}
+    assert {v.kind for v in on(found, 31.5)} == {"degraded"}
+
+
+def test_where_a_click_is_all_that_counts_labels_that_are_mostly_gone_are_lost() -> None:
+    found = verdicts(clicks_alone(Ranking.of(36).since(31, coverage=0.2)))
+    assert {v.kind for v in on(found, 31)} == {"labels_suspect", "labels_collapsed"}
 
 
 @pytest.mark.parametrize("hours", [30, 36])
