@@ -110,6 +110,8 @@ def cli() -> None:
 
 
 def main() -> None:
+    # Until a command handles it, as Ctrl-C. By default it would do nothing to a container's first process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.argv[1:2] == ["run"]:
         # Until the daemon handles it: it has not read its configuration yet, so no reload is lost.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
