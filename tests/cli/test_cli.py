@@ -1059,6 +1059,17 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
     assert result.err.count("reload applied: 1 monitor") == 1
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("command", "code"), [("migrate", 0), ("check-config", 0), ("status", 0), ("nonsense", 2)])
+def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert cli.run(["migrate", "-c", str(setting.path)]) == 0
+    called = [sys.executable, "-c", "from monitor.cli import main; main()", command, "-c", setting.path]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *called], capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(("command", "code"), [("run", 0), ("status", 130)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_each_command_from_its_first_line(
