@@ -274,7 +274,8 @@ def _check_pattern(form: str) -> None:
         raise ValueError("text with varying offsets does not sort by time; convert to UTC in a `select:`")
     if directives not in (_BIG_ENDIAN, [*_BIG_ENDIAN, "f"]):
         raise ValueError(
-            f"{form!r} does not sort by time; it must contain %Y, %m, %d, %H, %M and %S once each, in this order"
+            f"{form!r} must contain %Y, %m, %d, %H, %M and %S once each, in this order, so that texts sort by time; "
+            "convert others in a `select:`"
         )
 
 

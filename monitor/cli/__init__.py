@@ -110,10 +110,22 @@ def cli() -> None:
 
 
 def main() -> None:
+    _replace_closed_streams()
+    # Until a command handles it, as Ctrl-C. By default it would do nothing to a container's first process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.argv[1:2] == ["run"]:
         # Until the daemon handles it: it has not read its configuration yet, so no reload is lost.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _leave(run(sys.argv[1:]))
+
+
+def _replace_closed_streams() -> None:
+    """Standard streams that the caller closed lead nowhere, before another file takes their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _leave(code: int) -> NoReturn:

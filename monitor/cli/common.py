@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -221,7 +221,7 @@ def source_of(config: Config, monitor: Monitor) -> AbstractContextManager[Databa
     from monitor.source.engine import Database
 
     source = config.source(monitor.source)
-    selects = config.selects(source.name)
+    selects = partial(config.selects, source.name)
     return closing(Database(source.name, source.url, source.statement_timeout, selects=selects))
 
 

@@ -315,7 +315,10 @@ class App:
         return self.config.web.page_url(self.web.port)
 
     def _database(self, source: SourceConfig) -> Database:
-        stop, selects = self.stopping.is_set, self.config.selects(source.name)
+        def selects() -> list[str]:
+            return self.config.selects(source.name)  # of the monitors that a reload brings, too
+
+        stop = self.stopping.is_set
         return Database(source.name, source.url, source.statement_timeout, stop, source.max_concurrent, selects)
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:

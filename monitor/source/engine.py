@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -69,12 +68,12 @@ class Database:
         statement_timeout: float,
         stop: Callable[[], bool] = lambda: False,
         max_concurrent: int = MOST_AT_ONCE,
-        selects: Sequence[str] | None = None,
+        selects: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         """`stop` is polled between fetches; `statement_timeout` is in seconds.
 
-        `max_concurrent`: concurrent transactions, with at most one running statement each. `selects`: the only SELECTs
-        of the user that will be sent; None if unknown.
+        `max_concurrent`: concurrent transactions, with at most one running statement each. `selects`: gives the only
+        SELECTs of the user that will be sent, for each new connection; None if unknown.
         """
         self.name = name
         self.url = url
@@ -191,9 +190,11 @@ class Database:
                     raise SourceError(f"source {self.name}: {driver_help(self.url, error)}", "driver") from error
                 if not self.sql.is_in_process:
                     _sign(engine)
-                opened = partial(self.sql.opened, url=self.url, selects=self._selects)
-                self._engine = watched(engine, opened, lambda: self._mine.watch)
+                self._engine = watched(engine, self._opened, lambda: self._mine.watch)
             return self._engine
+
+    def _opened(self, driver: Any) -> None:
+        self.sql.opened(driver, self.url, None if self._selects is None else self._selects())
 
     def _begin(self, connection: sa.Connection, watch: Watch, who: str) -> Reader:
         driver: Any = connection.connection.driver_connection

@@ -241,7 +241,7 @@ class Pull:
             queries = self._queries
             if queries is None or queries.types != types:
                 if queries is not None and (changed := types.changed(queries.types)):
-                    log.info("monitor %s: %s has changed its type", self.monitor.name, ", ".join(changed))
+                    log.info("monitor %s: type changed: %s", self.monitor.name, ", ".join(changed))
                 queries = self._queries = self._made(reader, types)
             return queries
 

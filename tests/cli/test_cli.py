@@ -1059,6 +1059,34 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
     assert result.err.count("reload applied: 1 monitor") == 1
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("command", "code"), [("migrate", 0), ("check-config", 0), ("status", 0), ("nonsense", 2)])
+def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert cli.run(["migrate", "-c", str(setting.path)]) == 0
+    called = [sys.executable, "-c", "from monitor.cli import main; main()", command, "-c", setting.path]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *called], capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("command", "code"), [("run", 0), ("status", 130)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_each_command_from_its_first_line(
+    number: signal.Signals, command: str, code: int, tmp_path: Path
+) -> None:
+    """What no handler ends would go on as the first process of a container."""
+    path = tmp_path / "rankmon.yaml"
+    os.mkfifo(path)
+    called = [sys.executable, "-c", "from monitor.cli import main; main()", command, "-c", path]
+    with subprocess.Popen(called, stderr=subprocess.PIPE, text=True) as process:
+        with path.open("w"):  # it has opened its configuration
+            process.send_signal(number)
+            assert process.wait(10) == code
+        assert process.stderr is not None
+        assert process.stderr.read().strip() == ""
+
+
 @pytest.mark.parametrize(("command", "handled"), [("run", signal.SIG_IGN), ("status", signal.SIG_DFL)])
 def test_sighup_does_not_end_a_daemon_that_is_not_up_yet(
     command: str, handled: signal.Handlers, monkeypatch: pytest.MonkeyPatch
@@ -1067,11 +1095,12 @@ def test_sighup_does_not_end_a_daemon_that_is_not_up_yet(
     monkeypatch.setattr(sys, "argv", ["rankmon", command])
     monkeypatch.setattr(cli, "run", lambda _: seen.append(signal.getsignal(signal.SIGHUP)) or 0)
     monkeypatch.setattr(cli, "_leave", seen.append)
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGHUP, signal.SIGTERM)}
     try:
         cli.main()
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert seen == [handled, 0]
 
 

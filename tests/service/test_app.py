@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 
@@ -244,6 +245,32 @@ def test_a_valid_configuration_is_swapped_in_and_what_is_unchanged_goes_on(setti
         assert exposed(app, "rankmon_config_reloads_total", "applied") == [
             'rankmon_config_reloads_total{result="applied"} 1.0'
         ]
+
+
+def test_a_reload_brings_files_that_no_former_configuration_named(setting: Setting, tmp_path: Path) -> None:
+    for module in ("duckdb_engine", "pyarrow"):
+        pytest.importorskip(module)
+    log = sa.create_engine(setting.sources.pop("shop"))
+    for table, names in {"rankings": ("r", "added", "elsewhere"), "events": ("events",)}.items():
+        for name in names:
+            pd.read_sql_table(table, log).to_parquet(tmp_path / f"{name}.parquet")
+    log.dispose()
+
+    def of_file(name: str, source: str) -> str:
+        rankings, events = (f"select: \"SELECT * FROM '{tmp_path}/{file}.parquet'\"" for file in (name, "events"))
+        written = of_shop(name).replace("table: rankings", rankings).replace("table: events", events)
+        return written.replace("source: shop", f"source: {source}")
+
+    setting.sources["files"] = "duckdb:///:memory:"
+    with setting.running(of_file("r", "files")) as app:
+        eventually(has_run(app, "r"))
+        setting.sources["others"] = "duckdb:///:memory:"
+        setting.write(of_file("r", "files"), of_file("added", "files"), of_file("elsewhere", "others"))
+        assert app.reload({}) == []
+        for name in ("added", "elsewhere"):
+            eventually(lambda name=name: app.board.snapshots[name].progress.last_attempt_at)  # type: ignore[misc]
+            assert app.board.snapshots[name].progress.last_error == ""
+            eventually(has_run(app, name))
 
 
 def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(

@@ -122,7 +122,7 @@ def open_folder() -> Iterator[Path]:
 
 def look(url: str, select: str, named: Sequence[str] | None = None) -> None:
     """Send a `select:` as `check-config --connect` does first, then read it; all those `named` are known."""
-    database = Database("s", parse_url(url, None), 60, selects=named)
+    database = Database("s", parse_url(url, None), 60, selects=None if named is None else lambda: named)
     try:
         with database.reading() as reader:
             found = relation(Relation(select=select), "r", ["a"], reader.dialect)

@@ -208,7 +208,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
         change(shared_url, to("rankings", "position", "bigint"))
         running.read(START, END)
         running.read(START, END)
-    assert caplog.text.count("monitor m: rankings.position has changed its type") == 1
+    assert caplog.text.count("monitor m: type changed: rankings.position") == 1
 
 
 @pytest.mark.parametrize("way", WAYS)

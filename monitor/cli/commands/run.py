@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -40,13 +40,16 @@ ALIVE_EVERY = 10.0
 @click.option("--speed", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="With --replay-from.")
 def run(config_path: Path, replay_from: int | None, speed: float) -> None:
     signals = _noted()
-    from monitor.clock import ReplayClock, SystemClock
-    from monitor.service.app import App
-
     if speed != 1.0 and replay_from is None:
         raise click.UsageError("--speed goes with --replay-from")
-    clock = SystemClock() if replay_from is None else ReplayClock(replay_from, speed)
-    serve(App(load_config(config_path, log=True), clock), signals=signals)
+    try:
+        from monitor.clock import ReplayClock, SystemClock
+        from monitor.service.app import App
+
+        clock = SystemClock() if replay_from is None else ReplayClock(replay_from, speed)
+        serve(App(load_config(config_path, log=True), clock), signals=signals)
+    except KeyboardInterrupt:
+        log.info("stopped before anything was served")
 
 
 def _noted(signals: SimpleQueue[int] | None = None) -> SimpleQueue[int]:
@@ -57,7 +60,11 @@ def _noted(signals: SimpleQueue[int] | None = None) -> SimpleQueue[int]:
 
 
 def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = None) -> None:
-    """Prepare, start and run an app until it is stopped. `signals`: those received so far, as from `_noted`."""
+    """Prepare, start and run an app until it is stopped. `signals`: those received so far, as from `_noted`.
+
+    Raises:
+        KeyboardInterrupt: it was stopped before it started.
+    """
     from monitor.messages.words import counted
 
     signals = _noted(signals)
@@ -65,12 +72,9 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
     def note(number: int, _: object) -> None:
         signals.put(number)  # a handler can interrupt anything, so it must take no lock
 
-    def end_at_once(number: int, _: object) -> NoReturn:
-        raise _EndedEarly
-
     is_serving, has_ended = False, True
     try:
-        _on_end(end_at_once)
+        _on_end(signal.default_int_handler)
         app.web.listen()
         app.prepare()
         _on_end(note)
@@ -82,8 +86,6 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
             click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
         while _next(signals, watched.look) == signal.SIGHUP:
             app.reload()
-    except _EndedEarly:
-        log.info("stopped before anything was served")
     finally:
         _on_end(note)
         if is_serving:
@@ -128,10 +130,6 @@ class _Watched:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
                 line.connect(f"\0{self._address[1:]}" if self._address[0] == "@" else self._address)
                 line.send(state.encode())
-
-
-class _EndedEarly(BaseException):
-    """Stopped before there was anything to stop in order; no fault, so no `except Exception` may catch it."""
 
 
 def _on_end(handler: Callable[[int, FrameType | None], object]) -> None:

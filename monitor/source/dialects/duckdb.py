@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
 _ANY = re.compile(r"[*?\[{]")
 _POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
 _OURS = re.compile(r'(?:Table|Values list) "[re]" does not have a column named')
-_ALIAS = re.compile(r'(?<![\w."])"?[re]"?\.(?=[\w"])')
+_ALIAS = re.compile(r'(?<![\w."\'/])"?[re]"?\.(?=[\w"])')
 _GUESS = re.compile(r'\s*Did you mean "(?:pg_|sqlite_|duckdb_|information_schema\.)[^"]*"\?')
 
 
@@ -155,13 +155,15 @@ class DuckDB(Dialect):
     def reworded(self, said: str, is_missing: bool) -> str:
         r"""The message without the quoted statement, our table aliases and suggestions.
 
-        For errors other than missing names it keeps the part pointed at, the only mention of the column.
+            For errors other than missing names it keeps the part pointed at, the only mention of the column.
 
-        >>> told = DuckDB().reworded
-        >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
-        'there is no column named "sku"'
-        >>> told('Cannot compare\n\nLINE 1: SELECT 1 WHERE r."at" > 5\n                       ^^^^^^^^^^', False)
-        'Cannot compare, in: "at" > 5'
+            >>> told = DuckDB().reworded
+            >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
+            'there is no column named "sku"'
+            >>> told('Cannot compare\n\nLINE 1: SELECT 1 WHERE r."at" > 5\n                       ^^^^^^^^^^', False)
+            'Cannot compare, in: "at" > 5'
+        >>> told("Cannot open\n\nLINE 1: SELECT r.a FROM '/d/r.csv'\n                        ^^^^^^^^^^", False)
+        "Cannot open, in: '/d/r.csv'"
         """
         text = _POINTED.sub("" if is_missing else _pointed_at, said)
         return _OURS.sub("there is no column named", _GUESS.sub("", text))
