@@ -135,8 +135,7 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
         state = _since_labels(state)
     reference, least, longest = state.reference, settings.least_reference, settings.reference
     age, young = day * DAY - state.began, c.LEFT_OUT_DAYS * DAY
-    spans = (least, (least + longest) // 2, longest, longest + young)
-    due = sum(age >= span for span in spans)
+    due = sum(age >= span for span in settings.fits_after)
     if reference is None or due <= state.fits:
         return state
     if state.standing.open.any():
@@ -149,7 +148,7 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
     found = b.fit(settings, old, kept)
     is_young = (reference.good > old.good)[:, None]
     levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts(settings), kept), found, day)
-    left = None if due == len(spans) else reference
+    left = None if due == len(settings.fits_after) else reference
     misses = misses if state.fits else misses.with_young()
     state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
     return replace(state, cycle=DailyCycle.fitted(settings, old, kept, found))

@@ -96,6 +96,12 @@ class DriftSettings:
         return _whole_steps(hours, self.step)
 
     @property
+    def fits_after(self) -> tuple[int, ...]:
+        """Seconds of reference after which each baseline is fitted; all but the first leave the youngest days out."""
+        least, whole = self.least_reference, self.reference
+        return least, (least + whole) // 2, whole, whole + c.LEFT_OUT_DAYS * DAY
+
+    @property
     def cuts(self) -> tuple[int, ...]:
         """Instants, seconds, at which judging changes."""
         return (self.pinned_at, *self.resets, *(at for span in self.announced for at in span))

@@ -362,7 +362,9 @@ class _StepJudge:
             since = days_since(self._was, self.block.ends[row])
             return f"a whole reference since the new level began: {since} of {whole:.0f} days"
         if self._reference is not None:
-            return f"a whole reference: {days:.0f} of {whole:.0f} days"
+            due = self._was.began + self._settings.fits_after[self._was.fits] - self.block.ends[row]
+            again = "once no alarm is open" if self._is_open else f"in {max(-(-due // DAY), 1)} d"
+            return f"a whole reference: {days:.0f} of {whole:.0f} days, fitted again {again}"
         if days >= c.NEARLY_ALL * whole:
             return ""
         lost = f"{whole - days:.0f} of {whole:.0f} days of a reference, permanently"

@@ -549,7 +549,7 @@ def test_a_new_monitor_says_what_it_lacks_and_begins_after_two_weeks() -> None:
     assert found[0].lacks == "a first reference: less than one of 14 days to begin with"
     assert on(found, 3, 4)[-1].lacks == "a first reference: 3 of 14 days to begin with"
     assert kinds(on(found, 14)) == {"healthy"}
-    assert on(found, 20, 21)[-1].lacks.startswith("a whole reference: ")
+    assert on(found, 20, 21)[-1].lacks == "a whole reference: 14 of 28 days, fitted again in 1 d"
     assert found[-1].lacks == ""
     assert (on(found, 20, 21)[-1].reference_days, found[-1].reference_days) == (14, 28)
 
@@ -792,7 +792,7 @@ def test_days_before_there_was_any_traffic_are_no_part_of_a_reference() -> None:
     found = verdicts(late.draw())
     assert {v.kind for v in on(found, 0, 24)} == {"not_enough_data"}
     assert {v.kind for v in on(found, 24)} == {"healthy"}
-    assert on(found, 30)[0].lacks == "a whole reference: 15 of 28 days"
+    assert on(found, 30)[0].lacks == "a whole reference: 15 of 28 days, fitted again in 1 d"
     assert found[-1].lacks == ""
     assert found[-1].reference_days >= 27
 
