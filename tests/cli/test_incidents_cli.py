@@ -89,6 +89,19 @@ def name(filled: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(found["id"])
 
 
+def test_a_list_that_is_cut_says_so(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(filled / "store.db", tmp_path)
+    write(tmp_path, "http://127.0.0.1:9/")
+    with sa.create_engine(f"sqlite:///{tmp_path}/store.db").begin() as connection:
+        columns = [c["name"] for c in sa.inspect(connection).get_columns("incidents") if c["name"] != "id"]
+        names = ", ".join(columns)
+        connection.exec_driver_sql(f"INSERT INTO incidents (id, {names}) SELECT 'another', {names} FROM incidents")
+    assert run(tmp_path, "incidents list", "--most", "1") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["the newest 1; --most shows more"]
+    assert run(tmp_path, "incidents list", "--most", "2") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,10 +46,12 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
             config.monitor(monitor)  # incidents of a removed monitor may remain
-        found = store.alerts.incidents(monitor, "firing" if only_open else None, most)
+        found = store.alerts.incidents(monitor, "firing" if only_open else None, most + 1)
+        older, found = found[most:], found[:most]
         ends = judged_until(found, store)
         held = [s for s in store.alerts.silences(time.time()) if monitor in (None, s.monitor)]
     told = [line(one, ends.get(one.incident.monitor)) for one in found] or ["no incidents"]
+    told += [f"the newest {most}; --most shows more"] * bool(older)
     told += [f"silenced: {s.monitor} until {utc(int(s.until))}{_by(s)}" for s in held]
     return Shown(map(plain, found), lambda: told)
 
