@@ -126,6 +126,7 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
     found = cli.cli.get_command(click.Context(cli.cli), command)
     assert found is not None
     assert sentence == first_sentence(found.help or "")
+    assert not sentence.endswith("e.g."), "an abbreviation would end it"
 
 
 @pytest.mark.parametrize(
