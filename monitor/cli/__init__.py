@@ -18,7 +18,9 @@ import pkgutil
 import signal
 import sys
 import threading
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -110,7 +112,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    _replace_closed_streams()
+    _prepare_streams()
     # Until a command handles it, as Ctrl-C. By default it would do nothing to a container's first process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.argv[1:2] == ["run"]:
@@ -119,13 +121,16 @@ def main() -> None:
     _leave(run(sys.argv[1:]))
 
 
-def _replace_closed_streams() -> None:
-    """Standard streams that the caller closed lead nowhere, before another file takes their numbers."""
+def _prepare_streams() -> None:
+    """Standard streams take any text; those that the caller closed lead nowhere, before a file takes their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _leave(code: int) -> NoReturn:
@@ -145,6 +150,16 @@ def run(arguments: list[str]) -> int:
         return _run(arguments)
 
 
+@contextmanager
+def _saying_why() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"the output cannot be written: {error.strerror}") from error
+
+
 class _Plain:
     """A stream for people: text from outside can send no terminal commands or direction marks."""
 
@@ -153,12 +168,12 @@ class _Plain:
         """rich writes here, and its colours are control codes; its output is made plain first."""
 
     def write(self, text: str) -> int:
-        try:
+        with _saying_why():
             return self.rich_proxied_file.write(plain(text))
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise InputError(f"the output cannot be written: {error.strerror}") from error
+
+    def flush(self) -> None:
+        with _saying_why():
+            self.rich_proxied_file.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)

@@ -182,7 +182,7 @@ class App:
             database.interrupt()
 
     def stop(self) -> bool:
-        """Drop reads, finish writes; False if the store does not answer in STOP_WITHIN. Unwritten work is redone."""
+        """Drop reads, finish writes; False if that takes longer than STOP_WITHIN. Unwritten work is redone."""
         self.interrupt()
         until = time.monotonic() + STOP_WITHIN
         ending = threading.Thread(target=self._end_runs, name="stop", daemon=True)
@@ -197,7 +197,7 @@ class App:
         for task in self._tasks:
             task.join()
         if ending.is_alive():
-            log.error("shutdown timed out after %.0f s: a run is still active, the store does not answer", STOP_WITHIN)
+            log.error("shutdown timed out after %.0f s: a run is still active; does the store answer?", STOP_WITHIN)
             return False
         self.close()
         return True

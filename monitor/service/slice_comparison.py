@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,7 +76,7 @@ def compare(
     """
     view = View(history, traffic, monitor.bucket, monitor.min_completeness)
     keys = [key for key in history.slices if key != OVERALL]
-    if not keys:
+    if not keys or not len(history.starts):
         return SliceComparison()
     for reference in _references(monitor, measure, window, end, fell_at):
         overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
@@ -92,28 +92,42 @@ def compare(
     sums, _ = merged(history, monitor.bucket, end - window, end)
     with_it = end if fell_at is None else fell_at - NEAR
     lately = end - window - WEEK
-    old = _old(history, min(with_it, lately))
-    told = [one if one.key in old else _as_new(one, history, sums, measure, with_it, lately) for one in slices]
+    old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
+    told = [one if one.key in old else _as_new(one, known, measure, with_it, lately) for one in slices]
     return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
 
 
-def _as_new(
-    one: ComparedSlice, history: History, sums: b.Floats, measure: Measure, with_it: int, lately: int
-) -> ComparedSlice:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of each slice: its place, its dimension, its sums in the window, and its first bucket with requests, seconds."""
+
+    places: Mapping[SliceKey, int]
+    dimensions: np.ndarray
+    sums: b.Floats
+    began: b.Floats
+
+    @classmethod
+    def of(cls, history: History, sums: b.Floats) -> _Known:
+        busy = history.sums[:, :, b.REQUESTS] > 0
+        began = np.where(busy.any(axis=0), history.starts[busy.argmax(axis=0)], np.inf)
+        places = {key: place for place, key in enumerate(history.slices)}
+        return cls(places, np.array([dimension for dimension, _ in history.slices]), sums, began)
+
+
+def _as_new(one: ComparedSlice, known: _Known, measure: Measure, with_it: int, lately: int) -> ComparedSlice:
     """The slice as new if its requests began with the fall, or recently with too few before.
 
     Its first hours belong to the fall. A dimension not read before has no new slices. `with_it`, `lately`: from when on
     it began with the fall, or recently, seconds.
     """
-    if _was_there(history, one.key, with_it if one.before is not None else min(with_it, lately)):
+    place, others = known.places[one.key], known.dimensions == one.key[0]
+    began = known.began[place]
+    was_there = began < (with_it if one.before is not None else min(with_it, lately))
+    if was_there or began in (np.inf, known.began[others].min()):
         return one
-    began = _began(history, [one.key])
-    of_dimension = [key for key in history.slices if key[0] == one.key[0]]
-    if began is None or began == _began(history, of_dimension):
-        return one
-    rest = np.sum([sums[history.slices.index(key)] for key in of_dimension if key != one.key], axis=0)
-    others = float(b.read_as(measure, rest))
-    return replace(one, before=None, since=began, others=None if np.isnan(others) else others)
+    others[place] = False
+    value = float(b.read_as(measure, known.sums[others].sum(axis=0)))
+    return replace(one, before=None, since=int(began), others=None if np.isnan(value) else value)
 
 
 def _old(history: History, until: int) -> set[SliceKey]:
@@ -121,15 +135,6 @@ def _old(history: History, until: int) -> set[SliceKey]:
     first = int(np.searchsorted(history.starts, until - WEEK))
     busy = history.sums[first:last, :, b.REQUESTS] > 0
     return {history.slices[i] for i in np.flatnonzero(busy.any(axis=0)).tolist()}
-
-
-def _was_there(history: History, key: SliceKey, until: int) -> bool:
-    return bool(history.slice(key)[: int(np.searchsorted(history.starts, until)), b.REQUESTS].any())
-
-
-def _began(history: History, keys: Sequence[SliceKey]) -> int | None:
-    busy = np.flatnonzero(sum(history.slice(key)[:, b.REQUESTS] for key in keys) > 0)
-    return int(history.starts[busy[0]]) if len(busy) else None
 
 
 def _cost(one: ComparedSlice, whole: float | None) -> float:

@@ -126,6 +126,7 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
     found = cli.cli.get_command(click.Context(cli.cli), command)
     assert found is not None
     assert sentence == first_sentence(found.help or "")
+    assert not sentence.endswith("e.g."), "an abbreviation would end it"
 
 
 @pytest.mark.parametrize(
@@ -775,12 +776,28 @@ monitors:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_an_output_that_cannot_be_written_is_said(setting: Setting) -> None:
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_an_output_that_cannot_be_written_is_said(buffering: str, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     command = [sys.executable, "-c", "from monitor.cli import main; main()", "check-config", "-c", str(setting.path)]
+    environ = {**os.environ, "PYTHONUNBUFFERED": buffering}
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environ, timeout=60)
     assert (done.returncode, done.stderr) == (2, "rankmon: the output cannot be written: No space left on device\n")
+
+
+def test_an_encoding_that_lacks_a_character_ends_no_command(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert rankmon("backfill", *SPAN).code == 0
+    command = [sys.executable, "-c", "from monitor.cli import main; main()", "series", *SPAN, "-c", setting.path]
+    shown = {}
+    for encoding in ("utf-8", "ascii"):
+        environ = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, capture_output=True, env=environ, timeout=60)
+        assert done.returncode == 0, done.stderr
+        shown[encoding] = done.stdout.decode(encoding)
+    assert shown["ascii"] == shown["utf-8"].encode("ascii", "backslashreplace").decode()
+    assert "\\u2013" in shown["ascii"]
 
 
 # ---- backfill ------------------------------------------------------------------------------------------------------

@@ -198,6 +198,19 @@ def test_pages_that_count_from_the_first_position_again_are_told(check: Check, d
     assert check(("table: search_log", f'select: "{select}"'))[2] == []
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("lists", "told"), [("%4", []), ("%", ["positions? in 'position' are not whole numbers"])])
+def test_positions_that_are_no_numbers_are_not_taken_for_places(
+    check: Check, database_url: str, lists: str, told: list[str]
+) -> None:
+    nowhere = "9e999" if database_url.startswith("sqlite") else "CAST('NaN' AS double precision)"
+    where = f"CASE WHEN position > 3 AND request_id LIKE '{lists}' THEN {nowhere} ELSE position END AS position"
+    select = f"SELECT request_id, item_id, served_at, {where} FROM search_log"
+    err = check(("table: search_log", f'select: "{select}"'))[2]
+    assert len(err) == len(told)
+    assert all(re.search(text, line) for text, line in zip(told, err, strict=True)), err
+
+
 def test_lists_in_which_items_stand_at_several_positions_are_told(check: Check, database_url: str) -> None:
     other = "SELECT request_id, item_id, 6 - position, rank0, sku, served_at, local_at FROM search_log"
     execute(database_url, f"INSERT INTO search_log {other} WHERE request_id LIKE '%4'")

@@ -110,7 +110,10 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
 
 
 def _lists(queries: Queries, reader: Reader, where: Any) -> Floats:
-    """(6, requests) rows, distinct rows, items, lowest and highest position, positions of some requests."""
+    """(6, requests) rows, distinct rows, items, lowest and highest position, positions of some requests.
+
+    Without requests that have an infinite position, or NaN.
+    """
     named = where, queries.request.isnot(None), queries.lists_item, queries.position.isnot(None)
     key = queries.request.label("request"), queries.item.label("item"), queries.position.label("place")
     rows = sa.select(*key, sa.func.count().label("copies")).where(*named).group_by(*key).subquery("once")
@@ -123,7 +126,8 @@ def _lists(queries: Queries, reader: Reader, where: Any) -> Floats:
         sa.func.count(sa.distinct(rows.c.place)),
     ]
     found = reader.columns(sa.select(*columns).group_by(rows.c.request).limit(MOST_LISTS))
-    return np.array([[_number(v) or 0.0 for v in column] for column in found], np.float64).reshape(6, -1)
+    lists = np.array([[_number(v) or 0.0 for v in column] for column in found], np.float64).reshape(6, -1)
+    return lists[:, np.isfinite(lists).all(axis=0)]
 
 
 def _on_base(queries: Queries, numbers: Floats, first: Floats, last: Floats) -> Iterator[Remark]:
@@ -152,7 +156,9 @@ def _on_base(queries: Queries, numbers: Floats, first: Floats, last: Floats) -> 
     elif base == 0 and len(numbers) >= FEWEST and lowest >= 1:
         text = f"no position in {column!r} is 0, the lowest is {lowest:g}, so all would be off by one"
         yield Remark(_POSITION, f"{text}; remove `base: 0`")
-    elif (wrong := int(((numbers < base) | (numbers % 1 != 0)).sum())) > NOTABLE * len(numbers):
+    elif (wrong := int((~np.isfinite(numbers) | (numbers < base) | (np.floor(numbers) != numbers)).sum())) > (
+        NOTABLE * len(numbers)
+    ):
         text = f"{_of(wrong, numbers)} in {column!r} are not whole numbers from {base} on, and are refused"
         yield Remark(_POSITION, text)
 

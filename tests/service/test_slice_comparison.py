@@ -1,0 +1,43 @@
+"""The slices of the newest window against the past, with as many as there can be."""
+
+import time
+
+import numpy as np
+import pytest
+
+from monitor.measures.measure import parse
+from monitor.series.partials import REQUESTS, TOTAL, TRAFFIC_FIELDS
+from monitor.series.windows import History
+from monitor.service.slice_comparison import compare
+from monitor.types import OVERALL
+from tests.support.monitors import shop
+
+HOUR, HOURS, SLICES = 3600, 48, 1000
+MEASURE = parse("ndcg@10")
+
+
+def log_of(fields: int) -> History:
+    """The first slice has 10 requests in each hour, each other one from an hour of its own: `0030` from hour 30 on."""
+    sums = np.zeros((HOURS, 1 + SLICES, fields))
+    for place in range(SLICES):
+        sums[place % HOURS :, 1 + place, REQUESTS] = 10.0
+        sums[place % HOURS :, 1 + place, TOTAL] = place / 100
+    sums[:, 0] = sums[:, 1:].sum(axis=1)
+    keys = (OVERALL, *(("device", f"{place:04}") for place in range(SLICES)))
+    return History(np.arange(HOURS) * HOUR, np.ones(HOURS, bool), keys, sums)
+
+
+def test_a_thousand_new_slices_are_compared_with_the_others_at_once() -> None:
+    history = log_of(9)
+    began = time.perf_counter()
+    found = compare(shop(), MEASURE, 24 * HOUR, history, log_of(len(TRAFFIC_FIELDS)), HOURS * HOUR)
+    assert time.perf_counter() - began < 2.0, "it grows with the slices, not with their cube"
+    assert len(found.slices) == SLICES
+    by_name = {one.key[1]: one for one in found.slices}
+    window = history.sums[24:].sum(axis=0)
+    for name, hour in (("0030", 30), ("0130", 34), ("0999", 39)):
+        others = np.delete(window, [0, 1 + int(name)], axis=0).sum(axis=0)
+        assert by_name[name].since == hour * HOUR
+        assert by_name[name].others == pytest.approx(others[TOTAL] / others[REQUESTS])
+    assert by_name["0000"].since is None, "it was there when the dimension began"
+    assert by_name["0009"].since is None, "it has a window before"
