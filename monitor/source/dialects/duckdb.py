@@ -155,13 +155,13 @@ class DuckDB(Dialect):
     def reworded(self, said: str, is_missing: bool) -> str:
         r"""The message without the quoted statement, our table aliases and suggestions.
 
-            For errors other than missing names it keeps the part pointed at, the only mention of the column.
+        For errors other than missing names it keeps the part pointed at, the only mention of the column.
 
-            >>> told = DuckDB().reworded
-            >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
-            'there is no column named "sku"'
-            >>> told('Cannot compare\n\nLINE 1: SELECT 1 WHERE r."at" > 5\n                       ^^^^^^^^^^', False)
-            'Cannot compare, in: "at" > 5'
+        >>> told = DuckDB().reworded
+        >>> told('Values list "r" does not have a column named "sku"\n\nLINE 1: r.sku\n        ^^^^^', True)
+        'there is no column named "sku"'
+        >>> told('Cannot compare\n\nLINE 1: SELECT 1 WHERE r."at" > 5\n                       ^^^^^^^^^^', False)
+        'Cannot compare, in: "at" > 5'
         >>> told("Cannot open\n\nLINE 1: SELECT r.a FROM '/d/r.csv'\n                        ^^^^^^^^^^", False)
         "Cannot open, in: '/d/r.csv'"
         """
