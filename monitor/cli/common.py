@@ -19,6 +19,8 @@ from monitor.cli.options import format_option
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
     from monitor.config import Config
     from monitor.drift.verdicts import Verdict
     from monitor.measures.measure import Measure
@@ -104,6 +106,14 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
     if (context := click.get_current_context(silent=True)) is not None:
         context.find_root().obj = config.store.url
     return config
+
+
+def progress(*columns: ProgressColumn) -> Progress:
+    """A bar on standard error. With its redirections, rich would write it to the stream that escapes its colours."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True), redirect_stdout=False, redirect_stderr=False)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -917,6 +918,24 @@ def test_interrupted_after_the_last_chunk_a_backfill_is_done(app: App, monkeypat
 
     monkeypatch.setattr(Store, "write", interrupted)
     assert fill_all(app) == DAYS * 24
+
+
+def test_on_a_terminal_a_backfill_draws_its_bar(setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", "from monitor.cli import main; main()", "backfill", *SPAN, "-c", setting.path]
+    environ = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")} | {"TERM": "xterm"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # nobody has the other end any more
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+    assert process.returncode == 0
+    assert "\x1b[2Kshop: buckets" in (text := shown.decode())
+    assert "\\u001b" not in text
+    assert f"\r\n\x1b[?25hshop: {DAYS * 24} buckets stored\r\n" in text, "on a line of its own, the cursor is back"
 
 
 def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(

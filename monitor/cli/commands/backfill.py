@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from monitor.cli import exit_code
 from monitor.cli.commands.replay import rule_lines
-from monitor.cli.common import command, load_config, pick_monitors, prepared, refused_in_words
+from monitor.cli.common import command, load_config, pick_monitors, prepared, progress, refused_in_words
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
 from monitor.evaluation.run import judge
@@ -123,7 +122,7 @@ def _read(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, CycleResult()
     now, source, batch_size = app.clock.now(), app.source_of(monitor), BatchSize()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with progress(*columns) as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
         while True:
             outcome, left = CycleResult(), starts(*span, monitor.bucket)

@@ -15,14 +15,12 @@ from typing import Any
 
 import click
 import sqlalchemy as sa
-from rich.console import Console
-from rich.progress import Progress
 
 from monitor.cli.commands.backfill import fill
 from monitor.cli.commands.incidents import judged_until, line, text
 from monitor.cli.commands.run import serve
 from monitor.cli.commands.series import series_table, stored_span, write
-from monitor.cli.common import called, command
+from monitor.cli.common import called, command, progress
 from monitor.clock import ManualClock, ReplayClock
 from monitor.config import Config, load
 from monitor.config.listening import parse_listen
@@ -132,7 +130,7 @@ def _shop_database(folder: Path) -> sa.Engine:
 
 def _fill(shop: Shop, engine: sa.Engine) -> None:
     story = shop.story
-    with Progress(console=Console(stderr=True)) as bar:
+    with progress() as bar:
         task = bar.add_task("filling the shop: days", total=story.history_days)
 
         def tell(until: datetime) -> None:
