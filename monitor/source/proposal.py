@@ -233,7 +233,8 @@ class _Search:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
                 "no table has ranked lists: rows with a request id and positions 1, 2, 3, … within it, "
-                f"or one row per request with a list of items; examined: {names}"
+                "or one row per request with a list of items; if you show one item at a time, write the configuration "
+                f"by hand, with `1 AS position` in a `select:`; examined: {names}"
             )
         by = {lists.table.title: lists for lists in sorted(found, key=lambda one: -one.share)}
         return by[self._choose("rankings.table", list(by))]
