@@ -162,7 +162,9 @@ def _notices(
     ends = (p.change for p in update.placed if p.incident == id_ and p.change.became != "firing")
     why = {change.name: reasons[change] for change in ends if change in reasons}
     over = {name: why.get(name, "") for name in _over(stored, last)} if kind == "updated" else {}
-    is_new = kind == "updated" and last is not None and _is_restated(last.findings, stored.findings)
+    begun = {p.change.name for p in update.placed if p.change.became == "firing"}
+    going_on = [f for f in stored.findings if f.name not in begun]
+    is_new = kind == "updated" and last is not None and _is_restated(last.findings, going_on)
     about, reason_ = _about(monitor, telling, last), next(iter(why.values()), GONE)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, over, is_new)
     here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
@@ -181,10 +183,11 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[ConditionNa
 
 
 def _is_restated(told: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
-    """Whether what fired was compared with another value then than it is known to have been now."""
-    then = {f.name: f.before_when_fired for f in told if isinstance(f, QualityEvidence)}
-    known = [(f, then.get(f.name)) for f in now if isinstance(f, QualityEvidence)]
-    return any(was is not None and written(was, f) != written(f.before_when_fired, f) for f, was in known)
+    """Whether what still fires was told to have been compared with another value when it fired than is known now."""
+    then = {f.name: f for f in told if isinstance(f, QualityEvidence) and f.before_when_fired is not None}
+    falls = [(then[f.name], f) for f in now if isinstance(f, QualityEvidence) and f.name in then]
+    same = [(was, f) for was, f in falls if f.since <= was.end]
+    return any(written(was.before_when_fired, f) != written(f.before_when_fired, f) for was, f in same)
 
 
 def _has_collapsed(incident: Incident) -> bool:
