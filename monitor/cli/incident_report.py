@@ -69,7 +69,8 @@ def in_text(parts: Iterable[Part]) -> list[str]:
 def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     """Five lines: the fall and how sure it is, since when, where, what to do first, where there is more."""
     incident, fell = found.incident, first.fell
-    known = [*([] if fell is None else [fell]), *found.findings]
+    known = [f for f in found.findings if f.name == first.condition] if incident.is_open else []
+    known = [*known, *([] if fell is None else [fell]), *found.findings]
     what = sentence(known[0]).partition(". ")[0] if known else incident.matter
     yield f"What:   {incident.monitor}: {shown(what, 1000)}"
     end = f"{incident.state} at {utc(incident.closed_at)}" if incident.closed_at is not None else "still open"
@@ -93,7 +94,7 @@ def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
             (f.dimension, f.slice) for f in findings if f.dimension
         ]
         told = [shown(f"{d}={v}") for d, v in dict.fromkeys(named)][:LEADING]
-    return ", ".join(told) or "all traffic; no slice stands out"
+    return ", ".join(told) + ", when it fired" * bool(sure) or "all traffic; no slice stands out"
 
 
 def _steps(steps: Sequence[Transition]) -> Iterator[str]:

@@ -132,11 +132,23 @@ class Assessment:
         dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
         return any("model_version" in some for some in dimensions)
 
+    @cached_property
+    def with_slices(self) -> QualityEvidence | None:
+        """The fall that says in which slices: of those that do not recover a verdict's, which knows their noise."""
+        falls = sorted((f for f in self.down.quality if f.slices), key=lambda f: not f.verdict)
+        return next(iter(falls), None)
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """(dimension, value) of where they fire, each once; all traffic, which has no dimension, is first."""
+        return sorted(dict.fromkeys((f.dimension, f.slice) for f in self.findings), key=any)
+
     @property
     def only_slice(self) -> tuple[str, str] | None:
         """(dimension, value) of the slice that fell, if it is one."""
-        of_slices = ((s.dimension, s.slice) for f in self.quality for s in f.slices)
-        found = {*of_slices, *((f.dimension, f.slice) for f in self.quality if f.dimension)}
+        of_slices = self.with_slices.slices if self.with_slices is not None else ()
+        found = {(one.dimension, one.slice) for one in of_slices}
+        found |= {(f.dimension, f.slice) for f in self.quality if f.dimension}
         return found.pop() if len(found) == 1 else None
 
     @cached_property

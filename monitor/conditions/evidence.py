@@ -25,6 +25,9 @@ too, but the remaining ones are worth less as well."""
 
 MOST_SLICES = 3
 
+EVERYWHERE = 0.99
+"""Share of the requests from which a slice is all traffic: its fall says nothing about where."""
+
 
 @dataclass(frozen=True, slots=True)
 class SliceFall:
@@ -41,6 +44,11 @@ class SliceFall:
     share: float = 0.0
     z: float | None = None
     since: int | None = None
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is all traffic, and was there before: that says nothing about where."""
+        return self.before is not None and self.share >= EVERYWHERE
 
 
 Changed = Literal["requests", "items", "events", "no_results", "relevant", "gain"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -20,7 +20,7 @@ from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Store
 from monitor.store.store import HARMLESS
-from monitor.types import OVERALL, Definition, Drift, Judgments, Monitor
+from monitor.types import FARTHEST, OVERALL, Definition, Drift, Judgments, Monitor
 
 SOME = 500
 """Windows evaluated between two checks for a stop request; some tenths of a second."""
@@ -142,10 +142,15 @@ def resets_of(monitor: Monitor, store: Store) -> list[BaselineReset]:
 
 def announced_of(monitor: Monitor, store: Store, until: int) -> list[Announcement]:
     """What was announced for a monitor, by its calendar or by people, of steps that end by `until`, seconds."""
+    return with_calendar(monitor, store.verdicts.announced(monitor.name), until)
+
+
+def with_calendar(monitor: Monitor, by_people: Iterable[Announcement], until: int = FARTHEST) -> list[Announcement]:
+    """The same, where it is known what people announced; nothing of a monitor without verdicts."""
     if monitor.drift is None:
         return []
     of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]
-    found = [in_steps(monitor, one) for one in (*of_calendar, *store.verdicts.announced(monitor.name))]
+    found = [in_steps(monitor, one) for one in (*of_calendar, *by_people)]
     return known_by(sorted(found, key=attrgetter("since", "until")), until - until % step_of(monitor.bucket))
 
 

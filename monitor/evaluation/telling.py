@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.conditions.checkpoint import BaselineReset
-from monitor.conditions.evidence import Evidence, Matter, is_grave_on_data
+from monitor.conditions.evidence import Evidence, Matter, QualityEvidence, is_grave_on_data
 from monitor.conditions.incident import Incident, Placed
 from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.conditions.thresholds import ConditionName
@@ -16,7 +16,7 @@ from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
 from monitor.messages.notification import About, Kind, Notification, key, notification
-from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
+from monitor.messages.templates import AS_BUILT_IN, OwnTemplates, written
 from monitor.messages.words import CALLED
 from monitor.routing import Route, Routing, reached
 from monitor.series.finality import final_age
@@ -159,11 +159,14 @@ def _notices(
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
     reasons = update.events.reasons
-    over = _over(stored, last) if kind == "updated" else ()
     ends = (p.change for p in update.placed if p.incident == id_ and p.change.became != "firing")
-    why = next((reasons[change] for change in ends if change in reasons), GONE)
-    about = _about(monitor, telling, last)
-    notice = notification(kind, about, stored.incident, stored.findings, number, former, why, over)
+    why = {change.name: reasons[change] for change in ends if change in reasons}
+    over = {name: why.get(name, "") for name in _over(stored, last)} if kind == "updated" else {}
+    begun = {p.change.name for p in update.placed if p.change.became == "firing"}
+    going_on = [f for f in stored.findings if f.name not in begun]
+    is_new = kind == "updated" and last is not None and _is_restated(last.findings, going_on)
+    about, reason_ = _about(monitor, telling, last), next(iter(why.values()), GONE)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, over, is_new)
     here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
     if kind != "firing" and told:
         is_graver = former is not None and SEVERITIES.index(former) < SEVERITIES.index(stored.incident.severity)
@@ -172,11 +175,19 @@ def _notices(
     return [(target, notice) for target in here]
 
 
-def _over(stored: StoredIncident, last: Notification | None) -> list[Evidence]:
+def _over(stored: StoredIncident, last: Notification | None) -> list[ConditionName]:
     if last is None or stored.incident.matter != "quality":
         return []
     still = {f.name for f in stored.findings}
-    return [f for f in last.findings if f.name not in still]
+    return [f.name for f in last.findings if f.name not in still]
+
+
+def _is_restated(told: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
+    """Whether what still fires was told to have been compared with another value when it fired than is known now."""
+    then = {f.name: f for f in told if isinstance(f, QualityEvidence) and f.before_when_fired is not None}
+    falls = [(then[f.name], f) for f in now if isinstance(f, QualityEvidence) and f.name in then]
+    same = [(was, f) for was, f in falls if f.since <= was.end]
+    return any(written(was.before_when_fired, f) != written(f.before_when_fired, f) for was, f in same)
 
 
 def _has_collapsed(incident: Incident) -> bool:

@@ -103,7 +103,7 @@ def parts_of(document: Document | None, said: set[tuple[Part, ...]], full: bool 
     if document is None:
         return
     captured = document.get("captured")
-    parts: list[Iterable[Part]] = [_split(document), _left_out(document), *_slices(document, full)]
+    parts: list[Iterable[Part]] = [_when(document), _split(document), _left_out(document), *_slices(document, full)]
     parts += [[COLUMNS] * bool(document["slices"]), _labels(document), _versions(document)]
     if captured is not None:
         began = document["began_at"] if document["fell"] is None else document["fell"]["since"]
@@ -113,6 +113,12 @@ def parts_of(document: Document | None, said: set[tuple[Part, ...]], full: bool 
         if part not in said:
             yield from part
         said.add(part)
+
+
+def _when(document: Document) -> Iterator[str]:
+    """The time that all figures are of, however old it is now."""
+    since, until = document["window"]
+    yield f"\nWhen it fired, over {lasting(until - since)} until {utc(until)}:"
 
 
 def _split(document: Document) -> Iterator[str]:
@@ -181,7 +187,7 @@ def _is_new(part: Document) -> bool:
 _SLICES = {
     "slice": slice_name,
     "before": lambda p: "new" if _is_new(p) else number(p["before"]),
-    "now": lambda p: number(p["value"]),
+    "then": lambda p: number(p["value"]),
     "share before": lambda p: percent(p["share_before"]),
     "share": lambda p: percent(p["share"]),
     "within": lambda p: DASH if _is_new(p) else signed(p["within"]),
@@ -217,7 +223,7 @@ def _labels(document: Document) -> Iterator[Part]:
         ("requests", count(before), count(c["requests"])),
     ]
     known = [row for row in rows if not row[0].startswith("events") or row[1:] != (DASH, DASH)]
-    yield TextTable(("", "before", "now"), tuple(known))
+    yield TextTable(("", "before", "then"), tuple(known))
 
 
 def _last_of(document: Document) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from monitor.conditions.assessment import Assessment, in_order
@@ -16,6 +17,7 @@ from monitor.conditions.evidence import Evidence, Matter, QualityEvidence, evide
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Severity
+from monitor.conditions.thresholds import ConditionName
 from monitor.messages import explanation as x
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
 from monitor.messages.words import CALLED, DAY, command, plain
@@ -37,6 +39,8 @@ VARIABLES: Mapping[str, str] = {
     "x": "functions that put findings into words",
 }
 """What a notification's templates are given."""
+
+NOTHING_OVER: Mapping[ConditionName, str] = MappingProxyType({})
 
 MOST_TOLD = 4
 """Most conditions with a sentence of their own."""
@@ -94,6 +98,11 @@ class Notification:
         """The text's lines for channels that show `links` themselves."""
         return [line for line in self.text.splitlines() if not (self.url and line.startswith(f"Page: {self.url}"))]
 
+    def line(self, name: str) -> str:
+        """What its text says under a name, such as `Where`; empty if it has no such line."""
+        found = (line.partition(": ") for line in self.text.splitlines())
+        return next((rest for begin, _, rest in found if begin == name), "")
+
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
@@ -141,7 +150,8 @@ class Message:
         incident, findings: the variables with these names.
         former_severity: severity in the message before, if it changed; otherwise none.
         reason: why it was withdrawn.
-        over: conditions that were reported and have ended.
+        over: conditions that were reported and have ended -> why, if they did not recover.
+        is_restated: the data, the labels or a rule have changed since the message before.
         most: how many findings get their own sentences.
     """
 
@@ -151,7 +161,8 @@ class Message:
     findings: tuple[Evidence, ...]
     former_severity: Severity | None
     reason: str
-    over: Sequence[Evidence]
+    over: Mapping[ConditionName, str]
+    is_restated: bool
     most: int
 
     @property
@@ -184,9 +195,13 @@ class Message:
 
     @property
     def over_by_name(self) -> list[str]:
-        """Conditions that were reported and have ended, by name."""
-        more = [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
-        return [x.condition(*f.name) for f in self.over[:MOST_TOLD]] + more
+        """Conditions that were reported and have ended, by name, and why; with its place if others of it still fire."""
+        still = {f.rule for f in self.findings}
+        told = []
+        for name, why in [*self.over.items()][:MOST_TOLD]:
+            of_all = " for all traffic" * (name[0] in still and not name[1])
+            told.append(f"{x.condition(*name)}{of_all}{f' ({why})' if why else ''}")
+        return told + [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
 
     @property
     def new_version(self) -> list[str]:
@@ -203,12 +218,6 @@ class Message:
         """The first finding that knows how much came from within slices and how much from a changed mix."""
         known = (f for f in self.findings if isinstance(f, Degraded) and f.split is not None)
         return next((f for f in known if f.dimension or f.slices), None)
-
-    @property
-    def with_slices(self) -> QualityEvidence | None:
-        """The first fall that names slices."""
-        falls = (f for f in self.findings if isinstance(f, QualityEvidence) and f.slices and not f.is_recovering)
-        return next(falls, None)
 
     @property
     def changes(self) -> list[str]:
@@ -273,7 +282,8 @@ def notification(
     number: int,
     former_severity: Severity | None = None,
     reason: str = "",
-    over: Sequence[Evidence] = (),
+    over: Mapping[ConditionName, str] = NOTHING_OVER,
+    is_restated: bool = False,
     most: int = MOST_TOLD,
 ) -> Notification:
     """The notification of a kind about an incident.
@@ -282,11 +292,12 @@ def notification(
         findings: the conditions that fire, or those that did when it closed.
         number: earlier notifications of this incident.
         reason: why it was withdrawn.
-        over: reported conditions that ended while others continue.
+        over: reported conditions that ended while others continue -> why, if they did not recover.
+        is_restated: the data, the labels or a rule have changed since the message before.
         most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)
-    told = Message(kind, about, incident, ordered, former_severity, reason, over, most)
+    told = Message(kind, about, incident, ordered, former_severity, reason, over, is_restated, most)
     return Notification(
         kind,
         key(about.name, incident.id, kind, number),

@@ -159,6 +159,11 @@ def percent(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 
+def span(it: Evidence) -> str:
+    """The time that a condition's figures are of: `over 24h until 2022-02-24 05:00 UTC`."""
+    return f"over {lasting(it.window) if it.verdict else format_duration(it.window)} until {utc(it.end)}"
+
+
 def side(it: Evidence) -> str:
     """The side of its threshold on which it fires."""
     return "above" if it.rises else "below"
@@ -233,6 +238,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "topic": topic,
     "subject": subject,
     "written": written,
+    "span": span,
     "side": side,
     "recovery": recovery,
     "below": below,

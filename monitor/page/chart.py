@@ -30,7 +30,7 @@ STRIP = 10
 """Height of a strip along the bottom of a plot, in plot units."""
 
 _HOUR, _DAY = 3600, 86_400
-_TICKS = (_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY)
+_TICKS = (*(n * _HOUR for n in (1, 2, 3, 6, 12)), *(n * _DAY for n in (1, 2, 4, 7, 14, 28)))
 _MAX_TICKS = 6
 
 

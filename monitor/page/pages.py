@@ -9,13 +9,11 @@ from urllib.parse import quote
 
 from monitor import __version__
 from monitor.clock import Clock
-from monitor.conditions.evidence import Evidence, SliceFall
+from monitor.conditions.evidence import Evidence
 from monitor.conditions.incident import Incident
-from monitor.conditions.rules import COVERAGE
 from monitor.conditions.verdict_hours import judged
 from monitor.conditions.verdicts import DEGRADED
 from monitor.messages.explanation import (
-    advice,
     announced,
     beginning,
     begun_lately,
@@ -31,8 +29,8 @@ from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.looks import look_figures, looks
 from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
-from monitor.page.words import TEMPLATES, change, number, percent, utc
-from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, bad_for
+from monitor.page.words import TEMPLATES, change, number, utc
+from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, lasted
 from monitor.types import OVERALL, format_duration
 
 MOST_FIGURES = 12
@@ -159,7 +157,6 @@ def _article(
 def _open(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
     incident, about = stored.incident, About(snapshot.monitor.name)
     told = notification("firing", about, incident, stored.findings, 0)
-    fell = [f for f in told.findings if f.slices and f.verdict in ("", DEGRADED)]
     until = max((r.evaluation.end for r in snapshot.readings), default=0)
     sentences = zip(told.findings, each_sentence(told.findings, until=until), strict=True)
     return {
@@ -167,21 +164,13 @@ def _open(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:
         "incident": incident,
         "title": told.title.removeprefix(f"{about.name}: "),
         "began": beginning(incident, told.findings),
-        "lasts": bad_for(stored, snapshot.judged_until),
-        "where": list(dict.fromkeys(f.where or "all traffic" for f in told.findings)),
-        "falls": next(([_fall(f, s) for s in f.slices] for f in fell), []),
-        "fell_when_fired": any(f.verdict for f in fell),
+        "lasts": lasted(stored, snapshot.judged_until),
+        "where": told.line("Where"),
         "sentences": [text for f, sentence in sentences for text in (sentence, *changes(f))],
         "refused": _refused(snapshot, incident),
-        "advice": advice(told.findings),
+        "advice": told.line("What to do"),
         "outlook": may_be_well(told.findings),
     }
-
-
-def _fall(finding: Evidence, fall: SliceFall) -> str:
-    say = percent if finding.judged == COVERAGE else number
-    moved = f"{say(fall.before)} to" if fall.before is not None else "new at"
-    return f"{fall.dimension}={fall.slice} {moved} {say(fall.value)} ({percent(fall.share)} of requests)"
 
 
 def _past(snapshot: MonitorSnapshot, stored: StoredIncident) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def _incident(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
         yield MonitorState(about.severity, f"{said[:1].upper()}{said[1:]}, since {utc(about.began_at)}")
     if snapshot.incident is not None:
         incident = snapshot.incident.incident
-        yield MonitorState(incident.severity, f"Firing since {utc(incident.began_at)}")
+        yield MonitorState(incident.severity, f"Firing since {utc(incident.opened_at)}")
 
 
 def _freshness(snapshot: MonitorSnapshot, now: float, speed: float) -> Iterator[MonitorState]:

@@ -52,7 +52,7 @@ def change(share: float | None) -> str:
     """A signed percentage.
 
     >>> change(-0.0712), change(0.01)
-    ('−7.1 %', '+1.0 %')
+    ('-7.1 %', '+1.0 %')
     """
     return "–" if share is None else f"{signed(100 * share, 1)} %"
 
@@ -60,10 +60,10 @@ def change(share: float | None) -> str:
 def signed(value: float, decimals: int) -> str:
     """
     >>> signed(-0.5, 3), signed(0.0, 1)
-    ('−0.500', '0.0')
+    ('-0.500', '0.0')
     """
     text = f"{abs(value):.{decimals}f}"
-    return text if not float(text) else f"{'−' if value < 0 else '+'}{text}"
+    return text if not float(text) else f"{'-' if value < 0 else '+'}{text}"
 
 
 TEMPLATES = Environment(

@@ -1,27 +1,28 @@
-"""Polls the store for acknowledgements and silences, so the page shows them within seconds."""
+"""Polls the store for acknowledgements, silences and announcements, so the page shows them within seconds."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
 
-from monitor.service.snapshot import Board, MonitorSnapshot, StoredIncident
+from monitor.conditions.checkpoint import Announcement
+from monitor.service.snapshot import Board, MonitorSnapshot, StoredIncident, announced_to
 from monitor.store import Store
 from monitor.store.alerts import Acknowledgement
 
 Acknowledgements = Mapping[str, Acknowledgement]
 """Incident id -> acknowledgement."""
 
-ATTENDED = attrgetter("opened", "incidents", "silenced_until")
+ATTENDED = attrgetter("opened", "incidents", "silenced_until", "noted", "announced")
 """Snapshot fields that a poll may change."""
 
 
 class AcknowledgementPoller:
-    """Keeps the board's acknowledgements and silences in step with the store."""
+    """Keeps what people did on the board in step with the store."""
 
     def __init__(self, board: Board, store: Store) -> None:
         self._board = board
@@ -35,13 +36,17 @@ class AcknowledgementPoller:
         shown = self._board.snapshots
         open_ = [s.incident.id for one in shown.values() for s in one.opened.values()]
         known = self._store.alerts.acknowledged(open_) if open_ else {}
+        told = self._store.verdicts.every_announced()
         for name in shown:
-            self._board.amend(name, partial(_amended, known=known, silenced=until.get(name)))
+            change = partial(_amended, known=known, silenced=until.get(name), announced=told.get(name, ()))
+            self._board.amend(name, change)
 
 
-def _amended(snapshot: MonitorSnapshot, known: Acknowledgements, silenced: float | None) -> MonitorSnapshot:
+def _amended(
+    snapshot: MonitorSnapshot, known: Acknowledgements, silenced: float | None, announced: Iterable[Announcement]
+) -> MonitorSnapshot:
     changed = replace(
-        snapshot,
+        announced_to(snapshot, announced),
         opened=MappingProxyType({matter: _acknowledged(stored, known) for matter, stored in snapshot.opened.items()}),
         incidents=tuple(_acknowledged(stored, known) for stored in snapshot.incidents),
         silenced_until=silenced,

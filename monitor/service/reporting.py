@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.evidence import EVERYWHERE
+from monitor.conditions.verdict_hours import judged, step_of
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import begun_lately
@@ -100,6 +101,12 @@ class QualityReport:
         return sum(1 for one in self.incidents if one.told and one.matter == "quality")
 
     @property
+    def judged_otherwise(self) -> str:
+        """What verdicts and rules judge, if requests with nothing relevant count as 0 there but not in each row."""
+        zero = [one.measure for one in self.values if "empty=zero" in one.measure]
+        return ", ".join(zero) if len(zero) < len(self.values) else ""
+
+    @property
     def open_now(self) -> int:
         """Incidents that were open at the end."""
         return sum(1 for one in self.incidents if one.closed_at is None)
@@ -131,9 +138,9 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         monitor=monitor.name,
         since=past.since,
         until=past.until,
-        values=tuple(_value(measure, past) for measure in monitor.measures),
+        values=tuple(_value(measure, past) for measure in dict.fromkeys((*monitor.measures, *_judged(monitor)))),
         incidents=tuple(_happened(monitor, store, past)),
-        slices=tuple(one for one in moved.slices if one.before is not None)[:MOST_SLICES],
+        slices=tuple(one for one in moved.slices if one.before is not None and one.share < EVERYWHERE)[:MOST_SLICES],
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),
         coverage=whole.label_coverage,
@@ -175,6 +182,12 @@ class _Past:
         return found
 
 
+def _judged(monitor: Monitor) -> list[Measure]:
+    """The measures that verdicts and rules judge."""
+    of_rules = [rule.measure for rule in monitor.alerts if rule.measure is not None]
+    return of_rules if monitor.drift is None else [judged(monitor.drift.measure), *of_rules]
+
+
 def _value(measure: Measure, past: _Past) -> Value:
     now, before = past.overall(measure, past.until), past.overall(measure, past.since)
     return Value(str(measure), now.value, now.lower, now.upper, now.requests, before.value)
@@ -192,8 +205,8 @@ def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]
             incident.matter,
             incident.severity,
             told.title.removeprefix(f"{monitor.name}: "),
-            _line(told.text, "Where: "),
-            _line(told.text, "What to do: ") if incident.is_open else "",
+            told.line("Where"),
+            told.line("What to do") if incident.is_open else "",
             incident.began_at,
             incident.opened_at,
             incident.closed_at,
@@ -202,7 +215,3 @@ def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]
             one.acknowledged_by,
             one.label,
         )
-
-
-def _line(text: str, name: str) -> str:
-    return next((line.removeprefix(name) for line in text.splitlines() if line.startswith(name)), "")

@@ -20,11 +20,11 @@ from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Verdict
-from monitor.evaluation.hours import announced_of, resets_of, view_of
+from monitor.evaluation.hours import resets_of, view_of, with_calendar
 from monitor.evaluation.retraining import asks, in_the_way
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
-from monitor.messages.words import utc
+from monitor.messages.words import lasting, utc
 from monitor.series.intervals import REACH
 from monitor.series.partials import RESERVED, TRAFFIC_FIELDS, bucket_of
 from monitor.series.slices import FullDimension
@@ -35,7 +35,7 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.types import FARTHEST, MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
+from monitor.types import MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 
 REQUESTS, UNMATCHED = map(TRAFFIC_FIELDS.index, ("requests", "unmatched"))
 
@@ -268,7 +268,7 @@ def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapsho
     state, real_now = store.alerts.state(name), time.time()
     incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
     until = [s.until for s in store.alerts.silences(real_now) if s.monitor == name]
-    return replace(
+    renewed = replace(
         snapshot,
         taken_at=now,
         progress=store.progress(name),
@@ -285,9 +285,14 @@ def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapsho
         ),
         silenced_until=max(until, default=None),
         examined=None if snapshot.monitor.corrected is None else store.verdicts.newest_check(name),
-        noted=(every := tuple(announced_of(snapshot.monitor, store, FARTHEST))),
-        announced=tuple(one for one in every if one.until > now),
     )
+    return announced_to(renewed, store.verdicts.announced(name))
+
+
+def announced_to(snapshot: MonitorSnapshot, by_people: Iterable[Announcement]) -> MonitorSnapshot:
+    """The same with what people announced."""
+    every = tuple(with_calendar(snapshot.monitor, by_people))
+    return replace(snapshot, noted=every, announced=tuple(one for one in every if one.until > snapshot.taken_at))
 
 
 def _refused_then(
@@ -347,6 +352,13 @@ def bad_for(stored: StoredIncident, until: int | None) -> int:
     # Missing data are noticed later than any window's end.
     ends = [incident.closed_at or until or 0, *(f.end for f in stored.findings if incident.is_open)]
     return max(0, max(ends) - incident.began_at)
+
+
+def lasted(stored: StoredIncident, until: int | None) -> str:
+    """The same in words; of an open incident also until when it was judged. Empty if it lasted no time."""
+    incident, seconds = stored.incident, bad_for(stored, until)
+    judged = f" (judged until {utc(incident.began_at + seconds)})" if incident.is_open else ""
+    return f"{lasting(seconds)}{judged}" if seconds else ""
 
 
 class Board:

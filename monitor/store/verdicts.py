@@ -143,6 +143,14 @@ class Verdicts(Connected):
         found = self.rows(_ANNOUNCED, monitor=monitor)
         return [Announcement(row.since, row.until, row.author, row.note, row.is_new_level) for row in found]
 
+    def every_announced(self) -> dict[str, list[Announcement]]:
+        """Monitor -> what people announced for it."""
+        found = dict[str, list[Announcement]]()
+        for row in self.rows(sa.select(announcements)):
+            one = Announcement(row.since, row.until, row.author, row.note, row.is_new_level)
+            found.setdefault(row.monitor, []).append(one)
+        return found
+
     def announce(self, monitor: str, found: Announcement, now: float) -> None:
         """Store an announcement, in the place of one that begins at the same moment. Raises StoreError."""
         row = {"monitor": monitor, **asdict(found), "set_at": now}

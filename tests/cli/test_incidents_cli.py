@@ -126,7 +126,7 @@ def test_one_is_shown_with_reason_slices_and_every_step(
 ) -> None:
     assert run(filled, "incidents show", name) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"ndcg@10 over 24h fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*below the previous 4d", shown)
+    assert re.search(r"ndcg@10 over 24h until [\d :-]+ UTC fell from 0.* \(95 %: .*below the previous 4d", shown)
     assert "device=mobile" in shown
     assert "Runbook: https://wiki.example.com/shop" in shown
     assert "drop: ok -> pending" in shown

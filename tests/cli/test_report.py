@@ -105,9 +105,8 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert found.pages == 1
     odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
     text, page = "\n".join(as_text([odd])), as_page([odd])
-    assert (
-        "1 page on quality; 1 incident in all, 1 open now. 1 not labelled yet: say whether the page was right " in text
-    )
+    assert "1 page on quality; 1 incident in all, 1 open now. Incidents are about ndcg(empty=zero)@10, in " in text
+    assert " count as 0. 1 not labelled yet: say whether the page was right " in text
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
@@ -119,6 +118,22 @@ def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) ->
     found = report(bench.monitor, bench.store, 28 * DAY)
     assert found.snapshot.came == ((day(18), "v2"),)
     assert f'<span class="mark">version v2, {utc(day(18))}' in as_page([found])
+
+
+def test_a_version_that_serves_all_requests_is_no_slice_that_moved_the_mean(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(18) else "v1")
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    found = report(bench.monitor, bench.store, 7 * DAY)
+    assert found.slices[0].key == ("device", "slice 1")
+    assert "model_version" not in {one.key[0] for one in found.slices}
+
+
+def test_what_incidents_are_about_has_its_own_row(bench: Bench) -> None:
+    bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
+    found = report(bench.monitor, bench.store, 7 * DAY)
+    assert found.judged_otherwise == "ndcg(empty=zero)@10"
+    assert [one.measure for one in found.values] == ["ndcg@10", "ndcg(empty=zero)@10"]
+    assert all(one.title.startswith("ndcg(empty=zero)@10 down ") for one in found.incidents)
 
 
 def test_on_paper_it_begins_on_the_first_page(bench: Bench, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     bench.judge(day(30))
     bench.live(past.rows(0, 31 * 24), 30 * 24)
     (text,) = [notice.full_text for target, notice in bench.notices if target == "data"]
-    said = re.search(r"([\d,]+) rows of the rankings were refused in 3h \(usually (\d+)\)", text)
+    said = re.search(r"([\d,]+) rows of the rankings were refused over 3 h until [\d :-]+ UTC \(usually (\d+)\)", text)
     assert said is not None
     assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
     assert re.search(r"\nIn these hours and those around them: [\d,]+ bad positions\.", text)
@@ -161,7 +161,7 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
     assert "\nSince 2022-02-09 00:00 UTC; fired at " in missing
     low = next(n.full_text for _, n in bench.notices if "traffic low" in n.title)
     assert re.search(
-        r"requests over 3h \(usually [\d,]+ at these hours\), low since 2022-02-10 00:00 UTC\.",
+        r"requests over 3 h until [\d :-]+ UTC \(usually [\d,]+ at these hours\), low since 2022-02-10 00:00 UTC\.",
         low,
     )
 

@@ -45,7 +45,7 @@ def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: 
     first, grown = graded.notices[0][1], graded.notices[1][1]
     assert re.fullmatch(r"search: labels suspect, coverage 9\.\d % to 0\.0 %", first.title)
     assert "too few requests have one to represent the others." in first.full_text
-    assert "The share of requests with a label over 6h: " in first.full_text
+    assert "The share of requests with a label over 6 h until " in first.full_text
     assert "What to do: check where labels come from; do not retrain" in first.full_text
     assert "Labels or relevance collapsed: labels have been missing for a day or more." in grown.full_text
     assert (
@@ -70,7 +70,8 @@ def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None
 def test_traffic_that_is_low_is_told_by_the_requests_that_came(graded: Bench) -> None:
     few = Ranking.of(34, peak=6000.0).since(0, coverage=0.1)
     lived(graded, few.since(32.25, 33, rate=0.1), 32)
-    told = re.search(r"Traffic is low: ([\d,]+) requests over 3h \(usually ([\d,]+) at", graded.notices[0][1].full_text)
+    low = r"Traffic is low: ([\d,]+) requests over 3 h until [\d :-]+ UTC \(usually ([\d,]+) at"
+    told = re.search(low, graded.notices[0][1].full_text)
     assert told is not None
     came, usual = (int(number.replace(",", "")) for number in told.groups())
     hours = few.since(32.25, 33, rate=0.1).draw(counts_unlabelled=False)

@@ -246,7 +246,7 @@ def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data
     assert {"rule no-results", "verdict degraded"} <= set(incident["by"])
     assert run(filled, "incidents", "show", incident["id"]) == 0
     shown = capsys.readouterr().out
-    assert "no_results over 24h rose from 0.0" in shown
+    assert re.search(r"no_results over 24h until [\d :-]+ UTC rose from 0\.0", shown)
     assert "Rule no-results fires above 0." in shown
     assert re.search(r"3\d\.\d % of requests have no results \(usually \d\.\d %\)\.", shown)
     assert "What to do: find out why searches return nothing" in shown

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.conditions import thresholds
+from monitor.conditions.kinds.threshold import find
 from monitor.conditions.rules import WEEK, Baseline, Drop, Floor, Rule
 from monitor.conditions.thresholds import Change, Condition, Evaluation, View, evaluate, follow, keys_of
 from monitor.measures.measure import parse
@@ -248,6 +249,20 @@ def test_label_coverage_is_judged_on_the_traffic() -> None:
     rule = replace(FLOOR, measure=None, lasting=0)
     (found,) = evaluate(rule, View(*[view(of([0.25])).traffic] * 2, HOUR, 0.9), [OVERALL], HOUR)
     assert (found.value, found.requests, found.has_fallen) == (0.25, 100, True)
+
+
+@pytest.mark.parametrize("of_version", ["v1", "v2"])
+def test_a_slice_that_has_all_requests_says_nothing_about_where_unless_it_is_new(of_version: str) -> None:
+    fallen = of([0.8] * 24 + [0.4] * 3)
+    old, new = of([0.8] * 24 + [None] * 3), of([None] * 24 + [0.4] * 3)
+    versions = {("version", "v1"): fallen} if of_version == "v1" else {("version", "v1"): old, ("version", "v2"): new}
+    seen = view(fallen, {MOBILE: of([0.8] * 24 + [0.0] * 3), **versions})
+    seen.history.sums[:, 1] /= 2
+    (found,) = evaluate(FLOOR, seen, [OVERALL], 27 * HOUR)
+    slices = find(FLOOR, seen, OVERALL, found, 25 * HOUR).slices
+    assert ("v2" in [s.slice for s in slices]) == (of_version == "v2")
+    assert "v1" not in [s.slice for s in slices]
+    assert ("mobile", 0.5) in [(s.slice, s.share) for s in slices]
 
 
 def test_which_slices_a_rule_judges() -> None:

@@ -315,10 +315,22 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.text.startswith("No longer: rule floor, rule floor for device=tv. Still: ")
+    assert last.text.startswith("No longer: rule floor for all traffic, rule floor for device=tv. Still: ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
     assert "No longer" not in bench.messages[-1][1].full_text
+
+
+@pytest.mark.parametrize("is_other_data", [False, True])
+def test_an_update_says_if_the_data_behind_the_last_message_have_changed(bench: Bench, is_other_data: bool) -> None:
+    bench.live(*[0.8] * 4, *[{"mobile": 0.4, "tv": 0.8}] * 3)
+    assert bench.messages[-1][1].kind == "firing"
+    if is_other_data:
+        bench.put(*[0.7] * 4, at=0)
+    bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 3)
+    last = bench.messages[-1][1]
+    assert last.kind == "updated"
+    assert last.text.startswith("The data, the labels or a rule have changed since the message before") == is_other_data
 
 
 def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:

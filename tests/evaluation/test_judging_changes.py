@@ -363,9 +363,8 @@ def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench)
 
 def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, *[{}] * 30)
-    assert re.search(
-        r", open for 1 d 7 h$", line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
-    )
+    told = line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
+    assert re.search(r", open for 1 d 7 h \(judged until [\d :-]+ UTC\)$", told)
     bench.live(0.8, 0.8)
     assert judged_until(bench.incidents, bench.store) == {}
     assert re.search(r", lasted 1 d 9 h$", line(bench.incidents[0]))

@@ -71,7 +71,9 @@ MESSAGES = {
     "updated, the baseline has moved": message("updated", [MOVED]),
     "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
     "updated, not judged for too few requests": message("updated", [HELD]),
-    "updated, part of it is over": notification("updated", ABOUT, INCIDENT, [DROP], 1, over=[FLOOR, SLICE]),
+    "updated, part of it is over": notification(
+        "updated", ABOUT, INCIDENT, [DROP], 1, over={FLOOR.name: "", SLICE.name: "somebody took it back"}
+    ),
     "resolved": message("resolved", [WELL], CLOSED),
     "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
@@ -137,13 +139,50 @@ def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
 def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
     made = MESSAGES["updated, not judged since"]
     lines = made.full_text.splitlines()
-    assert ["it has not been judged since" in line for line in lines if "Rule " in line] == [False, True]
-    assert f"That was at {utc(DROP.end)}; it has not been judged since." in made.details
+    assert ["It has not been judged since" in line for line in lines if "Rule " in line] == [False, True]
+    assert f"over 24h until {utc(DROP.end)} fell" in made.details
     held = MESSAGES["updated, not judged for too few requests"].full_text
-    assert f"That was at {utc(HELD.end)}; it has not been judged since: the newest window has 78 requests" in held
+    assert f"over 24h until {utc(HELD.end)} is" in held
+    assert "It has not been judged since: the newest window has 78 requests" in held
     assert "What to do: wait for more requests, or lower the rule's min_requests" in held
     over = message("resolved", [WELL, replace(WELL, rule="other", end=WELL.end + HOUR)], CLOSED)
     assert "since." not in over.full_text
+
+
+@pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
+def test_every_sentence_with_figures_says_until_when_they_are(name: str) -> None:
+    made = MESSAGES[name]
+    for it in made.findings:
+        assert f" until {utc(it.end)} " in sentence(it)
+    figures = [line for line in made.full_text.splitlines() if re.search(r"\d requests\)", line)]
+    assert all(" until 2023-11-15 0" in line for line in figures)
+
+
+def test_where_names_each_place_once_by_whatever_conditions_it_fires() -> None:
+    of_verdict = [of_kind("degraded", replace(one, slices=())) for one in (DROP, SLICE)]
+    told = message("updated", [*of_verdict, SLICE, replace(SLICE, rule="other")])
+    assert told.line("Where") == "all traffic, device=mobile."
+    assert message("updated", [SLICE, of_verdict[1]]).line("Where") == "device=mobile."
+    assert message("firing", SLICES).line("Where").endswith(", 9 more.")
+
+
+def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_noise_of_slices() -> None:
+    mobile = replace(DROP, slices=DROP.slices[:1], before=0.66)
+    alone = message("updated", [of_kind("degraded", mobile)])
+    with_rule = message("updated", [of_kind("degraded", mobile), DROP])
+    assert [f.verdict for f in with_rule.findings] == ["", "degraded"], "the rule's fall is the larger one"
+    assert "; most of it, when it fired, in device=mobile from " in alone.line("Where")
+    for name in ("Where", "What to do"):
+        assert with_rule.line(name) == alone.line(name)
+
+
+def test_of_a_condition_that_ended_it_says_where_if_it_fires_elsewhere_and_why_if_it_did_not_recover() -> None:
+    taken = "its baseline was reset by anna"
+    over = {DROP.name: "", ("degraded", "", ""): taken}
+    told = notification("updated", ABOUT, INCIDENT, [SLICE], 1, over=over).text
+    assert f"No longer: rule quality-drop for all traffic, verdict degraded ({taken}). Still: " in told
+    elsewhere = notification("updated", ABOUT, INCIDENT, [FLOOR], 1, over=over).text
+    assert f"No longer: rule quality-drop, verdict degraded ({taken}). Still: " in elsewhere
 
 
 def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
@@ -297,7 +336,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     asked = message("retrain", [finding])
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
-    assert ("recommended" in asked.title) == said.startswith("Recommended.") == (not first)
+    assert ("recommended" in asked.title) == said.startswith("Recommended,") == (not first)
     stands = "The request to retrain stays open until this is over."
     assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")

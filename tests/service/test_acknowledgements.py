@@ -1,15 +1,19 @@
 """What people do about an incident stands on the page at once, not only after the next run."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from monitor.conditions.checkpoint import Announcement
 from monitor.errors import StoreError
+from monitor.measures.measure import parse
 from monitor.page import render
 from monitor.service.acknowledgements import AcknowledgementPoller
 from monitor.service.periodic import PeriodicTask
 from monitor.store import Store
+from monitor.types import Drift
 from tests.support.pages import DAY, START, PageSource, fell, fill, shown, watched
 from tests.support.tallies import HOUR
 
@@ -39,6 +43,18 @@ def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store:
     store.alerts.unsilence("search", time.time())
     poller.poll()
     assert "Silenced" not in render(pictured)
+
+
+def test_an_announcement_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
+    snapshot = pictured.board.snapshots["search"]
+    pictured.board.publish(replace(snapshot, monitor=replace(snapshot.monitor, drift=Drift(parse("ndcg@10")))))
+    poller = AcknowledgementPoller(pictured.board, store)
+    store.verdicts.announce("search", Announcement(AT, AT + HOUR, "ada", "deploy v3"), time.time())
+    poller.poll()
+    assert "by ada: deploy v3" in render(pictured)
+    store.verdicts.take_back_announcement("search", AT)
+    poller.poll()
+    assert "deploy v3" not in render(pictured)
 
 
 def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:

@@ -119,7 +119,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
     snapshot = shown(bench.store, bench.monitor, day(32))
     said_ = render(PageSource.of(day(32), snapshot))
     figure = said_.partition("ndcg(empty=zero)@10 over 24h, judged</h3>")[2].partition("</figure>")[0]
-    assert re.search(r"−\d\d\.\d % against the baseline", figure)
+    assert re.search(r"-\d\d\.\d % against the baseline", figure)
     for shape in ('class="baseline"', 'class="incident"', 'class="trouble"', 'class="blurred"'):
         assert shape in figure
     assert 'class="mix"' not in figure

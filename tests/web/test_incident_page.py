@@ -95,7 +95,7 @@ def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
     text = ask(app, path(app)).text
     for title in ("By contribution to the change, against ", "Labels and traffic, against "):
         assert f"<h4>{title}" in text
-    assert re.search(r'<th scope="row"><span>device=mobile</span></th><td>0\.\d{4}</td><td>0\.\d{4}</td>', text)
+    assert re.search(r'<th scope="row"><span>device=<wbr>mobile</span></th><td>0\.\d{4}</td><td>0\.\d{4}</td>', text)
     lines = re.findall(r"<(?:p|h4|li)[^>]*>([^<]{25,})</", text)
     sentences = [said for line in lines for said in re.split(r"(?<=[.;:]) ", line)]
     assert len(sentences) > 8

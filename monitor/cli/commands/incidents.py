@@ -19,7 +19,7 @@ from monitor.errors import InputError
 from monitor.messages.explanation import sentence
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import OwnTemplates, topic
-from monitor.messages.words import CALLED, lasting, named, utc
+from monitor.messages.words import CALLED, named, utc
 from monitor.types import format_duration
 
 if TYPE_CHECKING:
@@ -213,11 +213,10 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
 
     `until`: end of its monitor's last judged window, seconds: an open incident lasts until there.
     """
-    from monitor.service.snapshot import bad_for
+    from monitor.service.snapshot import lasted
 
-    incident = stored_.incident
-    seconds = bad_for(stored_, until)
-    length = f", {'open for' if incident.is_open else 'lasted'} {lasting(seconds)}" if seconds else ""
+    incident, length = stored_.incident, lasted(stored_, until)
+    length = f", {'open for' if incident.is_open else 'lasted'} {length}" if length else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter != "quality"
     fell = "" if first is None else topic(first) if of_verdict else first.judged

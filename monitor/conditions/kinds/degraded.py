@@ -203,8 +203,8 @@ def _with_split(found: Degraded, split: Split, drift: Drift) -> Degraded:
         return replace(found, split=of_it)
     fell = sorted((p for p in split.parts if p.within < 0 and p.slice), key=lambda p: p.within)
     clear = [p for p in fell if p.within <= CLEAR_SHARE * split.within and p.z <= CLEAR_Z]
-    falls = [SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z) for p in clear or fell[:1]]
-    return replace(found, slices=tuple(falls[:MOST_SLICES]), split=whole)
+    falls = (SliceFall(drift.mix_by or "", p.slice, p.before, p.value, p.share, p.z) for p in clear or fell[:1])
+    return replace(found, slices=tuple(f for f in falls if not f.is_everywhere)[:MOST_SLICES], split=whole)
 
 
 def _of_end(seen: Observations, name: ConditionName, verdict: Verdict, since: int) -> Degraded:

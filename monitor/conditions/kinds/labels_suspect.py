@@ -36,7 +36,7 @@ class LabelsSuspect(DataEvidence):
     text: ClassVar[str] = """
 {{ it|fill(it.suspected) }}
 {{ "Label coverage" if it.counts_unlabelled else "The share of requests with a label" }}
-over {{ it.window|duration }}: {{ it.before|percent }} to {{ it.value|percent }}.
+{{ it|span }}: {{ it.before|percent }} to {{ it.value|percent }}.
 
 {% include "events.txt" %}
 

@@ -22,7 +22,7 @@ class RowsRefused(DataEvidence):
     title: ClassVar[str] = "rows refused"
     recovered: ClassVar[str] = "refused rows normal again for 6 h"
     text: ClassVar[str] = """
-{{ it.rows|count }} rows of the rankings were refused in {{ it.window|duration }}
+{{ it.rows|count }} rows of the rankings were refused {{ it|span }}
 (usually {{ it.rows_before|count if it.rows_before >= 1 else "none" }}).
 
 {% if it.reasons %}

@@ -67,7 +67,7 @@ class Threshold(QualityEvidence):
 {%- endif %}
 {%- set is_held = it.end < until or (it.unjudged is not none and not is_over) %}
 {%- if it.is_recovering and not is_over %} It {{ "was" if is_held else "is" }} {{ it|recovery }}.{% endif %}
-{%- if is_held %} That was at {{ it.end|utc }}; it has not been judged since{% include "unjudged.txt" %}.{% endif %}"""
+{%- if is_held %} It has not been judged since{% include "unjudged.txt" %}.{% endif %}"""
 
     back_from: float | None = None
     still_below: float | None = None
@@ -188,15 +188,14 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
     former, past = read(rule, view, before)
     are_new = _are_new(names, requests, past)
     former = np.where(are_new, former[0], former)
-    lost = (values - former if rule.rises else former - values) * requests / max(requests[0], 1)
+    lost = (values - former if rule.rises else former - values) * requests
     enough = (requests >= max(rule.min_requests, FEWEST_REQUESTS)) & (lost > 0)
     enough &= [bool(dimension) and dimension not in view.personal for dimension, _ in names]
     order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
     known = [None if new else float(value) for new, value in zip(are_new, former, strict=True)]
-    return tuple(
-        SliceFall(names[i][0], names[i][1], known[i], float(values[i]), float(requests[i] / requests[0]))
-        for i in order[:MOST_SLICES]
-    )
+    shares = requests / max(requests[0], 1)
+    falls = (SliceFall(names[i][0], names[i][1], known[i], float(values[i]), float(shares[i])) for i in order)
+    return tuple(fall for fall in falls if not fall.is_everywhere)[:MOST_SLICES]
 
 
 def _are_new(names: Sequence[SliceKey], now: Floats, past: Floats) -> NDArray[np.bool_]:

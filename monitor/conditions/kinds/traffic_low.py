@@ -35,7 +35,7 @@ class TrafficLow(DataEvidence):
     recovered: ClassVar[str] = "traffic normal again for 6 h"
     headline: ClassVar[str] = "traffic low, {{ it.value|count }} requests (usually {{ it.before|count }})"
     text: ClassVar[str] = """
-Traffic is low: {{ it.value|count }} requests over {{ it.window|duration }}
+Traffic is low: {{ it.value|count }} requests {{ it|span }}
 (usually {{ it.before|count }} at these hours){% if it.began %}, low since {{ it.began|utc }}{% endif %}.
 
 {% if it.slices %}

@@ -39,7 +39,7 @@ class VersionWorse(QualityEvidence):
     fired: ClassVar[str] = "verdict new version worse: significantly below the others at the same time"
     recovered: ClassVar[str] = "{{ 'no longer significantly below the others' if it.share else 'no longer served' }}"
     text: ClassVar[str] = """
-{{ it|subject }} is {{ it.value|written(it) }} over {{ it.window|lasting }} ({{ it.requests|count }} requests), \
+{{ it|subject }} is {{ it.value|written(it) }} {{ it|span }} ({{ it.requests|count }} requests), \
 {{ '%.1f'|format(100 * it.change|abs) }} % {{ "below" if it.change < 0 else "above" }} {{ it.compared_with }} \
 ({{ it.before|written(it) }}; 95 %: {{ it.lower|written(it) }} to {{ it.upper|written(it) }}). \
 {% if it.share %}It serves {{ it.share|share }} of the requests.{% else %}It no longer serves.{% endif %} \
