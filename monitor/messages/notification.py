@@ -151,7 +151,7 @@ class Message:
         former_severity: severity in the message before, if it changed; otherwise none.
         reason: why it was withdrawn.
         over: conditions that were reported and have ended -> why, if they did not recover.
-        is_restated: the data, the labels or a rule have changed since the message before.
+        is_restated: the data, the labels or a rule changed since the previous message.
         most: how many findings get their own sentences.
     """
 
@@ -293,7 +293,7 @@ def notification(
         number: earlier notifications of this incident.
         reason: why it was withdrawn.
         over: reported conditions that ended while others continue -> why, if they did not recover.
-        is_restated: the data, the labels or a rule have changed since the message before.
+        is_restated: the data, the labels or a rule changed since the previous message.
         most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)

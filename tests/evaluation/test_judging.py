@@ -330,7 +330,7 @@ def test_an_update_says_if_the_data_behind_the_last_message_have_changed(bench: 
     bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.text.startswith("The data, the labels or a rule have changed since the message before") == is_other_data
+    assert last.text.startswith("The data, the labels or a rule changed since the previous message") == is_other_data
 
 
 def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:
