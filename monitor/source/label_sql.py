@@ -26,6 +26,8 @@ def is_dirty(events: sa.FromClause) -> list[Condition]:
 
 def by_column(q: Queries, since: int, until: int) -> sa.FromClause:
     """Grade, no events, and oddness for each request and rank with a grade above 0; named h."""
+    wide = q.wide(since, until)
+    q = q.within(*wide)
     column = q.grade
     assert column is not None
     known = [q.sql.number(g) for g in grades(q.monitor)]
@@ -41,7 +43,7 @@ def by_column(q: Queries, since: int, until: int) -> sa.FromClause:
             sa.func.max(sa.case((is_known, q.sql.double(grade)))).label("grade"),
             sa.case((odd, one), else_=zero).label("odd"),
         )
-        .where(q.usable(*q.wide(since, until)), q.placed(), column.isnot(None), q.nonzero(column))
+        .where(q.usable(*wide), q.placed(), column.isnot(None), q.nonzero(column))
         .group_by(q.request, q.item)
         .subquery("g")
     )
@@ -97,19 +99,19 @@ class EventSQL:
         ]
         same = sa.and_(e.c.request == i.c.request, e.c.item == i.c.item)
         known = requests.c.request == i.c.request
-        joined = e.join(i, same, isouter=with_unmatched).join(requests, known, isouter=with_unmatched)
-        return sa.select(*columns).select_from(joined).cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
+        steps = (i, i.c.request, same), (requests, requests.c.request, known)
+        found = self.sql.joined(sa.select(*columns), (e, e.c.happened), *steps, is_outer=with_unmatched)
+        return found.cte("rankmon_x").prefix_with("MATERIALIZED", dialect="sqlite")
 
     def plain_events(self) -> sa.FromClause:
         """`events` in fewer steps, assuming a plain log without duplicate items; see `Summing.plain`.
 
         Each row carries its request's time then. An event appears once per row of its item; see `surplus`.
         """
-        q, e = self.queries, self._worthy()
-        # No subquery: PostgreSQL would evaluate its columns before the join.
-        same = sa.and_(
-            e.c.request == q.request, e.c.item == q.item, q.served(*self.blocks.reach(self.since, self.until))
-        )
+        reach = self.blocks.reach(self.since, self.until)
+        q, e = self.queries.within(*reach), self._worthy()
+        # Columns are computed after the join, for few rows.
+        same = sa.and_(e.c.request == q.request, e.c.item == q.item, q.served(*reach))
         inside = sa.and_(q.time >= q.at(self.since), q.time < q.at(self.until))
         columns = [
             *self._of_event(e),
@@ -120,7 +122,8 @@ class EventSQL:
             sa.case((inside, ONE), else_=ZERO).label("inside"),
             q.time.label("logged"),
         ]
-        return sa.select(*columns).select_from(e.outerjoin(q.rankings, same)).cte("rankmon_x")
+        found = self.sql.joined(sa.select(*columns), (e, e.c.happened), (q.rankings, q.request, same), is_outer=True)
+        return found.cte("rankmon_x")
 
     @staticmethod
     def _of_event(e: sa.FromClause) -> list[Expression]:
@@ -180,7 +183,7 @@ class EventSQL:
 
     def _shown_items(self, since: int, until: int) -> sa.FromClause:
         """Requests and items of the rows in [since, until) that events can be on, once for all `copies`; named i."""
-        q, e = self.queries, self.queries.labels
+        q, e = self.queries.within(since, until), self.queries.labels
         request, item = e.c[self.recipe.request], e.c[self.recipe.item]
         wanted = sa.select(request.label("request"), item.label("item")).where(self.happened)
         columns = [
@@ -196,7 +199,8 @@ class EventSQL:
             found = found.where(sa.tuple_(q.request, q.item).in_(wanted))
         else:
             d = wanted.where(request.isnot(None), item.isnot(None)).distinct().subquery("d")
-            found = found.select_from(d.join(q.rankings, sa.and_(d.c.request == q.request, d.c.item == q.item)))
+            same = sa.and_(d.c.request == q.request, d.c.item == q.item)
+            found = self.sql.joined(found, (d, d.c.request), (q.rankings, q.request, same), is_outer=False)
         return found.subquery("i")
 
     def matched(self, x: sa.FromClause) -> Expression:

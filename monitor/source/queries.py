@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -93,6 +93,7 @@ class Queries:
         lax_texts: text types that may ignore case, accents or blanks in comparisons.
         events_have_rowid: the events table has the database's own row numbers.
         has_enum_types: event types are an enum, which compares only with its own values.
+        bounds: seconds, of the only ranking rows that these statements see; None: all. See `within`.
     """
 
     monitor: Monitor
@@ -101,6 +102,7 @@ class Queries:
     lax_texts: Collection[Any] = ()
     events_have_rowid: bool = False
     has_enum_types: bool = False
+    bounds: tuple[float, float] | None = None
 
     @cached_property
     def sql(self) -> Dialect:
@@ -124,7 +126,18 @@ class Queries:
         r, slices = self.monitor.rankings, (s.column for s in self.monitor.slices)
         of_row = r.request, r.item, r.position.column, r.time.column
         of_request = r.query, r.model_version, r.results, self.grade_column, *slices
-        return relation(r.relation, "r", (*of_row, *of_request), self.dialect)
+        found = relation(r.relation, "r", (*of_row, *of_request), self.dialect)
+        if self.bounds is None:
+            return found
+        inside = self.sql.between(found.c[r.time.column], r.time, *self.bounds)
+        return self.sql.fenced(sa.select(*found.c).where(inside)).subquery("r")
+
+    def within(self, since: float, until: float) -> Queries:
+        """The statements over ranking rows in [since, until) seconds, if the database must select these first.
+
+        What is done with the rows then has no say in how they are found.
+        """
+        return replace(self, bounds=(since, until)) if self.sql.selects_first else self
 
     @property
     def grade_column(self) -> str | None:
@@ -275,6 +288,8 @@ class Queries:
 
     def served(self, since: float, until: float) -> Condition:
         """Ranking rows in [since, until) seconds."""
+        if self.bounds == (since, until):
+            return sa.true()
         return self.sql.between(self.time, self.monitor.rankings.time, since, until)
 
     def at(self, instant: int) -> ColumnElement[Any]:

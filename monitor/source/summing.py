@@ -241,7 +241,8 @@ class Summing:
 
     def careful(self, since: int, until: int) -> sa.CTE:
         """One row per request, named q, for any log."""
-        q = self.queries
+        wide = self.queries.wide(since, until)
+        q = self.queries.within(*wide)
         first, last = sa.func.min(q.time), sa.func.max(q.time)
         columns: list[Expression] = [
             q.request.label("request"),
@@ -252,14 +253,14 @@ class Summing:
             *(count.label(name) for name, count in {**q.shown_counts(), **q.graded_counts()}.items()),
         ]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
-            value = self._comparable(dimension.column)
+            value = self._comparable(q, dimension.column)
             columns += [sa.func.min(value).label(place.compared), sa.func.max(value).label(f"most_{place.value}")]
             if place.exact:
                 columns.append(sa.func.min(q.rankings.c[dimension.column]).label(place.value))
         began = q.at(since)
         asked = sa.and_(first >= began, first < q.at(until))
         earlier = sa.and_(first < began, sa.or_(*self.untimely(first, last)))
-        grouped = sa.select(*columns).where(q.served(*q.wide(since, until))).group_by(q.request)
+        grouped = sa.select(*columns).where(q.served(*wide)).group_by(q.request)
         return (
             grouped.having(sa.or_(q.request.is_(None), asked, earlier))
             .cte("rankmon_q")
@@ -272,16 +273,17 @@ class Summing:
         In a plain log, all rows of a request share one time and one set of slices, and each has an item and position or
         marks an empty list. Also includes requests served a little before and after.
         """
-        q = self.queries
+        wide = self.queries.wide(since, until)
+        q = self.queries.within(*wide)
         slices = zip(self.monitor.slices, self.places.values(), strict=True)
-        keys = [q.request, q.time, *(self._comparable(dimension.column) for dimension, _ in slices)]
+        keys = [q.request, q.time, *(self._comparable(q, dimension.column) for dimension, _ in slices)]
         names = ["request", "first_at", *(place.compared for place in self.places.values())]
         columns: list[Expression] = [key.label(name) for key, name in zip(keys, names, strict=True)]
         for dimension, place in zip(self.monitor.slices, self.places.values(), strict=True):
             columns += [sa.func.min(q.rankings.c[dimension.column]).label(place.value)] if place.exact else []
         columns += [sa.func.count().label("n_rows"), q.unshown_count(NOTHING).label(NOTHING)]
         columns += [count.label(name) for name, count in q.shown_counts().items()]
-        return sa.select(*columns).where(q.served(*q.wide(since, until))).group_by(*keys).cte("rankmon_q")
+        return sa.select(*columns).where(q.served(*wide)).group_by(*keys).cte("rankmon_q")
 
     def contrary(self, requests: sa.FromClause) -> Expression:
         """How many requests violate the assumption of `plain`."""
@@ -291,9 +293,10 @@ class Summing:
         strange = sa.select(q.request).where(q.request.isnot(None)).group_by(q.request).having(found).subquery("s")
         return sa.select(sa.func.count()).select_from(strange).scalar_subquery()
 
-    def _comparable(self, column: str) -> Expression:
+    @staticmethod
+    def _comparable(q: Queries, column: str) -> Expression:
         """A slice column as a type that has min and max."""
-        q, value = self.queries, self.queries.rankings.c[column]
+        value = q.rankings.c[column]
         if column in q.varied_slices:
             return sa.cast(value, sa.Text)
         if column in q.bit_slices | q.lax_slices:
@@ -398,12 +401,13 @@ class Summing:
             columns.append(sa.case((sa.or_(is_so, self.is_empty(q)), ONE), else_=ZERO).label(name))
         for name, formula in found.items():
             columns += [part.label(f"{name}_{ending}") for ending, part in self._ingredients(formula).items()]
-        each = sa.select(*columns).select_from(q.outerjoin(p, p.c.request == q.c.request))
+        of_request = p, p.c.request, p.c.request == q.c.request
+        each = self.sql.joined(sa.select(*columns), (q, q.c.n_rows), of_request, is_outer=True)
         if (asked := self.asked(q, since, until)) is not None:
             each = each.where(asked)
         one = self.sql.fenced(each).subquery("w")
-        of_request = {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
-        kept = [c for c in one.c if c.name in of_request]
+        copied = {"bucket", *COUNTS, LAST, *(name for place in self.places.values() for name in place if name)}
+        kept = [c for c in one.c if c.name in copied]
         lists = {name for kernel, name in self.kernels.items() if kernel.is_of_lists}
         measured = [
             c

@@ -147,6 +147,87 @@ def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> N
     assert max(visited(scan) for scan in found) >= ROWS / 3  # by one of several processes
 
 
+# ---- selects that no setting may hinder ----------------------------------------------------------------------------
+
+REST = "h.request, h.at, h.device, h.country, h.query"
+SHAPES = {
+    "array": f"SELECT {REST}, i.item, i.position FROM heads AS h LEFT JOIN LATERAL unnest(h.items) WITH ORDINALITY "
+    "AS i(item, position) ON true",
+    "json": f"SELECT {REST}, CAST(i.item AS bigint) AS item, i.position FROM heads AS h LEFT JOIN LATERAL "
+    "jsonb_array_elements_text(to_jsonb(h.items)) WITH ORDINALITY AS i(item, position) ON true",
+    "two tables": f"SELECT {REST}, p.item, p.position FROM heads AS h LEFT JOIN parts AS p USING (request)",
+    "numbered": f"SELECT {REST}, h.item, row_number() OVER (PARTITION BY request, at ORDER BY position) AS position "
+    "FROM rankings AS h",
+    "one table": f"SELECT {REST}, h.item, h.position FROM rankings AS h",
+}
+"""Ways to write lists: by nested loops, by a sort, by neither."""
+
+
+@pytest.fixture
+def written(history: str) -> str:
+    """The history also with its lists as arrays, and in two tables, with indexes and statistics."""
+    made = "SELECT request, min(at) AS at, 'tv' AS device, 'x' AS country, NULL AS query, array_agg(item ORDER BY item)"
+    execute(
+        history,
+        f"CREATE TABLE heads AS {made} AS items FROM rankings GROUP BY request ORDER BY 2",
+        "CREATE TABLE parts AS SELECT request, item, position FROM rankings ORDER BY at",
+        "CREATE INDEX ON heads (at)",
+        *(f"CREATE INDEX ON {table} (request)" for table in ("heads", "parts", "rankings")),
+        "ANALYZE",
+    )
+    return history
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("history", ["plain"], indirect=True)
+def test_whatever_a_select_is_made_of_no_more_is_gone_through_than_what_is_asked_for(written: str, way: str) -> None:
+    style = styles(written)["timestamptz"]
+    for shape, select in SHAPES.items():
+        for counted in (True, False):
+            made = monitor(events(style, count_unmatched=counted), style, ("ndcg@3", "ctr@2"))
+            made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select)))
+            answer, found = read(written, made, way)
+            assert isinstance(answer, Aggregates) == (way == "pushdown")
+            assert [(shape, s["Relation Name"]) for s in found if visited(s) > READ] == []
+            assert told(written, replace(made, engine=way)) == [], shape
+
+
+@pytest.mark.parametrize("is_thorough", [True, False])
+def test_where_nothing_is_known_of_a_table_no_join_takes_time_by_the_product_of_its_sides(
+    postgres_url: str, is_thorough: bool
+) -> None:
+    requests, style = 20_000, styles(postgres_url)["timestamptz"]
+    at = f"to_timestamp({SINCE} + n * {DAY / requests})"
+    execute(
+        postgres_url,
+        "CREATE TABLE rankings (request text, item bigint, position int, at timestamptz, device text, country text, "
+        "query text) WITH (autovacuum_enabled = off)",
+        "CREATE TABLE events (request text, item bigint, type text, value float, at timestamptz) "
+        "WITH (autovacuum_enabled = off)",
+        *(f"CREATE INDEX ON {table} (at)" for table in ("rankings", "events")),
+        f"INSERT INTO rankings SELECT 'r' || n, i, i, {at}, 'tv', 'x' FROM generate_series(1, {requests}) AS n, "
+        "generate_series(1, 3) AS i",
+        "INSERT INTO events SELECT request, item, 'click', 1, at + interval '9 seconds' FROM rankings WHERE item = 2",
+    )
+    for counted in (True, False):
+        made = monitor(events(style, count_unmatched=counted), style, ("ndcg@3", "ctr@2"))
+        database = Database("s", parse_url(postgres_url, None), 60)
+        source = PushDown(made, database, is_bound=True)
+        if is_thorough:
+            source._be_thorough("the test asks for it")
+        with plans() as found:
+            source.read(SINCE, SINCE + DAY)
+        database.close()
+        assert sum(map(paired, found)) < requests
+
+
+def paired(plan: Plan) -> float:
+    """Rows that nested loops compared with each other."""
+    below = plan.get("Plans", ())
+    here = visited(below[1]) if plan["Node Type"] == "Nested Loop" else 0
+    return float(here + plan.get("Rows Removed by Join Filter", 0) + sum(map(paired, below)))
+
+
 CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE request NOT LIKE '%:x'"
 
 
@@ -321,12 +402,12 @@ def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
 
 def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:
     database = Database("s", parse_url(postgres_url, None), 60)
-    names = ("jit", "work_mem", "enable_nestloop")
+    names = ("jit", "work_mem", "enable_nestloop", "enable_sort")
     settings = sa.select(sa.func.concat_ws(" ", *map(sa.func.current_setting, names)))
     with database.reading() as reader:
         before = reader.one(settings)
         reader.prepare_to_sum()
-        assert reader.one(settings) == "off 128MB off"
+        assert reader.one(settings) == "off 128MB on on", "no way is closed to a `select:`"
     with database.reading() as reader:
-        assert reader.one(settings) == before != "off 128MB off"
+        assert reader.one(settings) == before != "off 128MB on on"
     database.close()

@@ -93,7 +93,9 @@ class Dialect:
     slow = ""
     """Why the pull is faster; empty if it is not."""
     by_hash = False
-    """Whether it joins by hash; else by its indexes."""
+    """Whether it looks up pairs by hash; else by its indexes."""
+    selects_first = False
+    """Whether rows of a time range must be selected behind a fence, for the planner to find them by their time."""
     keeps_parts = False
     """Whether it evaluates a WITH query once, however often it is used."""
     by_one_processor = False
@@ -400,6 +402,25 @@ class Dialect:
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
         """The query behind an optimizer fence: it is not merged, nor its columns evaluated repeatedly."""
         return query
+
+    def joined(
+        self,
+        query: sa.Select[Any],
+        first: tuple[sa.FromClause, Expression],
+        *more: tuple[sa.FromClause, Expression, Condition],
+        is_outer: bool,
+    ) -> sa.Select[Any]:
+        """The query, from rows joined to more rows; never in time that grows with the product of both.
+
+        Args:
+            first: rows, and a column of theirs that is never NULL.
+            more: rows, a column that is not NULL in those that match, and how they match rows before: equal columns.
+            is_outer: keep rows of `first` that match nothing.
+        """
+        rows = first[0]
+        for other, _, same in more:
+            rows = rows.join(other, same, isouter=is_outer)
+        return query.select_from(rows)
 
     # ---- one of several ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import ProgrammingError
 import monitor.source.dialects.base as base
 from monitor.database_url import postgresql_arguments
 from monitor.errors import SourceError
-from monitor.source.dialects.base import Dialect, Expression, Options, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, Options, written
 from monitor.source.dialects.faults import Fault, state_of
 from monitor.source.dialects.subquery import Quoting
 
@@ -77,21 +77,18 @@ class PostgreSQL(Dialect):
     modules = ("psycopg",)
     mistaken_for = {"postgres": "postgresql"}
     has_several_drivers = True
-    is_proven = by_hash = keeps_parts = by_one_processor = True
+    is_proven = selects_first = keeps_parts = by_one_processor = True
     explains_bounds = True
     clock = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS double precision)"
     tables_query = (
         "SELECT table_name FROM information_schema.tables WHERE table_schema = coalesce(:schema, current_schema())"
     )
     quoting = Quoting(arrays=True, hashes=True, dashes=True)
-    # By default it spills to disk early. It cannot estimate the number of groups, assumes few and picks nested loops.
-    # JIT costs more than it saves on statements this long.
+    # By default it spills to disk early. JIT costs more than it saves on statements this long. `joined` keeps it from
+    # nested loops; to disable them would hit those of a `select:` too, such as LATERAL's.
     prepares_to_sum = tuple(
         sa.func.set_config(written(f"'{name}'"), written(f"'{value}'"), sa.true())
-        for name, value in {
-            **{"jit": "off", "work_mem": f"{WORK_MEMORY}MB"},
-            **{f"enable_{way}": "off" for way in ("nestloop", "mergejoin", "sort")},
-        }.items()
+        for name, value in {"jit": "off", "work_mem": f"{WORK_MEMORY}MB"}.items()
     )
     time_literals = ("TIMESTAMPTZ ", "TIMESTAMP ")  # TIMESTAMP drops the zone
     integers = _INTEGERS
@@ -243,6 +240,23 @@ class PostgreSQL(Dialect):
     def fenced(self, query: sa.Select[Any]) -> sa.Select[Any]:
         """The query with OFFSET 0, which stops the planner from merging it."""
         return query.offset(written("0"))
+
+    def joined(
+        self,
+        query: sa.Select[Any],
+        first: tuple[sa.FromClause, Expression],
+        *more: tuple[sa.FromClause, Expression, Condition],
+        is_outer: bool,
+    ) -> sa.Select[Any]:
+        """By FULL JOIN, for which PostgreSQL has no nested loop, however few rows it expects.
+
+        CASE and the fence keep the planner from turning it into another join where NULL would be refused.
+        """
+        rows = first[0]
+        for other, _, same in more:
+            rows = rows.join(other, same, full=True)
+        lacks = sa.or_(*(known.is_(None) for _, known, *_ in (first, *([] if is_outer else more))))
+        return self.fenced(query.select_from(rows).where(sa.case((lacks, sa.false()), else_=sa.true())))
 
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
