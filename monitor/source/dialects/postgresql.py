@@ -255,7 +255,8 @@ class PostgreSQL(Dialect):
         rows = first[0]
         for other, _, same in more:
             rows = rows.join(other, same, full=True)
-        lacks = sa.or_(*(known.is_(None) for _, known, *_ in (first, *([] if is_outer else more))))
+        kept = [first[1], *(known for _, known, _ in more[: 0 if is_outer else None])]
+        lacks = sa.or_(*(known.is_(None) for known in kept))
         return self.fenced(query.select_from(rows).where(sa.case((lacks, sa.false()), else_=sa.true())))
 
     def unix_seconds(self, time: Expression) -> Expression | None:
