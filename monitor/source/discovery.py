@@ -117,26 +117,44 @@ def sampled_from(database: Database, relation: Relation) -> Table:
         return replace(table, sample=_frame(reader, table, sa.select(*table.clause.c).limit(ROWS)))
 
 
-def unrolled(database: Database, table: Table, column: str) -> Table:
+def unrolled(database: Database, table: Table, column: str, as_text: bool = False) -> Table:
     """The table with one row per element of the lists in `column`, as `list_item` and `list_position` from 1; an empty
-    list leaves one row without both. Raises SourceError."""
-    form = database.sql.lists[_is_text(table.sample[column])]
+    list leaves one row without both. Raises SourceError.
+
+    Args:
+        as_text: whole numbers in JSON as text; else as numbers. An array keeps its type.
+    """
+    found = [value for values in map(as_list, table.sample[column]) for value in values or ()]
+    form = database.sql.lists[_is_text(table.sample[column]), are_whole(found) and not as_text]
+    if database.sql.lists_in_arrays and _is_array(database, table, column):
+        form = database.sql.lists_in_arrays
     select = form.format(table=quoted(table.relation), list=column)
     return replace(sampled_from(database, Relation(select=select)), origin=table.relation)
 
 
-def flattened(database: Database, table: Table) -> Table:
+def _is_array(database: Database, table: Table, column: str) -> bool:
+    with database.reading() as reader:
+        (code,) = reader.types(sa.select(table.clause.c[column]))
+    return str(code) in database.sql.arrays
+
+
+def flattened(database: Database, table: Table, as_text: bool = False) -> Table:
     """The table with a column for each value inside its objects (JSON or structures); itself if there are none.
 
     Such a column is named by its path: `event_attributes_object_object_id`. Raises SourceError.
+
+    Args:
+        as_text: whole numbers in JSON as text; else as numbers.
     """
     members = {}
     for column in table.names:
         objects = [found for found in map(as_object, table.sample[column]) if found is not None]
-        form = database.sql.members.get(_is_text(table.sample[column])) if objects else None
-        for path in dict.fromkeys(path for found in objects for path in _paths(found)) if form else ():
-            expression = str(form).format(column=column, path=".".join(path), comma=",".join(path))
-            members["_".join((column, *path))] = expression
+        forms, is_text = database.sql.members, _is_text(table.sample[column])
+        for path in dict.fromkeys(path for found in objects for path in _paths(found)):
+            is_whole = not as_text and are_whole([value for found in objects for value in _inside(found, path)])
+            if form := forms.get((is_text, is_whole)):
+                expression = form.format(column=column, path=".".join(path), comma=",".join(path))
+                members["_".join((column, *path))] = expression
     if not members:
         return table
     found = sampled_from(database, _with_members(table.relation, members))
@@ -182,6 +200,19 @@ def _paths(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield from ((name, *path) for path in _paths(value))
         elif not isinstance(value, list):
             yield (name,)
+
+
+def _inside(found: Any, path: Sequence[str]) -> Iterator[Any]:
+    """The value at a path, if there is one."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is not None:
+        yield found
+
+
+def are_whole(values: Collection[Any]) -> bool:
+    """Whether there are values, and all are whole numbers of 64 bits."""
+    return bool(values) and all(type(v) is int and -(2**63) <= v < 2**63 for v in values)
 
 
 def quoted(relation: Relation) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -157,7 +159,20 @@ def propose(database: Database, tables: Sequence[Table], ask: Ask) -> Proposal:
         InputError: no table has ranked lists, or nothing labels them.
         SourceError: the database does not answer.
     """
-    return _Search(database, tables, ask).proposal()
+    given: dict[tuple[str, Sequence[str]], str] = {}
+
+    def once(question: Question) -> str:
+        key = question.key, tuple(question.options)
+        given[key] = given[key] if key in given else ask(question)
+        return given[key]
+
+    try:
+        return _Search(database, tables, once).proposal()
+    except InputError as error:
+        # What is a number inside JSON may be text where events name it.
+        with suppress(InputError):
+            return _Search(database, tables, once, as_text=True).proposal()
+        raise error
 
 
 @dataclass(frozen=True)
@@ -200,10 +215,11 @@ class _Match:
 
 
 class _Search:
-    def __init__(self, database: Database, tables: Sequence[Table], ask: Ask) -> None:
+    def __init__(self, database: Database, tables: Sequence[Table], ask: Ask, as_text: bool = False) -> None:
         self.database = database
         self.originals = tables
-        self.tables = [discovery.flattened(database, table) for table in tables]
+        self.as_text = as_text
+        self.tables = [discovery.flattened(database, table, as_text) for table in tables]
         self.ask = ask
         self.reasons: dict[str, str] = {}
 
@@ -259,7 +275,7 @@ class _Search:
                 lists = [found for value in table.sample[name] if (found := as_list(value)) is not None]
                 is_of_items = any(len(found) > 1 for found in lists) and all(_are_ids(found) for found in lists)
                 if is_of_items and self.database.sql.lists:
-                    yield discovery.unrolled(self.database, table, name)
+                    yield discovery.unrolled(self.database, table, name, self.as_text)
 
     def _position(self) -> Any:
         column = self.lists.position
@@ -532,7 +548,7 @@ def _is_id(values: Values) -> bool:
 
 
 def _are_ids(values: Sequence[Any]) -> bool:
-    return all(isinstance(v, str | int) and not isinstance(v, bool) for v in values)
+    return all(isinstance(v, str | int | UUID) and not isinstance(v, bool) for v in values)
 
 
 def _is_like(values: Values, others: Sequence[Any]) -> bool:

@@ -248,6 +248,57 @@ def test_a_list_in_json_per_request(log: Log) -> None:
     assert made["relevance"]["events"]["table"] == "search_events"
 
 
+@pytest.mark.parametrize("item", ["bigint", "integer", "text", "uuid"])
+@pytest.mark.parametrize("listed", ["array", "jsonb", "json", "text"])
+def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
+    log: Log, postgres_url: str, listed: str, item: str
+) -> None:
+    """Of an array, the array's own type is right; in JSON, an id is a number or a text."""
+    if item == "uuid" and listed != "array":
+        pytest.skip("JSON has no such type")
+    shown, events = shop(lambda at: at)
+    as_item = {"uuid": "lpad(substr(item_id, 2), 32, '0')::uuid", "text": "substr(item_id, 2)"}.get(
+        item, f"substr(item_id, 2)::{item}"
+    )
+    fill(postgres_url, listing=shown, happening=events)
+    engine = sa.create_engine(postgres_url)
+    with engine.begin() as connection:
+        items = f"array_agg({as_item} ORDER BY position)"
+        items = items if listed == "array" else f"to_json({items})::{listed}"
+        for statement in (
+            f"CREATE TABLE lists AS SELECT request_id, served_at, device, {items} AS items "
+            "FROM listing GROUP BY 1, 2, 3",
+            f"CREATE TABLE acts AS SELECT request_id, {as_item} AS what, event_type, occurred_at FROM happening",
+            f"CREATE TABLE inside AS SELECT request_id, to_jsonb(row({as_item})) AS what, event_type, occurred_at "
+            "FROM happening",
+            "DROP TABLE listing, happening",
+        ):
+            connection.exec_driver_sql(statement)
+    for table in ("acts", *(["inside"] if item == "bigint" else [])):
+        log.output.unlink(missing_ok=True)
+        made = log.init("--table", "lists", "--table", table, url=postgres_url)
+        assert (log.code, log.err) == (0, ""), (table, log.err)
+        assert ("unnest" in made["rankings"]["select"]) == (listed == "array")
+        assert log.series()
+    engine.dispose()
+
+
+def test_numbers_in_json_match_the_text_that_events_have(log: Log, postgres_url: str) -> None:
+    shown, events = shop(lambda at: at)
+    numbered = [{**r, "item_id": int(r["item_id"][1:])} for r in shown]
+    lists: dict[str, Row] = {}
+    for row in numbered:
+        lists.setdefault(row["request_id"], {**row, "items": []})["items"].append(row["item_id"])
+    rows = [
+        {k: json.dumps(v) if k == "items" else v for k, v in r.items() if k not in ("item_id", "position", "price")}
+        for r in lists.values()
+    ]
+    fill(postgres_url, searches=rows, search_events=[{**e, "item_id": e["item_id"][1:]} for e in events])
+    log.init(url=postgres_url)
+    assert (log.code, log.err) == (0, "")
+    assert log.series()
+
+
 def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None:
     shown, events = shop(lambda at: at)
     lists: dict[str, Row] = {}

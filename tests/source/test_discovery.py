@@ -86,6 +86,21 @@ def test_a_list_gives_a_row_per_item_and_one_if_it_is_empty(database: Database) 
         assert rows(found, "request", "list_item", "list_position") == expected, name
 
 
+def test_numbers_in_json_are_numbers_unless_asked_for_as_text(database: Database) -> None:
+    text, end = TEXT.get(database.dialect, "TEXT"), " ENGINE = MergeTree ORDER BY tuple()"
+    made = sa.create_engine(database.url)
+    with made.begin() as connection:
+        ending = end if "clickhouse" in database.dialect else ""
+        connection.exec_driver_sql(f"CREATE TABLE numbers (request {text}, items {text}, what {text}){ending}")
+        connection.exec_driver_sql("""INSERT INTO numbers VALUES ('r1', '[7, 30000000000]', '{"id": 7}')""")
+    made.dispose()
+    for as_text in (False, True)[: 1 if database.dialect == "sqlite" else 2]:
+        kind = str if as_text else int
+        items = unrolled(database, table(database, "numbers"), "items", as_text).sample["list_item"].tolist()
+        assert sorted(items, key=int) == [kind(7), kind(30_000_000_000)]
+        assert flattened(database, table(database, "numbers"), as_text).sample["what_id"].tolist() == [kind(7)]
+
+
 def test_an_object_gives_a_column_per_value(database: Database) -> None:
     for name in ("acts", *["native"] * (database.dialect in NATIVE)):
         found = flattened(database, table(database, name))

@@ -110,11 +110,13 @@ class Dialect:
     prepares_to_sum: Sequence[Expression] = ()
     """Selected once per transaction before statements that sum."""
 
-    # ---- lists and objects in a column; by whether they are JSON in a text
+    # ---- lists and objects in a column; by whether they are JSON in a text, and whether their values are whole numbers
 
-    lists: Mapping[bool, str] = {}
+    lists: Mapping[tuple[bool, bool], str] = {}
     """A SELECT of {table} with a row per element of its column {list}: `list_item`, and `list_position` from 1."""
-    members: Mapping[bool, str] = {}
+    lists_in_arrays = ""
+    """The same if the column is of one of the types `arrays`; empty if that makes no difference."""
+    members: Mapping[tuple[bool, bool], str] = {}
     """The value at {path} (with points; {comma}: with commas) inside an object in {column} of the table t."""
 
     # ---- session

@@ -28,12 +28,17 @@ class ClickHouse(Dialect):
 
     names = ("clickhouse", "clickhousedb")
     lists = {
-        is_text: f"SELECT t.*, list_item, list_position FROM {{table}} AS t ARRAY JOIN if(empty({elements}), [NULL], "
-        f"arrayMap(x -> toNullable(x), {elements})) AS list_item, if(empty({elements}), [NULL], "
-        f"arrayMap(x -> toNullable(x), arrayEnumerate({elements}))) AS list_position"
-        for is_text, elements in ((True, "JSONExtract(t.{list}, 'Array(String)')"), (False, "t.{list}"))
+        (is_text, is_whole): "SELECT t.*, list_item, list_position FROM {table} AS t ARRAY JOIN "
+        f"if(empty({elements}), [NULL], arrayMap(x -> toNullable(x), {elements})) AS list_item, "
+        f"if(empty({elements}), [NULL], arrayMap(x -> toNullable(x), arrayEnumerate({elements}))) AS list_position"
+        for is_whole, kind in ((True, "Int64"), (False, "String"))
+        for is_text, elements in ((True, f"JSONExtract(t.{{list}}, 'Array({kind})')"), (False, "t.{list}"))
     }
-    members = {True: "JSON_VALUE(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
+    members = {
+        (True, True): "toInt64OrNull(JSON_VALUE(t.{column}, '$.{path}'))",
+        (True, False): "JSON_VALUE(t.{column}, '$.{path}')",
+        **{(False, is_whole): "t.{column}.{path}" for is_whole in (True, False)},
+    }
     extra = "clickhouse"
     schemes = {"clickhousedb": "clickhousedb"}
     modules = ("clickhouse_connect", "clickhousedb")

@@ -34,11 +34,16 @@ class DuckDB(Dialect):
 
     names = ("duckdb",)
     lists = {
-        is_text: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL (SELECT "
+        (is_text, is_whole): "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL (SELECT "
         f"unnest({elements}) AS list_item, generate_subscripts({elements}, 1) AS list_position) AS i ON true"
-        for is_text, elements in ((True, "from_json(t.{list}, '[\"VARCHAR\"]')"), (False, "t.{list}"))
+        for is_whole, kind in ((True, "BIGINT"), (False, "VARCHAR"))
+        for is_text, elements in ((True, f"from_json(t.{{list}}, '[\"{kind}\"]')"), (False, "t.{list}"))
     }
-    members = {True: "json_extract_string(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
+    members = {
+        (True, True): "CAST(json_extract_string(t.{column}, '$.{path}') AS BIGINT)",
+        (True, False): "json_extract_string(t.{column}, '$.{path}')",
+        **{(False, is_whole): "t.{column}.{path}" for is_whole in (True, False)},
+    }
     extra = "duckdb"
     schemes = {"duckdb": "duckdb"}
     modules = ("duckdb", "duckdb_engine")

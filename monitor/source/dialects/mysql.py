@@ -36,10 +36,14 @@ class MySQL(Dialect):
 
     names = ("mysql", "mariadb")
     lists = {
-        True: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN JSON_TABLE(t.{list}, '$[*]' "
-        "COLUMNS (list_position FOR ORDINALITY, list_item VARCHAR(255) PATH '$')) AS i ON 1"
+        (True, is_whole): "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN "
+        f"JSON_TABLE(t.{{list}}, '$[*]' COLUMNS (list_position FOR ORDINALITY, list_item {kind} PATH '$')) AS i ON 1"
+        for is_whole, kind in ((True, "BIGINT"), (False, "VARCHAR(255)"))
     }
-    members = {True: "JSON_VALUE(t.{column}, '$.{path}')"}
+    members = {
+        (True, True): "CAST(JSON_VALUE(t.{column}, '$.{path}') AS SIGNED)",
+        (True, False): "JSON_VALUE(t.{column}, '$.{path}')",
+    }
     extra = "mysql"
     schemes = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
     modules = ("pymysql",)

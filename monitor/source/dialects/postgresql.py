@@ -67,11 +67,20 @@ class PostgreSQL(Dialect):
 
     names = ("postgresql",)
     lists = {
-        is_text: "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL "
+        (is_text, is_whole): f"SELECT t.*, {item}, i.list_position FROM {{table}} AS t LEFT JOIN LATERAL "
         f"jsonb_array_elements_text({elements}) WITH ORDINALITY AS i(list_item, list_position) ON true"
         for is_text, elements in ((True, "t.{list}::jsonb"), (False, "to_jsonb(t.{list})"))
+        for is_whole, item in ((True, "i.list_item::bigint AS list_item"), (False, "i.list_item"))
     }
-    members = {True: "t.{column}::jsonb #>> '{{{comma}}}'", False: "to_jsonb(t.{column}) #>> '{{{comma}}}'"}
+    lists_in_arrays = (
+        "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL unnest(t.{list}) "
+        "WITH ORDINALITY AS i(list_item, list_position) ON true"
+    )
+    members = {
+        (is_text, is_whole): form.format(value + " #>> '{{{comma}}}'")
+        for is_text, value in ((True, "t.{column}::jsonb"), (False, "to_jsonb(t.{column})"))
+        for is_whole, form in ((True, "({})::bigint"), (False, "{}"))
+    }
     extra = "postgresql"
     schemes = {"postgresql": "postgresql+psycopg"}
     modules = ("psycopg",)

@@ -15,11 +15,16 @@ class Spark(Dialect):
 
     names = ("hive",)
     lists = {
-        is_text: "SELECT t.*, i.list_item, i.place + 1 AS list_position FROM {table} AS t "
+        (is_text, is_whole): "SELECT t.*, i.list_item, i.place + 1 AS list_position FROM {table} AS t "
         f"LATERAL VIEW OUTER posexplode({elements}) i AS place, list_item"
-        for is_text, elements in ((True, "from_json(t.{list}, 'array<string>')"), (False, "t.{list}"))
+        for is_whole, kind in ((True, "bigint"), (False, "string"))
+        for is_text, elements in ((True, f"from_json(t.{{list}}, 'array<{kind}>')"), (False, "t.{list}"))
     }
-    members = {True: "get_json_object(t.{column}, '$.{path}')", False: "t.{column}.{path}"}
+    members = {
+        (True, True): "CAST(get_json_object(t.{column}, '$.{path}') AS BIGINT)",
+        (True, False): "get_json_object(t.{column}, '$.{path}')",
+        **{(False, is_whole): "t.{column}.{path}" for is_whole in (True, False)},
+    }
     extra = "spark"
     schemes = {"hive": "hive"}
     modules: tuple[str, ...] = ("hive", "pyhive", "thrift", "thrift_sasl")

@@ -30,10 +30,11 @@ class SQLite(Dialect):
 
     names = ("sqlite",)
     lists = {
-        True: "SELECT t.*, i.value AS list_item, i.key + 1 AS list_position "
+        (True, is_whole): "SELECT t.*, i.value AS list_item, i.key + 1 AS list_position "
         "FROM {table} AS t LEFT JOIN json_each(t.{list}) AS i ON 1"
+        for is_whole in (True, False)
     }
-    members = {True: "json_extract(t.{column}, '$.{path}')"}
+    members = {(True, is_whole): "json_extract(t.{column}, '$.{path}')" for is_whole in (True, False)}
     schemes = {"sqlite": "sqlite"}
     is_proven = True
     slow = SLOW_SORT
