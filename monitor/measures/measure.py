@@ -209,6 +209,17 @@ class Measure:
         return self.is_of_lists or self.spec.unit == "position"
 
     @property
+    def tells_irrelevant(self) -> bool:
+        """Whether its empty requests are those with nothing relevant.
+
+        A share of what was shown is empty if nothing was shown, and one of lists never.
+
+        >>> [parse(t).tells_irrelevant for t in ("ndcg@10", "precision@10", "ctr@10", "no_results")]
+        [True, True, False, False]
+        """
+        return self.spec.list_length != "always" and not self.is_of_lists
+
+    @property
     def kernel(self) -> Measure:
         """The stored half: this measure with a default reading.
 

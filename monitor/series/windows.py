@@ -174,7 +174,8 @@ class Point:
         value: None without data.
         lower, upper: 95 % interval; None if unknown.
         method: how the interval was made; see `intervals`.
-        empty_ratio: share of the requests with data that have no value (nothing relevant); None without any.
+        empty_ratio: share of the requests with data in which nothing was relevant; None without any, and of measures
+            that do not tell this, such as ctr.
         label_coverage: by the recipe's meaning; None without traffic.
         completeness: share of the window's buckets that were read, for a slice by its dimension.
         final: whether all read buckets were final.
@@ -244,7 +245,7 @@ def points(
                 upper,
                 method,
                 requests,
-                empty / requests if requests else None,
+                empty / requests if requests and measure.tells_irrelevant else None,
                 _coverage(crowd.get(key, no_traffic), by_judgments),
                 shares.get(key, shares[OVERALL]),
                 final,

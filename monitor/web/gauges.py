@@ -233,7 +233,11 @@ GAUGES: tuple[Gauge, ...] = (
         _sliced(f"window_{name}", text, SERIES, partial(_windows, field))
         for field, name, text in (
             ("requests", "requests", "Requests with data in the newest final window."),
-            ("empty_ratio", "empty_ratio", "Share of those requests in which nothing was relevant."),
+            (
+                "empty_ratio",
+                "empty_ratio",
+                "Share of those requests in which nothing was relevant; not of ctr, coec and no_results.",
+            ),
             ("label_coverage", "label_coverage_ratio", "Share of the window's traffic that has a label."),
         )
     ),

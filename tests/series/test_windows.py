@@ -111,6 +111,12 @@ def test_a_point_from_merged_buckets_is_that_of_all_requests_of_the_window(
         assert (point.length, point.end) == (hours * WIDTH, 12 * WIDTH)
 
 
+@pytest.mark.parametrize("text", ["ctr@10", "ctr(aggregate=mean)@10", "no_results"])
+def test_a_measure_whose_empty_requests_show_nothing_does_not_say_how_many_have_nothing_relevant(text: str) -> None:
+    point = overall(parse(text), stored([request(1), request(3)], [1, 3]), 4, 4)
+    assert (point.requests, point.empty_ratio) == (2, None)
+
+
 def test_buckets_that_were_not_read_make_the_window_incomplete() -> None:
     point = overall(MEASURES[0], stored([request(1), request(3)], [0, 1, 3]), 4, 4)
     assert point.completeness == 0.75
