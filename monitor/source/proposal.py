@@ -44,6 +44,9 @@ _RULE = re.compile(r"\s*(\S.*?)=(\d+(?:\.\d+)?)(?=\s|$)")
 MOST_OF = 0.5
 """Share of rows or requests from which on a column is taken for what it seems: more often so than not."""
 
+NEARLY_ALL = 0.95
+"""Share of requests from which on an event says that a list was shown: seldom is something wanted in each."""
+
 ZONES = ("Z", "+00:00")
 """What ends the text of a time in UTC."""
 
@@ -190,7 +193,8 @@ class _Match:
     """Columns of a table that refer to a key of the lists (request or query) and to items.
 
     Attributes:
-        rows: those whose key was shown.
+        keys: how many were looked up.
+        rows: those whose key was shown; all of these keys.
         asked: (key, item) of each row of the lists with one of these keys.
         hits: (key, item) of each of `rows` that is in `asked`.
     """
@@ -199,6 +203,7 @@ class _Match:
     key: str
     item: str
     shown_item: str
+    keys: int
     rows: pd.DataFrame = field(repr=False)
     asked: Sequence[Pair] = field(repr=False)
     hits: Sequence[Pair] = field(repr=False)
@@ -262,11 +267,15 @@ class _Search:
         return max(filter(None, found), key=lambda lists: lists.share, default=None)
 
     def _whole(self, table: Table, column: str) -> pd.DataFrame:
-        """All rows of some ids in a column, of so many that no row is left out."""
-        keys = table.sample[column].dropna().drop_duplicates().tolist()[:IDS]
+        """All rows of some ids in a column."""
+        return self._rows_of(table, column, table.sample[column])[1]
+
+    def _rows_of(self, table: Table, column: str, ids: Values) -> tuple[int, pd.DataFrame]:
+        """(number of different ids, all rows with these in a column), of so many that no row is left out."""
+        keys = ids.dropna().drop_duplicates().tolist()[:IDS]
         while len(rows := rows_with(self.database, table, column, keys)) == discovery.ROWS and len(keys) > 1:
             keys = keys[: len(keys) // 2]
-        return rows
+        return len(keys), rows
 
     def _unrolled(self) -> Iterator[Table]:
         """The tables with a list of items in a column, one row per item."""
@@ -363,14 +372,14 @@ class _Search:
         for key in table.names:
             if not _is_id(table.sample[key]) or not _is_like(table.sample[key], keys):
                 continue
-            rows = rows_with(self.database, table, key, keys)
+            looked_up, rows = self._rows_of(table, key, shown[shown_key])
             there = shown[shown[shown_key].isin(rows[key])]
             for item, shown_item in pairs if len(rows) else ():
                 asked = list(zip(there[shown_key], there[shown_item], strict=True))
                 known = set(asked)
                 hits = [pair for pair in zip(rows[key], rows[item], strict=True) if pair in known]
                 if item != key:
-                    yield _Match(table, key, item, shown_item, rows, asked, hits)
+                    yield _Match(table, key, item, shown_item, looked_up, rows, asked, hits)
 
     def _events_in(self, table: Table, items: Sequence[str]) -> _Match | None:
         """How a table refers to requests and items; None if it does not."""
@@ -448,12 +457,18 @@ class _Search:
 
     def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
         counts = events.rows[kind].value_counts()
-        # What nearly every item has says that it was shown, and not that it was wanted.
-        wanted = [name for name, n in counts.items() if n <= MOST_OF * len(events.asked)] or list(counts.index)
-        told = ", ".join(f"{name} {n}" for name, n in counts.items())
+        shares = events.rows.groupby(kind)[events.key].nunique() / events.keys
+        # What most items or nearly all lists have says that they were shown, and not that they were wanted.
+        often = [name for name, n in counts.items() if n > MOST_OF * len(events.asked)]
+        seen = [name for name in counts.index if shares[name] >= NEARLY_ALL and not _is_wanted(str(name))]
+        seen = seen if len({*often, *seen}) < len(counts) else []
+        wanted = [name for name in counts.index if name not in {*often, *seen}] or list(counts.index)
+        told = ", ".join(f"{name} {n} (in {shares[name]:.0%} of the lists)" for name, n in counts.items())
+        if left := [str(name) for name in counts.index if name not in wanted]:
+            told += f"; without {', '.join(left)}, as nearly every list has it: it says what was shown"
         self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of events that are worth more"
         likely = " ".join(f"{name}=1" for name in wanted)
-        if len(wanted) > 1 and not all(_is_wanted(str(name)) for name in wanted):
+        if (seen or len(wanted) > 1) and not all(_is_wanted(str(name)) for name in wanted):
             return rules_of(self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of))
         return [{"type": name, "grade": 1} for name in wanted]
 

@@ -221,6 +221,35 @@ def test_times_with_an_offset_of_zero_say_their_zone(log: Log, tmp_path: Path) -
     assert log.series() == plain.series() != []
 
 
+@pytest.mark.parametrize("names", [{}, {"click": "klick", "purchase": "kauf"}])
+def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
+    log: Log, names: Mapping[str, str]
+) -> None:
+    """A view of a few items of each list: too few to be all that were shown."""
+    shown, events = shop()
+    views = [
+        {
+            "request_id": row["request_id"],
+            "item_id": row["item_id"],
+            "event_type": "view",
+            "occurred_at": row["served_at"],
+        }
+        for row in shown
+        if row["position"] <= 3
+    ]
+    acts = [{**e, "event_type": names.get(e["event_type"], e["event_type"])} for e in events]
+    fill(log.url, search_log=shown, search_events=views + acts)
+    kinds = [names.get(kind, kind) for kind in ("click", "purchase")]
+    if names:  # no name says which of them means that something was wanted
+        assert log.init() == {}
+        assert f"Answer with --answer relevance.events.rules=..., or with --yes: {kinds[0]}=1" in log.err
+    made = log.init(*["--yes"] * bool(names))["relevance"]["events"]
+    assert [rule["type"] for rule in made["rules"]] == kinds
+    written = log.output.read_text()
+    assert "view 600 (in 100% of the lists)" in written
+    assert "without view, as nearly every list has it: it says what was shown" in written
+
+
 def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log) -> None:
     shown, events = shop()
     acts = [{**e, "event_type": {"purchase": "dislike"}.get(e["event_type"], "like")} for e in events]

@@ -27,7 +27,7 @@ def asked(url: str, files: list[str], output: Path, answers: Mapping[str, str], 
         arguments = [part for key in given for part in ("--answer", f"{key}={answers[key]}")]
         cli.run(["init", url, "-o", str(output), *files, *arguments])
         error = capsys.readouterr().err
-        question = re.search(r"answer with --answer ([\w.]+)=", error)
+        question = re.search(r"Answer with --answer ([\w.]+)=", error)
         if question is None:
             return given, error
         assert question[1] in answers, error

@@ -119,7 +119,7 @@ def _answering(answers: Mapping[str, str], asked: set[str], yes: bool) -> Callab
             given = question.default
         if given is None and not sys.stdin.isatty():
             raise InputError(
-                f"{question.text}{options} answer with --answer {question.key}=..., or --yes for {question.default}"
+                f"{question.text}{options} Answer with --answer {question.key}=..., or with --yes: {question.default}"
             )
         if given is not None:
             click.echo(f"{question.key}: {given}")
