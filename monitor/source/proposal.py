@@ -457,7 +457,7 @@ class _Search:
 
     def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
         counts = events.rows[kind].value_counts()
-        shares = events.rows.groupby(kind)[events.key].nunique() / events.keys
+        shares = (events.rows.groupby(kind)[events.key].nunique() / events.keys).to_dict()
         # What most items or nearly all lists have says that they were shown, and not that they were wanted.
         often = [name for name, n in counts.items() if n > MOST_OF * len(events.asked)]
         seen = [name for name in counts.index if shares[name] >= NEARLY_ALL and not _is_wanted(str(name))]
