@@ -17,7 +17,7 @@ from monitor.conditions.incident import Incident, by_matter, gather
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.conditions.thresholds import Change, ConditionName, Unknown, View, bounds, evaluate, follow, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.drift.verdicts import Kind, Verdict
+from monitor.drift.verdicts import Kind, Verdict, first_whole
 from monitor.errors import InputError
 from monitor.evaluation.hours import StoredHours
 from monitor.evaluation.retraining import asking_since
@@ -102,10 +102,11 @@ class Replay:
 
     Attributes:
         since, until: the reported span; windows and steps that end in (since, until].
-        first: start of the oldest evaluated bucket.
+        first: start of the oldest evaluated bucket with a request.
         methods: rankmon, its verdicts, each of its alert rules, and plain thresholds.
         verdicts: of the span; empty for a monitor without `drift`.
         step: seconds of a verdict's step.
+        whole_since: from when on the verdicts' means cover whole days: judging may begin within the span.
     """
 
     monitor: str
@@ -118,6 +119,7 @@ class Replay:
     verdicts: tuple[Verdict, ...]
     step: int
     mix: tuple[Period, ...]
+    whole_since: int
 
     def of(self, matter: Matter) -> list[ReplayedIncident]:
         """The incidents that opened within the span and concern the model's quality, or its data."""
@@ -152,13 +154,15 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
     if not (monitor.drift or monitor.alerts):
         raise InputError(f"{monitor.name} has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {{}}`")
     check_stored(monitor, store)
-    first = store.retention.whole_since(monitor.traffic) or 0
     found = judge_past(monitor, store, until if until is not None else (1 << 62))
-    begin, end = first if since is None else max(since, first), 0 if found is None else found.until
+    end = 0 if found is None else found.until
+    first = _first_request(monitor, store, store.retention.whole_since(monitor.traffic) or 0, end)
+    begin = first if since is None else max(since, first)
     if found is None or end <= begin:
         raise InputError(_nothing(monitor, store, first, (first if since is None else since, until)))
     verdicts = tuple(v for v in found.verdicts if v.end > begin)
-    step = step_of(monitor.bucket)
+    step, ends = step_of(monitor.bucket), [v.end for v in found.verdicts]
+    whole = first_whole(ends, [v.observed for v in found.verdicts], step)
     return Replay(
         monitor.name,
         str(_measure(monitor)),
@@ -166,10 +170,11 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
         end,
         first,
         tuple(_incidents(monitor, found, begin)),
-        tuple(_methods(monitor, store, found, (begin, end), _first_request(monitor, store, first, end))),
+        tuple(_methods(monitor, store, found, (begin, end), first)),
         verdicts,
         step,
         _runs(verdicts, step, [v.mix_shifted for v in verdicts]),
+        [*ends, end][whole],
     )
 
 
@@ -401,7 +406,7 @@ def try_rules(monitor: Monitor, store: Store) -> list[RuleTrial]:
     settled = store.settled_end(monitor.traffic, monitor.bucket)
     if first is None or settled is None:
         return []
-    since = max(first, settled - TRIED_OVER)
+    since = max(_first_request(monitor, store, first, settled), settled - TRIED_OVER)
     return [_tried(monitor, rule, past.view(rule, since, settled), since, settled) for rule in monitor.alerts]
 
 

@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+import monitor.cli.commands.replay as replay_command
 from monitor import cli
 from monitor.conditions.incident import Incident
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.config import load
+from monitor.drift.verdicts import Verdict
 from monitor.evaluation.labelled import Agreement, _best
-from monitor.evaluation.replay import replay
+from monitor.evaluation.replay import Replay, replay, try_rules
 from monitor.evaluation.run import judge_past
 from monitor.measures.measure import parse
+from monitor.page.chart import Line
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident
@@ -139,8 +142,8 @@ def test_the_budget_that_keeps_the_right_pages_and_sends_fewest_wrong_ones_is_pr
     assert _best(tried((1, 0), (2, 0), (3, 4)), 1.0) == 2.0
 
 
-def test_days_before_the_first_request_are_no_part_of_a_mean(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_days_before_the_first_request_are_no_past(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(tmp_path, RULES)
     drawn = Ranking.of(40, peak=900).draw()
@@ -148,8 +151,24 @@ def test_days_before_the_first_request_are_no_part_of_a_mean(
     some = {name: getattr(drawn, name) * (drawn.starts >= day(12))[:, None] for name in names}
     store = new_store(config.store.url)
     put(store, config.monitors[0], replace(drawn, **some))
+    assert {tried.since for tried in try_rules(config.monitors[0], store)} == {day(12)}
+    whole = replay(config.monitors[0], store)
     store.close()
+    assert (whole.first, whole.since) == (day(12), day(12))
+    assert sum(whole.hours.values()) == 28 * 24
     assert f"10 % below the mean of 18 d from {iso(12)[:10]} " in printed(tmp_path, capsys, *SPAN)
+    lines: list[Line] = []
+    monkeypatch.setattr(replay_command, "draw", lambda title, drawn, **_: lines.extend(drawn) or "<svg/>")
+    judged = next(v.end for v in whole.verdicts if v.observed is not None)
+    for since in (day(12), judged - HOUR, judged + 2 * HOUR, day(39)):
+        lines.clear()
+        replay_command.picture(replace(whole, verdicts=_after(whole, since)))
+        known = [at for at, value in zip(lines[0].at, lines[0].value, strict=True) if value is not None]
+        assert known[0] == max(judged + DAY - HOUR, since + HOUR), "the first day's means are of less than a day"
+
+
+def _after(whole: Replay, since: int) -> tuple[Verdict, ...]:
+    return tuple(v for v in whole.verdicts if v.end > since)
 
 
 def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,6 @@ from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
 from monitor.conditions.rules import Floor
 from monitor.config import Config
-from monitor.drift.verdicts import first_whole
 from monitor.errors import InputError
 from monitor.evaluation import replay as past
 from monitor.evaluation.labelled import Agreement, PeopleSaid, held_against_people
@@ -279,11 +278,10 @@ def picture(found: Replay) -> str:
     if not found.verdicts:
         raise ValueError("without `drift:` there are no expected values to draw; rankmon series draws the values")
     at = [v.end for v in found.verdicts]
-    first = first_whole(at, [v.observed for v in found.verdicts], found.step)
-    drawn = [None] * first, found.verdicts[first:]
+    drawn = [v if v.end >= found.whole_since else None for v in found.verdicts]
     lines = [
-        Line("observed", at, [*drawn[0], *(v.observed for v in drawn[1])]),
-        Line("expected", at, [*drawn[0], *(v.expected for v in drawn[1])]),
+        Line("observed", at, [None if v is None else v.observed for v in drawn]),
+        Line("expected", at, [None if v is None else v.expected for v in drawn]),
     ]
     title = f"{found.monitor} · {found.measure} of the last 24 h: pages red, bad data grey"
     return draw(title, lines, shades=list(_shades(found)), lanes=list(_lanes(found)))
