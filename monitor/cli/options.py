@@ -58,7 +58,7 @@ def note_option(text: str) -> Callable[[Any], Any]:
 
 def by_option() -> Callable[[Any], Any]:
     """The option for who acts, by default the machine's user."""
-    return click.option("--by", default=_user, type=RemarkParam(), show_default="you", help="Your name.")
+    return click.option("--by", default=_user, type=RemarkParam(), help="Your name (default: your user name).")
 
 
 def _user() -> str:

@@ -217,7 +217,7 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
     assert re.match(r"What:   shop: ndcg@10.* fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*; \d+ requests\)", what)
     assert re.match(r"Since:  .*2026-02-1\d .*; fired at 2026-02-\d\d \d\d:00 UTC; still open$", since)
     assert re.match(r"Where:  device=mobile 0\.\d{4} -> 0\.\d{4} \(\d\d\.\d % of requests\)", where)
-    assert first.startswith("First:  ")
+    assert first.startswith("To do:  ")
     assert more.startswith("More:   ")
     assert (nothing, steps) == ("", "Timeline:")
     assert "\nBy contribution to the change" in said
@@ -226,7 +226,7 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
     assert "\n--full adds requests, queries, and each condition on its own.\n" in said
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert run(folder, "explain-incident", name) == 0
-    assert "\nFirst:  nothing; it is over\n" in capsys.readouterr().out
+    assert "\nTo do:  nothing; it is over\n" in capsys.readouterr().out
 
 
 # ---- several conditions, failures, restated data ---------------------------------------------------------------------

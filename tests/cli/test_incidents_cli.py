@@ -145,6 +145,8 @@ def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.Captur
     assert run(filled, "incidents ack", name, "--by", "ada", "--note", "rolling back") == 0
     assert run(filled, "incidents list") == 0
     assert "acknowledged by ada: rolling back" in capsys.readouterr().out
+    assert run(filled, "status") == 0
+    assert f"open incident {name}, acknowledged by ada: rankmon incidents show {name}" in capsys.readouterr().out
 
 
 def test_labelled_by_people_and_counted(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:

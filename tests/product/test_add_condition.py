@@ -104,7 +104,7 @@ def test_a_condition_of_one_file_opens_is_everywhere_and_resolves(bench: Bench) 
     told = [Told(found.name, END + HOUR)]
     explained = "\n".join(lines(stored, told, steps_of(stored, bench.store)))
     assert "by verdict clock ahead: Requests are dated 2 h later than now, by UTC." in explained
-    assert "First:  set the clock of the logging service." in explained
+    assert "To do:  set the clock of the logging service." in explained
 
     bench.judge(END + 2 * HOUR, arrived=CAME)
     assert bench.said[1:] == [("data", "resolved", "search: resolved, clock ahead: normal again")]

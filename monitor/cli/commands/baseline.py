@@ -71,7 +71,7 @@ def begin(config_path: Path, monitor: str, since: int | None, version: str | Non
 def forget(config_path: Path, monitor: str, at: int) -> None:
     """Undo a `baseline begin`: everything is judged as if it had never happened.
 
-    Past notifications stay on record. Open conditions that fire are notified with the next cycle.
+    Past notifications stay on record. Verdicts, and notifications of what then fires, follow with the next final hour.
     """
     with monitor_in_store(config_path, monitor) as (wanted, store):
         click.echo(taken_back(wanted, store, at))

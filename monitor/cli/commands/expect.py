@@ -1,7 +1,8 @@
 """Announce something unusual, such as a campaign or a deployment: verdicts neither judge it nor learn from it.
 
 Open incidents stay open; alert rules and missing data still notify as usual. Without --until or --for, lists
-what is announced. Times are UTC unless they name an offset: 2026-11-27, or 2026-11-27T08:00+01:00.
+what is announced. Times are UTC unless they name an offset: 2026-11-27, or 2026-11-27T08:00+01:00. Verdicts judge whole
+hours, so an announcement covers each hour that it touches: 2h from 16:16 on are 16:00 to 19:00.
 """
 
 from __future__ import annotations

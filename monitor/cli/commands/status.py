@@ -58,6 +58,11 @@ def _status(monitor: Monitor, store: Store, now: float) -> Shown:
         "windows": _windows(found),
         "alerts": [_reading(r) for r in found.readings],
         **{name: found.opened[m].incident.id if m in found.opened else None for m, name in INCIDENTS.items()},
+        "acknowledged_by": {
+            opened.incident.id: opened.acknowledged_by
+            for opened in found.opened.values()
+            if opened.acknowledged_at is not None
+        },
         "verdict": verdict_of(found, store),
         "newcomers": found.newcomers,
         "announced": found.announced,
@@ -140,7 +145,9 @@ def _judged(state: State) -> Iterator[str]:
 def _told(state: State) -> Iterator[str]:
     for matter, key in INCIDENTS.items():
         what, name = "" if matter == "quality" else f" on the {matter}", state[key]
-        yield (name and f"open incident{what} {name}: rankmon incidents show {name}") or ""
+        by = state["acknowledged_by"].get(name)
+        known = f", acknowledged by {by}" if by else ""
+        yield (name and f"open incident{what} {name}{known}: rankmon incidents show {name}") or ""
     if state["retraining"]:
         yield f"retraining: {state['retraining']}"
     elif state["no_retraining_as"]:
