@@ -235,7 +235,7 @@ def told(url: str, made: Monitor) -> list[str]:
     """What there is to say of the tables that a read goes through."""
     database = Database("s", parse_url(url, None), 60)
     choice, statements = explained(made, database, SINCE, UNTIL)
-    found = gone_through(made, database, statements, choice.way == "pushdown")
+    found = gone_through(made, database, statements, (SINCE, UNTIL), choice.way == "pushdown")
     database.close()
     return found
 
@@ -336,7 +336,24 @@ def test_a_select_that_keeps_the_times_from_its_table_is_told(postgres_url: str,
     table = f"CREATE TABLE rankings ({RANKINGS})"
     execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
     assert of_what(postgres_url, by_column(postgres_url, "rankings")) == []
-    assert of_what(postgres_url, by_column(postgres_url, select=select)) == ["rankings"]
+    made = by_column(postgres_url, select=select)
+    assert of_what(postgres_url, made) == ["rankings"]
+    for way in WAYS:
+        (text,) = told(postgres_url, replace(made, engine=way))
+        assert "because the `select:` computes something of other rows before its time is compared" in text
+
+
+def test_an_index_that_the_planner_does_not_use_is_not_called_missing(postgres_url: str) -> None:
+    table = f"CREATE TABLE rankings ({RANKINGS})"
+    execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
+    execute(
+        postgres_url,
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET random_page_cost = 1e6', current_database()); END $$",
+    )
+    made = by_column(postgres_url, "rankings")
+    assert of_what(postgres_url, made) == ["rankings"]
+    (text,) = told(postgres_url, made)
+    assert "although an index or partition limits its time: PostgreSQL expects the scan to be faster" in text
 
 
 @pytest.mark.parametrize("schema", ["public", "archive"])
@@ -395,8 +412,8 @@ def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
     write(postgres_url, Log(), styles(postgres_url)["timestamptz"])
     monkeypatch.setattr(plans_module, "_ANCESTORS", "SELECT of_no_such_function('a', 'b') WHERE ('a', 'b') IN :tables")
     database, made = Database("s", parse_url(postgres_url, None), 60), next(monitors(postgres_url))
-    assert gone_through(made, database, ["SELECT * FROM rankings"], by_sums=False) == []
-    assert gone_through(made, database, ["SELECT FROM WHERE"], by_sums=True) == []
+    assert gone_through(made, database, ["SELECT * FROM rankings"], (SINCE, UNTIL), by_sums=False) == []
+    assert gone_through(made, database, ["SELECT FROM WHERE"], (SINCE, UNTIL), by_sums=True) == []
     database.close()
 
 
