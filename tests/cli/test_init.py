@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -277,14 +278,14 @@ def test_a_list_in_json_per_request(log: Log) -> None:
     assert made["relevance"]["events"]["table"] == "search_events"
 
 
-@pytest.mark.parametrize("item", ["bigint", "integer", "text", "uuid"])
-@pytest.mark.parametrize("listed", ["array", "jsonb", "json", "text"])
+@pytest.mark.parametrize(
+    ("listed", "item"),
+    [("array", "uuid"), *product(("array", "jsonb", "json", "text"), ("bigint", "integer", "text"))],
+)
 def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
     log: Log, postgres_url: str, listed: str, item: str
 ) -> None:
     """Of an array, the array's own type is right; in JSON, an id is a number or a text."""
-    if item == "uuid" and listed != "array":
-        pytest.skip("JSON has no such type")
     shown, events = shop(lambda at: at)
     as_item = {"uuid": "lpad(substr(item_id, 2), 32, '0')::uuid", "text": "substr(item_id, 2)"}.get(
         item, f"substr(item_id, 2)::{item}"
