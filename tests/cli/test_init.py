@@ -278,6 +278,7 @@ def test_a_list_in_json_per_request(log: Log) -> None:
     assert made["relevance"]["events"]["table"] == "search_events"
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(
     ("listed", "item"),
     [("array", "uuid"), *product(("array", "jsonb", "json", "text"), ("bigint", "integer", "text"))],
