@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from itertools import product
 from math import inf
 
-from monitor.conditions.evidence import MATTERS
-from monitor.conditions.rules import SEVERITIES, Drop
+from monitor.conditions.evidence import MATTERS, Matter
+from monitor.conditions.rules import SEVERITIES, Drop, Severity
 from monitor.config.checks import LOG
 from monitor.config.listening import EVERYWHERE
 from monitor.config.values import Config
 from monitor.measures.measure import LEAST_LOOK, Measure
-from monitor.routing import Routing, instants
+from monitor.routing import Routing, instants, reached
 from monitor.types import Judgments, Monitor
 
 
@@ -27,6 +27,7 @@ def remarks(config: Config, now: float) -> Iterator[str]:
         )
         yield f"{config.place('web', 'external_url')}: {text}"
     yield from _of_routes(config)
+    yield from _of_the_log(config, instants(config.routes))
     for index, monitor in enumerate(config.monitors):
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
@@ -75,6 +76,23 @@ def _of_routes(config: Config) -> Iterator[str]:
             "never matches: routes above take everything first, or no monitor has its labels; move it up, or remove it"
         )
         yield f"{config.place('routes', number)}: {text}"
+
+
+def _of_the_log(config: Config, moments: Sequence[float]) -> Iterator[str]:
+    """Routes that leave critical incidents, or all of a monitor's, to the log alone; that of warnings may be wanted."""
+    to_log = dict[int, list[str]]()
+    for routing in (Routing(monitor, config.routes) for monitor in config.monitors):
+        taken = dict[tuple[Severity, Matter], int]()
+        for severity, matter in routing.cases:
+            found = [routing.decide(severity, (matter,), at) for at in moments]
+            if all(reached(routes, inf) == (LOG,) and routes[0] in config.routes for routes in found):
+                taken[severity, matter] = config.routes.index(found[0][0])
+        for (severity, matter), number in taken.items():
+            if severity == "critical" or len(taken) == len(routing.cases):
+                to_log.setdefault(number, []).append(f"{severity} {matter} incidents of {routing.monitor.name}")
+    for number, (first, *more) in to_log.items():
+        text = f"takes {first}{f', and {len(more)} more,' * bool(more)} to the log alone, so nobody is notified"
+        yield f"{config.place('routes', number)}: {text}; name another channel"
 
 
 def _tells_others(config: Config) -> bool:

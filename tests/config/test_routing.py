@@ -151,6 +151,11 @@ def test_nothing_is_remarked_of_routes_that_reach_people(configured: Callable[..
             "notifies only the log, and at some times no route takes",
         ),
         ([{"hours": {"zone": "UTC", "to": "12:00"}, "channels": ["pager"]}], "incidents of severity critical"),
+        ([{"channels": ["log"]}], "routes[0]: takes critical quality incidents of search, and 1 more, to the log"),
+        (
+            [{"severity": ["critical"], "channels": ["log"]}, {"channels": ["chat"]}],
+            "routes[0]: takes critical quality incidents of search to the log alone",
+        ),
     ],
 )
 def test_a_route_without_use_and_a_monitor_without_people_are_remarked(
