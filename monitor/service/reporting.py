@@ -14,6 +14,7 @@ from monitor.messages.notification import About, notification
 from monitor.series.intervals import REACH
 from monitor.series.windows import History, Point, points
 from monitor.service.diagnosing import as_it_fell
+from monitor.service.fall import ChartMark, marks_of
 from monitor.service.history import extend_verdicts
 from monitor.service.slice_comparison import ComparedSlice, compare
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
@@ -73,6 +74,7 @@ class QualityReport:
         incidents: those that were open at some time of these days, oldest first.
         slices: those that moved the first measure most, and what they are compared with.
         new: what began in the last two weeks, against the others, in words.
+        marks: new model versions, announcements and new baselines of these days, oldest first.
         coverage, coverage_before: share of the traffic with labels.
         completeness: share of the buckets that were read.
         refused: reason -> rows.
@@ -88,6 +90,7 @@ class QualityReport:
     slices: tuple[ComparedSlice, ...]
     against: str
     new: tuple[str, ...]
+    marks: tuple[ChartMark, ...]
     coverage: float | None
     coverage_before: float | None
     completeness: float
@@ -143,6 +146,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         slices=tuple(one for one in moved.slices if one.before is not None and one.share < EVERYWHERE)[:MOST_SLICES],
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),
+        marks=marks_of(monitor, store, past.since, past.until),
         coverage=whole.label_coverage,
         coverage_before=past.overall(main, past.since).label_coverage,
         completeness=whole.completeness,

@@ -16,6 +16,7 @@ from monitor.cli.commands.series import series_table
 from monitor.cli.common import load_config, stored
 from monitor.page.report import as_page, as_text
 from monitor.page.words import utc
+from monitor.service.fall import ChartMark
 from monitor.service.reporting import report
 from tests.cli.test_incidents_cli import filled, run, write
 from tests.conditions.test_verdict_texts import Bench, bench, served_by
@@ -118,6 +119,11 @@ def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) ->
     found = report(bench.monitor, bench.store, 28 * DAY)
     assert found.snapshot.came == ((day(18), "v2"),)
     assert f'<span class="mark">version v2, {utc(day(18))}' in as_page([found])
+    assert found.marks == ((day(18), "version v2"),)
+    assert f"Changes: version v2, {utc(day(18))}.\n" in "\n".join(as_text([found]))
+    odd = replace(found, marks=(ChartMark(day(20), "<b>|"), *found.marks))
+    assert f"Changes: &lt;b&gt;\\|, {utc(day(20))}; version v2, {utc(day(18))}." in "\n".join(as_text([odd]))
+    assert f"<li>&lt;b&gt;|, {utc(day(20))}</li>" in as_page([odd])
 
 
 def test_a_version_that_serves_all_requests_is_no_slice_that_moved_the_mean(bench: Bench) -> None:
