@@ -166,7 +166,8 @@ def mail(notification: Notification, sender: str, to: str, now: float, chart: by
     found["Auto-Submitted"] = "auto-generated"  # no holiday notes in answer (RFC 3834)
     if notification.kind == "report":
         found["List-Unsubscribe"] = f"<mailto:{sender}?subject=unsubscribe>"
-        found.set_content(notification.text + "\n")
+        leave = f"To stop receiving this report, ask {sender} to take {to} off the mail channel."
+        found.set_content(f"{notification.text}\n\n{leave}\n")
         found.add_attachment(notification.html, subtype="html", filename="report.html")
         return found
     found.set_content(notification.full_text + "\n")

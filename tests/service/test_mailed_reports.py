@@ -96,7 +96,10 @@ def test_it_is_mailed_once_to_each_by_two_daemons_that_queue_it_together(store: 
     first = mails[0]
     assert first["Subject"] == "Ranking quality: search, 7 days"
     assert "unsubscribe" in first["List-Unsubscribe"]
-    assert "| ndcg@10 |" in first.get_body(("plain",)).get_content()
+    text = first.get_body(("plain",)).get_content()
+    assert "| ndcg@10 |" in text
+    leave = f"To stop receiving this report, ask {first['From']} to take {first['To']} off the mail channel."
+    assert text.splitlines()[-2:] == ["", leave]
     (attached,) = first.iter_attachments()
     assert attached.get_filename() == "report.html"
     assert "<table" in attached.get_content()
