@@ -46,6 +46,18 @@ VALUES: dict[str, Any] = {
 }
 ON_POSTGRESQL: dict[str, Any] = copy.deepcopy(VALUES) | {"replicas": 2, "volume": {"enabled": False}}
 ON_POSTGRESQL["config"]["store"] = {"url": "postgresql+psycopg://rankmon@db/rankmon"}
+WITH_FILES: dict[str, Any] = copy.deepcopy(VALUES) | {
+    "files": {"web.yml": {"secret": "rankmon-web", "key": "web"}, "shop": {"secret": "shop-reader", "key": "password"}},
+    "service": {"scheme": "HTTPS"},
+}
+WITH_FILES["config"]["web"] = {"config_file": "files/web.yml"}
+WITH_FILES["config"]["sources"]["shop"] = {"url": "postgresql+psycopg://db/shop", "password_file": "files/shop"}
+SECRETS = {
+    "rankmon-web": {
+        "web": "basic_auth_users:\n  prometheus: $2y$10$E6A8HRsv4t2ZmTBnwQJuYuQYPXJ4sFAIEHwbR/EcGK8W3n/kXsrTe\n"
+    },
+    "shop-reader": {"password": "open-sesame"},
+}
 
 Helm = Callable[..., tuple[int, str]]
 
@@ -92,7 +104,20 @@ def pod(found: list[dict[str, Any]]) -> dict[str, Any]:
     return spec
 
 
-@pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL], ids=["in a volume", "on PostgreSQL"])
+def mounted(found: list[dict[str, Any]], folder: Path) -> Path:
+    """Write into a folder what a pod sees in /etc/rankmon; where rankmon.yaml is."""
+    (volume,) = (v for v in pod(found)["volumes"] if v["name"] == "config")
+    for source in volume["projected"]["sources"]:
+        ((kind, given),) = source.items()
+        data = SECRETS[given["name"]] if kind == "secret" else one(found, "ConfigMap", given["name"])["data"]
+        for item in given["items"]:
+            path = folder / item["path"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(data[item["key"]], encoding="utf-8")
+    return folder / "rankmon.yaml"
+
+
+@pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL, WITH_FILES], ids=["in a volume", "on PostgreSQL", "files"])
 def test_helm_and_kubernetes_accept_it(helm: Helm, values: dict[str, Any]) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     code, said = helm("lint", values)
@@ -147,13 +172,41 @@ def test_an_image_is_pinned_by_its_digest(helm: Helm) -> None:
 def test_templates_of_messages_are_files_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
     text = '{{ labels.team | default("nobody") }}: "quoted"\n{% include "rankmon/title.txt" %}\n'
     found = manifests(helm, {**VALUES, "templates": {"title.txt": text}})
-    (volume,) = (v for v in pod(found)["volumes"] if v["name"] == "config")
-    for item in volume["configMap"]["items"]:
-        path = tmp_path / item["path"]
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(one(found, "ConfigMap")["data"][item["key"]], encoding="utf-8")
-    (template,) = load(tmp_path / "rankmon.yaml", {"SHOP_PASSWORD": "secret"}).templates
+    (template,) = load(mounted(found, tmp_path), {"SHOP_PASSWORD": "secret"}).templates
     assert (template.name, template.text) == ("title", text)
+
+
+def test_files_from_secrets_are_beside_the_configuration_and_only_rankmon_reads_them(
+    helm: Helm, tmp_path: Path
+) -> None:
+    found = manifests(helm, WITH_FILES)
+    spec = pod(found)
+    (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "config")
+    assert mount == {"name": "config", "mountPath": "/etc/rankmon", "readOnly": True}
+    (volume,) = (v for v in spec["volumes"] if v["name"] == "config")
+    # Kubernetes gives the files to root and the group, in which the user is.
+    assert (volume["projected"]["defaultMode"], spec["securityContext"]["fsGroup"]) == (0o440, 10001)
+    config = load(mounted(found, tmp_path), {})
+    assert [path.name for path in sorted((tmp_path / "files").iterdir())] == ["shop", "web.yml"]
+    assert [source.url.password for source in config.sources] == ["open-sesame"]
+    assert [name for name, _ in config.web.access.users] == ["prometheus"]
+
+
+def test_probes_and_prometheus_speak_the_scheme_of_the_service(helm: Helm) -> None:
+    login = {"basicAuth": {"username": {"name": "rankmon-web", "key": "user"}}}
+    for values, scheme in ((VALUES, "HTTP"), (WITH_FILES, "HTTPS")):
+        found = manifests(helm, {**values, "serviceMonitor": {"enabled": True, "endpoint": login}})
+        (container,) = pod(found)["containers"]
+        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        assert [probe["scheme"] for probe in probes] == [scheme] * 3
+        (endpoint,) = one(found, "ServiceMonitor")["spec"]["endpoints"]
+        assert endpoint == {
+            "port": "http",
+            "path": "/metrics",
+            "scheme": scheme.lower(),
+            "interval": "15s",
+            **login,
+        }
 
 
 def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
@@ -188,6 +241,24 @@ def test_two_pods_share_a_store_and_one_stays_when_a_node_is_drained(helm: Helm)
     assert one(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.parametrize("name", ["networkPolicy", "podDisruptionBudget", "serviceMonitor"])
+def test_what_can_be_switched_off_is_there_when_it_is_on(helm: Helm, name: str) -> None:
+    kind = name[0].upper() + name[1:]
+    on, off = (manifests(helm, {**ON_POSTGRESQL, name: {"enabled": enabled}}) for enabled in (True, False))
+    spec = one(on, kind)["spec"]
+    chosen = spec["podSelector" if kind == "NetworkPolicy" else "selector"]["matchLabels"]
+    (workload,) = (m for m in on if m["kind"] == "Deployment")
+    assert chosen.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
+    assert chosen.items() <= one(on, "Service")["metadata"]["labels"].items()
+    assert kind not in {m["kind"] for m in off}
+
+
+def test_a_network_policy_lets_in_whom_it_names(helm: Helm) -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    found = manifests(helm, {**VALUES, "networkPolicy": {"from": peers}})
+    assert one(found, "NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -197,6 +268,9 @@ def test_two_pods_share_a_store_and_one_stays_when_a_node_is_drained(helm: Helm)
         ({"image": {"repository": "rankmon", "tag": "latest"}}, "image.tag"),
         ({"replica": 2}, "Additional property replica is not allowed"),
         ({"secrets": {"SHOP_PASSWORD": "open-sesame"}}, "secrets.SHOP_PASSWORD: Invalid type"),
+        ({"files": {"web.yml": "open-sesame"}}, "files.web.yml: Invalid type"),
+        ({"files": {"../rankmon.yaml": {"secret": "a", "key": "b"}}}, "files: Property name of"),
+        ({"service": {"scheme": "https"}}, "service.scheme"),
     ],
 )
 def test_values_that_cannot_work_are_refused(helm: Helm, changes: dict[str, Any], said: str) -> None:
