@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import shlex
 import shutil
@@ -118,10 +120,19 @@ def test_a_slice_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_token_is_rotated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, tokens = folder / "rankmon.yaml", ("old", "new")
     with Receiver() as receiver:
         write(folder, receiver.url)
-        assert follow("rotate-a-password", folder)
-        assert [got.document["kind"] for got in receiver.taken] == ["test"]
+        named = path.read_text(encoding="utf-8").replace("secret: hunter2", "secret_file: token")
+        path.write_text(named, encoding="utf-8")
+        for token in tokens:
+            (folder / "token").write_text(token, encoding="utf-8")
+            assert follow("rotate-a-password", folder)
+    assert [got.document["kind"] for got in receiver.taken] == ["test", "test"]
+    for got, token in zip(receiver.taken, tokens, strict=True):
+        signed = f"{got.headers['X-Rankmon-Timestamp']}.".encode() + got.body
+        expected = hmac.new(token.encode(), signed, hashlib.sha256).hexdigest()
+        assert got.headers["X-Rankmon-Signature"] == f"sha256={expected}"
 
 
 def test_k_is_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
