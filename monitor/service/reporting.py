@@ -11,6 +11,7 @@ from monitor.errors import InputError
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import begun_lately
 from monitor.messages.notification import About, notification
+from monitor.messages.words import DAY
 from monitor.series.intervals import REACH
 from monitor.series.windows import History, Point, points
 from monitor.service.diagnosing import as_it_fell
@@ -26,8 +27,19 @@ MOST_INCIDENTS = 1_000
 
 
 @dataclass(frozen=True)
+class DayValue:
+    """A measure on a day that ends at `end`, seconds, with its 95 % interval; None is unknown."""
+
+    end: int
+    value: float | None
+    lower: float | None
+    upper: float | None
+    requests: int
+
+
+@dataclass(frozen=True)
 class Value:
-    """A measure over all days of the report, and over the same number of days before (None: unknown)."""
+    """A measure over all days of the report, over the same number of days before (None: unknown), and day by day."""
 
     measure: str
     value: float | None
@@ -35,6 +47,7 @@ class Value:
     upper: float | None
     requests: int
     before: float | None
+    days: tuple[DayValue, ...]
 
     @property
     def change(self) -> float | None:
@@ -178,12 +191,19 @@ class _Past:
     def traffic(self) -> History:
         return self.histories[self.monitor.traffic]
 
-    def overall(self, measure: Measure, end: int) -> Point:
-        """A measure over as many days that end at `end`, on all traffic."""
+    def overall(self, measure: Measure, end: int, length: int | None = None) -> Point:
+        """A measure over the `length` seconds that end at `end`, by default as many as the report's, on all traffic."""
         monitor, history = self.monitor, self.histories[self.monitor.definition(measure)]
-        length, by_judgments = self.until - self.since, isinstance(monitor.recipe, Judgments)
+        length, by_judgments = length or self.until - self.since, isinstance(monitor.recipe, Judgments)
         (found,) = points(measure, history, self.traffic, monitor.bucket, length, end, [OVERALL], by_judgments)
         return found
+
+    def days(self, measure: Measure) -> Iterator[DayValue]:
+        """A measure on each of the whole days that end with the report, on all traffic."""
+        length = max(DAY, self.monitor.bucket)
+        for number in reversed(range((self.until - self.since) // length)):
+            found = self.overall(measure, end := self.until - number * length, length)
+            yield DayValue(end, found.value, found.lower, found.upper, found.requests)
 
 
 def _judged(monitor: Monitor) -> list[Measure]:
@@ -194,7 +214,8 @@ def _judged(monitor: Monitor) -> list[Measure]:
 
 def _value(measure: Measure, past: _Past) -> Value:
     now, before = past.overall(measure, past.until), past.overall(measure, past.since)
-    return Value(str(measure), now.value, now.lower, now.upper, now.requests, before.value)
+    days = tuple(past.days(measure))
+    return Value(str(measure), now.value, now.lower, now.upper, now.requests, before.value, days)
 
 
 def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:

@@ -48,6 +48,11 @@ def test_values_are_those_of_the_series_and_stand_next_to_the_days_before(
     assert value["value"] == pytest.approx(by_end[found["until"]])
     assert value["before"] == pytest.approx(by_end[found["since"]])
     assert value["lower"] < value["value"] < value["upper"]
+    with stored(config) as store:
+        daily = series_table(store, monitor, monitor.measures, [DAY], span, monitor.bucket)
+    known = {int(end.timestamp()): value for end, value in zip(daily["end"], daily["value"], strict=True)}
+    ends = [found["until"] - DAY, found["until"]]
+    assert [(one["end"], one["value"]) for one in value["days"]] == [(end, pytest.approx(known[end])) for end in ends]
 
 
 def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
