@@ -111,8 +111,8 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert found.pages == 1
     odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
     text, page = "\n".join(as_text([odd])), as_page([odd])
-    assert "1 page on quality; 1 incident in all, 1 open now. Incidents are about ndcg(empty=zero)@10, in " in text
-    assert " count as 0. 1 not labelled yet: say whether the page was right " in text
+    assert "1 page on quality; 1 incident in all, 1 open now. Incidents on quality are judged on ndcg(" in text
+    assert " count as 0. 1 incident waits for your verdict: was the notification right? " in text
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
