@@ -109,18 +109,6 @@ def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check)
     assert out[-1] == "configuration is valid and all databases answer"
 
 
-def test_an_event_that_every_item_shown_has_is_told_to_be_no_label(check: Check, database_url: str) -> None:
-    execute(
-        database_url,
-        "INSERT INTO search_events SELECT request_id, item_id, 'view', served_at + 1, local_at FROM search_log",
-    )
-    for rules in ("rules: [", "rules: [{type: view, grade: 0}, "):
-        assert check(("rules: [", rules))[2] == []
-    code, _, (said,) = check(("rules: [", "rules: [{type: view, grade: 1}, "))
-    assert code == 0
-    assert "monitors[0].relevance.events.rules: search: 100 % of the items shown have a label; if one of " in said
-
-
 def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, database_url: str) -> None:
     execute(database_url, f"UPDATE search_log SET served_at = served_at - {(3 * 24 + 2) * 3600}")
     wide = ("    measures: [ndcg@10]\n", "    measures: [ndcg@10]\n    windows: [7d]\n")

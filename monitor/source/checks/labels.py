@@ -35,20 +35,15 @@ MOST_TIMES = 100_000
 
 
 def check_labels(sample: Sample) -> Iterator[Remark]:
-    """Remarks when no request has a label, or nearly all items do; refused grades have their own remark."""
-    items, wanted, recipe = int(sample.reading.impressions.sum()), int(sample.reading.judged.sum()), sample.recipe
-    is_wide = items > sample.size and wanted > (1 - NOTABLE) * items
-    if is_wide and isinstance(recipe, Events) and all(rule.grade for rule in recipe.rules):
-        text = f"{percent(wanted, items)} of the items shown have a label; if one of these events only says that"
-        yield Remark(("relevance", "events", "rules"), f"{text} an item was shown, remove its rule")
+    """Remarks when no request has a label; refused grades have their own remark."""
     counts = sample.reading.refusals.counts
     refused = sum(int(rows.sum()) for reason, rows in counts.items() if reason in OF_GRADES)
     if sample.size < FEWEST or sample.labelled or refused >= FEWEST_GRADES:
         return
     none = f"none of the {sample.size:,} sampled requests has a label"
-    if isinstance(recipe, Events):
+    if isinstance(sample.recipe, Events):
         yield Remark(("relevance", "events"), f"{none}; do request, item and the rules fit the events?")
-    elif isinstance(recipe, Judgments):
+    elif isinstance(sample.recipe, Judgments):
         yield Remark(("relevance", "judgments"), f"{none}; are query and item spelled there as in the rankings?")
     else:
         yield Remark(("relevance", "column", "grade"), f"{none}; the column is NULL in all their rows")
