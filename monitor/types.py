@@ -330,9 +330,8 @@ class Drift(Section):
     timezone: Annotated[
         Maybe[Zone],
         key(
-            "Time zone of the users. Daily and weekly cycles follow its clock, so that a clock change is no change of "
-            "the ranking; days of the calendar that name no zone are in it. Default: UTC; for an iCalendar file, its "
-            "own."
+            "Time zone of the users. Daily and weekly cycles follow its clock, so a clock change does not look like a "
+            "worse ranking. Calendar days that name no zone are in it. Default: UTC; for an iCalendar file, its own."
         ),
     ] = None
     calendar: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
@@ -27,7 +27,6 @@ def remarks(config: Config, now: float) -> Iterator[str]:
         )
         yield f"{config.place('web', 'external_url')}: {text}"
     yield from _of_routes(config)
-    yield from _of_the_log(config, instants(config.routes))
     for index, monitor in enumerate(config.monitors):
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
@@ -58,41 +57,35 @@ def _of_clicked_lists(measure: Measure) -> str:
 
 
 def _of_routes(config: Config) -> Iterator[str]:
-    """Routes that never match, and monitors that the routes leave to the log."""
-    used, moments = set[int](), instants(config.routes)
+    """Routes that never match or reach nobody, and monitors that the routes leave to the log.
+
+    Warnings may be for the log alone; critical incidents, or all that a monitor can open, are hardly meant to be.
+    """
+    used, to_log, moments = set[int](), dict[int, list[str]](), instants(config.routes)
     for index, monitor in enumerate(config.monitors if config.routes else ()):
-        routing = Routing(monitor, config.routes)
+        routing, muted = Routing(monitor, config.routes), dict[tuple[Severity, Matter], int]()
         for severity, matter in product(SEVERITIES, MATTERS):
             found = [routing.decide(severity, (matter,), at) for at in moments]
             used.update(id(route) for routes in found for route in routes)
-            is_left = any(all(r not in config.routes and r.channels == (LOG,) for r in routes) for routes in found)
-            if is_left and monitor.paging == "push" and (severity, matter) in routing.cases:
-                text = (
-                    f"notifies only the log, and at some times no route takes {matter} incidents of severity {severity}"
-                )
-                yield f"{config.place('monitors', index, 'notify')}: {text}; name a channel, or add a route"
+            if monitor.paging != "push" or (severity, matter) not in routing.cases:
+                continue
+            if any(all(r not in config.routes and r.channels == (LOG,) for r in routes) for routes in found):
+                text = f"no route takes {matter} incidents of severity {severity}"
+                text = f"notifies only the log, and at some times {text}; name a channel, or add a route"
+                yield f"{config.place('monitors', index, 'notify')}: {text}"
+            elif all(reached(routes, inf) == (LOG,) for routes in found):
+                muted[severity, matter] = config.routes.index(found[0][0])
+        for (severity, matter), number in sorted(muted.items()):
+            if severity == "critical" or len(muted) == len(routing.cases):
+                to_log.setdefault(number, []).append(f"{severity} {matter} incidents of {monitor.name}")
+    for number, (first, *more) in to_log.items():
+        text = f"takes {first}{f', and {len(more)} more,' * bool(more)} to the log alone, so nobody is notified"
+        yield f"{config.place('routes', number)}: {text}; name another channel"
     for number in (n for n, route in enumerate(config.routes) if id(route) not in used):
         text = (
             "never matches: routes above take everything first, or no monitor has its labels; move it up, or remove it"
         )
         yield f"{config.place('routes', number)}: {text}"
-
-
-def _of_the_log(config: Config, moments: Sequence[float]) -> Iterator[str]:
-    """Routes that leave critical incidents, or all of a monitor's, to the log alone; that of warnings may be wanted."""
-    to_log = dict[int, list[str]]()
-    for routing in (Routing(monitor, config.routes) for monitor in config.monitors):
-        taken = dict[tuple[Severity, Matter], int]()
-        for severity, matter in routing.cases:
-            found = [routing.decide(severity, (matter,), at) for at in moments]
-            if all(reached(routes, inf) == (LOG,) and routes[0] in config.routes for routes in found):
-                taken[severity, matter] = config.routes.index(found[0][0])
-        for (severity, matter), number in taken.items():
-            if severity == "critical" or len(taken) == len(routing.cases):
-                to_log.setdefault(number, []).append(f"{severity} {matter} incidents of {routing.monitor.name}")
-    for number, (first, *more) in to_log.items():
-        text = f"takes {first}{f', and {len(more)} more,' * bool(more)} to the log alone, so nobody is notified"
-        yield f"{config.place('routes', number)}: {text}; name another channel"
 
 
 def _tells_others(config: Config) -> bool:

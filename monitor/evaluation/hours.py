@@ -146,7 +146,7 @@ def announced_of(monitor: Monitor, store: Store, until: int) -> list[Announcemen
 
 
 def with_calendar(monitor: Monitor, by_people: Iterable[Announcement], until: int = FARTHEST) -> list[Announcement]:
-    """The same, where it is known what people announced; nothing of a monitor without verdicts."""
+    """The same, given what people announced; empty for a monitor without verdicts."""
     if monitor.drift is None:
         return []
     of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]

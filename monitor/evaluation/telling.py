@@ -183,7 +183,7 @@ def _over(stored: StoredIncident, last: Notification | None) -> list[ConditionNa
 
 
 def _is_restated(told: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
-    """Whether what still fires was told to have been compared with another value when it fired than is known now."""
+    """Whether the previous message named another value than is known now, with which a condition fired."""
     then = {f.name: f for f in told if isinstance(f, QualityEvidence) and f.before_when_fired is not None}
     falls = [(then[f.name], f) for f in now if isinstance(f, QualityEvidence) and f.name in then]
     same = [(was, f) for was, f in falls if f.since <= was.end]

@@ -45,7 +45,7 @@ MOST_OF = 0.5
 """Share of rows or requests from which on a column is taken for what it seems: more often so than not."""
 
 NEARLY_ALL = 0.95
-"""Share of requests from which on an event says that a list was shown: seldom is something wanted in each."""
+"""Share of lists from which on an event counts as an impression: people seldom want something in every list."""
 
 ZONES = ("Z", "+00:00")
 """What ends the text of a time in UTC."""

@@ -140,15 +140,13 @@ class Verdicts(Connected):
 
     def announced(self, monitor: str) -> list[Announcement]:
         """What people announced for a monitor, oldest first."""
-        found = self.rows(_ANNOUNCED, monitor=monitor)
-        return [Announcement(row.since, row.until, row.author, row.note, row.is_new_level) for row in found]
+        return [_announcement(row) for row in self.rows(_ANNOUNCED, monitor=monitor)]
 
     def every_announced(self) -> dict[str, list[Announcement]]:
         """Monitor -> what people announced for it."""
         found = dict[str, list[Announcement]]()
         for row in self.rows(sa.select(announcements)):
-            one = Announcement(row.since, row.until, row.author, row.note, row.is_new_level)
-            found.setdefault(row.monitor, []).append(one)
+            found.setdefault(row.monitor, []).append(_announcement(row))
         return found
 
     def announce(self, monitor: str, found: Announcement, now: float) -> None:
@@ -274,3 +272,7 @@ def _row(monitor: str, verdict: Verdict) -> dict[str, Any]:
 @cache
 def _reader() -> TypeAdapter[Verdict]:
     return TypeAdapter(Verdict)
+
+
+def _announcement(row: sa.Row[Any]) -> Announcement:
+    return Announcement(row.since, row.until, row.author, row.note, row.is_new_level)

@@ -1,4 +1,4 @@
-"""Copy the store of another configuration into the empty store of this one, such as from SQLite to PostgreSQL.
+"""Copy the store of another configuration into the empty store of this one, for example from SQLite to PostgreSQL.
 
 Stop the daemon first. Series, incidents, acknowledgements, silences, baselines and waiting notifications are copied,
 all or nothing.
