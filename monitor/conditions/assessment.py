@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence
+from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence, SliceFall
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold, Unjudged
 from monitor.conditions.kinds.version_worse import VersionWorse
 from monitor.conditions.rules import SEVERITIES, is_beyond
 from monitor.conditions.versions import NewVersion, WeakVersion
+from monitor.types import MODEL_VERSION
 
 NO_RESULTS = "no_results"
 """Text of the measure of requests without results."""
@@ -130,7 +131,13 @@ class Assessment:
     def is_of_a_version(self) -> bool:
         """Whether one model version fell, or is new and worse than the others."""
         dimensions = ((f.dimension, *(s.dimension for s in f.slices if s.before is None)) for f in self.findings)
-        return any("model_version" in some for some in dimensions)
+        return any(MODEL_VERSION in some for some in dimensions)
+
+    @property
+    def former_version(self) -> SliceFall | None:
+        """The model version that a rule says fell, if none of those that it names serves any more."""
+        found = [s for f in self.quality for s in f.slices if s.dimension == MODEL_VERSION]
+        return found[0] if found and all(s.until is not None for s in found) else None
 
     @cached_property
     def with_slices(self) -> QualityEvidence | None:

@@ -34,7 +34,7 @@ class SliceFall:
     """The fall of one slice; `share` of the window's requests, `z` standard errors of its noise, if known.
 
     `before` is None for a new slice. For a missing slice `before` and `value` are its usual and its actual requests
-    since `since`.
+    since `since`. `until` is the end of the last bucket of a model version that no longer serves. Instants in seconds.
     """
 
     dimension: str
@@ -44,6 +44,7 @@ class SliceFall:
     share: float = 0.0
     z: float | None = None
     since: int | None = None
+    until: int | None = None
 
     @property
     def is_everywhere(self) -> bool:

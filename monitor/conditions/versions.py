@@ -231,5 +231,7 @@ def served_until(traffic: History, key: SliceKey, since: int, now: int, width: i
 
 def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:
     every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
+    if not theirs.any():
+        return None
     end = int(part.starts[np.flatnonzero(theirs > 0)[-1]]) + width
     return end if end <= now and every[part.starts >= end].any() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from monitor.conditions.checkpoint import BaselineReset
@@ -15,7 +15,7 @@ from monitor.evaluation.fold import GONE, EventBatch
 from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
 from monitor.messages.explanation import reason
-from monitor.messages.notification import About, Kind, Notification, key, notification
+from monitor.messages.notification import NOTHING_SINCE, About, Kind, Notification, Since, key, notification
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates, written
 from monitor.messages.words import CALLED
 from monitor.routing import Route, Routing, reached
@@ -161,12 +161,11 @@ def _notices(
     reasons = update.events.reasons
     ends = (p.change for p in update.placed if p.incident == id_ and p.change.became != "firing")
     why = {change.name: reasons[change] for change in ends if change in reasons}
-    over = {name: why.get(name, "") for name in _over(stored, last)} if kind == "updated" else {}
-    begun = {p.change.name for p in update.placed if p.change.became == "firing"}
-    going_on = [f for f in stored.findings if f.name not in begun]
-    is_new = kind == "updated" and last is not None and _is_restated(last.findings, going_on)
+    since = _since(
+        kind, stored, last, why, {p.change.name for p in update.placed if p.change.became == "firing"}, store
+    )
     about, reason_ = _about(monitor, telling, last), next(iter(why.values()), GONE)
-    notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, over, is_new)
+    notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, since)
     here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
     if kind != "firing" and told:
         is_graver = former is not None and SEVERITIES.index(former) < SEVERITIES.index(stored.incident.severity)
@@ -175,11 +174,27 @@ def _notices(
     return [(target, notice) for target in here]
 
 
-def _over(stored: StoredIncident, last: Notification | None) -> list[ConditionName]:
-    if last is None or stored.incident.matter != "quality":
-        return []
-    still = {f.name for f in stored.findings}
-    return [f.name for f in last.findings if f.name not in still]
+def _since(
+    kind: Kind,
+    stored: StoredIncident,
+    last: Notification | None,
+    why: Mapping[ConditionName, str],
+    begun: Collection[ConditionName],
+    store: Store,
+) -> Since:
+    """What changed since the notifications before. `why`: reasons of ends; `begun`: what just began to fire."""
+    if kind == "resolved":
+        first = store.alerts.first_notice(stored.incident.id)
+        return Since(opened_with=next(iter(first.findings), None) if first is not None else None)
+    if kind != "updated" or last is None:
+        return NOTHING_SINCE
+    told, still = [f.name for f in last.findings], [f.name for f in stored.findings]
+    is_on_quality = stored.incident.matter == "quality"
+    return Since(
+        over={name: why.get(name, "") for name in told if is_on_quality and name not in still},
+        begun=[name for name in still if is_on_quality and name not in told],
+        is_restated=_is_restated(last.findings, [f for f in stored.findings if f.name not in begun]),
+    )
 
 
 def _is_restated(told: Sequence[Evidence], now: Sequence[Evidence]) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from monitor.conditions.assessment import Assessment, in_order
@@ -40,8 +39,6 @@ VARIABLES: Mapping[str, str] = {
 }
 """What a notification's templates are given."""
 
-NOTHING_OVER: Mapping[ConditionName, str] = MappingProxyType({})
-
 MOST_TOLD = 4
 """Most conditions with a sentence of their own."""
 
@@ -56,6 +53,7 @@ class Notification:
         evidence: of a request to retrain; see `retraining`.
         text: five lines for people; `details` has everything else.
         html: a report in full.
+        again: the sentence at the start of `text` that says why it is sent again; empty the first time.
     """
 
     kind: Kind
@@ -77,6 +75,12 @@ class Notification:
     evidence: Mapping[str, Any] | None = field(default=None, hash=False)
     details: str = ""
     html: str = ""
+    again: str = ""
+
+    def sent_again(self, why: str) -> Notification:
+        """The same, its text begins with a sentence that says why it is sent again."""
+        text = self.text.removeprefix(self.again).lstrip()
+        return replace(self, text=f"{why} {text}", again=why, former_severity=None)
 
     @property
     def is_over(self) -> bool:
@@ -106,7 +110,7 @@ class Notification:
     def plain(self) -> dict[str, Any]:
         """JSON data in the form that the webhook documents."""
         data = {"version": VERSION, **asdict(self), "labels": dict(self.labels)}
-        for name in ("evidence", "html"):
+        for name in ("evidence", "html", "again"):
             if not data[name]:
                 del data[name]
         return {**data, "findings": [f.plain() for f in self.findings]}
@@ -141,6 +145,26 @@ class About:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What changed since the messages before.
+
+    Attributes:
+        over: reported conditions that ended while others continue -> why, if they did not recover.
+        begun: conditions that began to fire.
+        opened_with: the most important condition of the first message, once the incident is over.
+        is_restated: whether the data, the labels or a rule changed.
+    """
+
+    over: Mapping[ConditionName, str] = field(default_factory=dict)
+    begun: Sequence[ConditionName] = ()
+    opened_with: Evidence | None = None
+    is_restated: bool = False
+
+
+NOTHING_SINCE = Since()
+
+
+@dataclass(frozen=True)
 class Message:
     """A notification, as templates see it.
 
@@ -150,8 +174,7 @@ class Message:
         incident, findings: the variables with these names.
         former_severity: severity in the message before, if it changed; otherwise none.
         reason: why it was withdrawn.
-        over: conditions that were reported and have ended -> why, if they did not recover.
-        is_restated: the data, the labels or a rule changed since the previous message.
+        since: what changed since the messages before.
         most: how many findings get their own sentences.
     """
 
@@ -161,8 +184,7 @@ class Message:
     findings: tuple[Evidence, ...]
     former_severity: Severity | None
     reason: str
-    over: Mapping[ConditionName, str]
-    is_restated: bool
+    since: Since
     most: int
 
     @property
@@ -194,14 +216,42 @@ class Message:
         return max(0, len(self.findings) - self.most)
 
     @property
+    def is_restated(self) -> bool:
+        """Whether the data, the labels or a rule changed since the previous message."""
+        return self.since.is_restated
+
+    @property
     def over_by_name(self) -> list[str]:
-        """Conditions that were reported and have ended, by name, and why; with its place if others of it still fire."""
-        still = {f.rule for f in self.findings}
-        told = []
-        for name, why in [*self.over.items()][:MOST_TOLD]:
-            of_all = " for all traffic" * (name[0] in still and not name[1])
-            told.append(f"{x.condition(*name)}{of_all}{f' ({why})' if why else ''}")
-        return told + [f"{len(self.over) - MOST_TOLD} more"] * (len(self.over) > MOST_TOLD)
+        """Conditions that were reported and have ended, by name, and why."""
+        why = {name: f" ({told})" if told else "" for name, told in self.since.over.items()}
+        return [f"{called}{why.get(name, '')}" for name, called in self._called([*why])]
+
+    @property
+    def begun_by_name(self) -> list[str]:
+        """Conditions that began to fire, by name."""
+        return [called for _, called in self._called(self.since.begun)]
+
+    @property
+    def open_by_name(self) -> list[str]:
+        """Conditions that fire, by name."""
+        return [called for _, called in self._called([f.name for f in self.findings])]
+
+    def _called(self, names: Sequence[ConditionName]) -> list[tuple[ConditionName, str]]:
+        """The first few by name, with `all traffic` where others of the same rule are of slices; and how many more."""
+        every = [*self.since.over, *(f.name for f in self.findings)]
+        of_slices = {rule for rule, dimension, _ in every if dimension}
+        found = [
+            (name, x.condition(*name) + " for all traffic" * (name[0] in of_slices and not name[1]))
+            for name in names[:MOST_TOLD]
+        ]
+        more = len(names) - MOST_TOLD
+        return found + [(("", "", ""), f"{more} more")] * (more > 0)
+
+    @property
+    def opened_with(self) -> Evidence | None:
+        """What the first message was about, if the message on the end is about something else."""
+        first = self.since.opened_with
+        return first if first is not None and first.name not in {f.name for f in self.findings} else None
 
     @property
     def new_version(self) -> list[str]:
@@ -282,8 +332,7 @@ def notification(
     number: int,
     former_severity: Severity | None = None,
     reason: str = "",
-    over: Mapping[ConditionName, str] = NOTHING_OVER,
-    is_restated: bool = False,
+    since: Since = NOTHING_SINCE,
     most: int = MOST_TOLD,
 ) -> Notification:
     """The notification of a kind about an incident.
@@ -292,12 +341,11 @@ def notification(
         findings: the conditions that fire, or those that did when it closed.
         number: earlier notifications of this incident.
         reason: why it was withdrawn.
-        over: reported conditions that ended while others continue -> why, if they did not recover.
-        is_restated: the data, the labels or a rule changed since the previous message.
+        since: what changed since the messages before.
         most: conditions with a sentence of their own.
     """
     ordered = in_order(findings, incident.opened_at)
-    told = Message(kind, about, incident, ordered, former_severity, reason, over, is_restated, most)
+    told = Message(kind, about, incident, ordered, former_severity, reason, since, most)
     return Notification(
         kind,
         key(about.name, incident.id, kind, number),

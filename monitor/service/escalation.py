@@ -39,14 +39,13 @@ def due(
     """What an open, unacknowledged incident makes due by now, after all that was told of it, oldest first."""
     now, newest, by_target = telling.real_now, told[-1].notification, {one.target: one for one in told}
     since = next(one.created_at for one in told if one.notification.severity == newest.severity)
-    routes = telling.decide(monitor, stored.incident)
+    routes, said = telling.decide(monitor, stored.incident), f"Not acknowledged for {lasting(int(now - since))}."
     for target in telling.receivers(reached(routes, now - since)):
         if target not in by_target:
-            said = f"Nobody has acknowledged it for {lasting(int(now - since))}."
-            yield target, replace(newest, former_severity=None, details="\n".join(filter(None, (said, newest.details))))
+            yield target, newest.sent_again(said)
     for channel, every in repeated(routes).items():
         for target in telling.receivers([channel]):
             last = by_target.get(target)
             if last is not None and last.sent_at is not None and last.sent_at <= now - every:
                 again = key(monitor.name, stored.incident.id, "repeat", last.notification.key)
-                yield target, replace(last.notification, kind="updated", key=again, former_severity=None)
+                yield target, replace(last.notification.sent_again(said), kind="updated", key=again)

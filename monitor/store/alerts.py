@@ -265,12 +265,18 @@ class Alerts(Connected):
 
     def notices(self, incident: str) -> tuple[int, Notification | None]:
         """(number of notifications of an incident, the newest one)."""
-        mine = outbox.c.incident == incident
-        newest = sa.select(outbox.c.document).where(mine).order_by(outbox.c.id.desc()).limit(1)
-        number = self.integer(sa.select(sa.func.count(outbox.c.key.distinct())).where(mine))
-        document = self.scalar(newest)
+        number = self.integer(sa.select(sa.func.count(outbox.c.key.distinct())).where(outbox.c.incident == incident))
+        return number or 0, self._notice(incident, outbox.c.id.desc())
+
+    def first_notice(self, incident: str) -> Notification | None:
+        """The oldest stored notification of an incident; None without any."""
+        return self._notice(incident, outbox.c.id)
+
+    def _notice(self, incident: str, order: sa.ColumnElement[int]) -> Notification | None:
+        query = sa.select(outbox.c.document).where(outbox.c.incident == incident).order_by(order).limit(1)
+        document = self.scalar(query)
         with self.documents():
-            return number or 0, None if document is None else Notification.of(json.loads(document))
+            return None if document is None else Notification.of(json.loads(document))
 
     def unanswered(self) -> list[StoredIncident]:
         """The open incidents that were notified and that nobody has acknowledged. Raises StoreError."""

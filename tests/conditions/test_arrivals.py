@@ -104,7 +104,7 @@ def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(
     assert told(bench) == [("data", "search: labels late, no event for 3 h 10 min")]
     text = bench.notices[0][1].full_text
     assert "No events since" in text
-    assert "if labels will take this long from now on, raise `lateness`" in text
+    assert "if events will take this long from now on, raise `lateness`" in text
     bench.judge(now + 600, arrived=Arrived(now + 500.0, now + 400.0))
     assert told(bench)[1:] == [("data", "search: resolved, labels late: normal again")]
 

@@ -315,10 +315,11 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    assert last.text.startswith("No longer: rule floor for all traffic, rule floor for device=tv. Still: ")
+    ended, still = "rule floor for all traffic, rule floor for device=tv", "rule floor for device=mobile"
+    assert last.text.startswith(f"Ended: {ended}. Still open: {still}. ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
-    assert "No longer" not in bench.messages[-1][1].full_text
+    assert "Ended" not in bench.messages[-1][1].full_text
 
 
 @pytest.mark.parametrize("is_other_data", [False, True])

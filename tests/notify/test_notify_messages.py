@@ -17,7 +17,7 @@ from monitor.conditions.versions import NewVersion, WeakVersion
 from monitor.evaluation.incidents import RESTATED
 from monitor.evaluation.run import REMOVED
 from monitor.messages.explanation import advice, before_retraining, on_retraining, reason, sentence
-from monitor.messages.notification import Kind, Notification, notification
+from monitor.messages.notification import Kind, Notification, Since, notification
 from monitor.messages.words import utc
 from tests.evaluation.test_judging import Bench
 from tests.support.monitors import new_store
@@ -60,6 +60,9 @@ MESSAGES = {
     "firing, one slice": message("firing", [SLICE]),
     "firing, a model version": message("firing", [replace(SLICE, dimension="model_version", slice="v2")]),
     "firing, a new model version": message("firing", [replace(DROP, slices=(NEW, *DROP.slices))]),
+    "updated, without the new model version": message(
+        "updated", [replace(DROP, slices=(replace(NEW, until=DROP.end),))]
+    ),
     "firing, many slices": message("firing", SLICES),
     "firing, fewer labels": message("firing", [FEW_LABELS]),
     "firing, label coverage": message("firing", [DROP, COVERAGE]),
@@ -72,9 +75,15 @@ MESSAGES = {
     "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
     "updated, not judged for too few requests": message("updated", [HELD]),
     "updated, part of it is over": notification(
-        "updated", ABOUT, INCIDENT, [DROP], 1, over={FLOOR.name: "", SLICE.name: "somebody took it back"}
+        "updated", ABOUT, INCIDENT, [DROP], 1, since=Since({FLOOR.name: "", SLICE.name: "somebody took it back"})
+    ),
+    "updated, another one fires": notification(
+        "updated", ABOUT, INCIDENT, [DROP, FLOOR], 1, since=Since(begun=[FLOOR.name])
     ),
     "resolved": message("resolved", [WELL], CLOSED),
+    "resolved, by another rule than it opened with": notification(
+        "resolved", ABOUT, CLOSED, [WELL], 2, since=Since(opened_with=of_kind("degraded", DROP))
+    ),
     "resolved, the baseline followed": message("resolved", [FOLLOWED], CLOSED),
     "withdrawn, restated": message("withdrawn", [DROP], WITHDRAWN, RESTATED),
     "withdrawn, removed": message("withdrawn", [], WITHDRAWN, REMOVED),
@@ -171,7 +180,7 @@ def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_n
     alone = message("updated", [of_kind("degraded", mobile)])
     with_rule = message("updated", [of_kind("degraded", mobile), DROP])
     assert [f.verdict for f in with_rule.findings] == ["", "degraded"], "the rule's fall is the larger one"
-    assert "; most of it, when it fired, in device=mobile from " in alone.line("Where")
+    assert "; when it fired, mostly in device=mobile from " in alone.line("Where")
     for name in ("Where", "What to do"):
         assert with_rule.line(name) == alone.line(name)
 
@@ -179,10 +188,11 @@ def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_n
 def test_of_a_condition_that_ended_it_says_where_if_it_fires_elsewhere_and_why_if_it_did_not_recover() -> None:
     taken = "its baseline was reset by anna"
     over = {DROP.name: "", ("degraded", "", ""): taken}
-    told = notification("updated", ABOUT, INCIDENT, [SLICE], 1, over=over).text
-    assert f"No longer: rule quality-drop for all traffic, verdict degraded ({taken}). Still: " in told
-    elsewhere = notification("updated", ABOUT, INCIDENT, [FLOOR], 1, over=over).text
-    assert f"No longer: rule quality-drop, verdict degraded ({taken}). Still: " in elsewhere
+    told = notification("updated", ABOUT, INCIDENT, [SLICE], 1, since=Since(over)).text
+    still = "Still open: rule quality-drop for device=mobile. "
+    assert f"Ended: rule quality-drop for all traffic, verdict degraded ({taken}). {still}" in told
+    elsewhere = notification("updated", ABOUT, INCIDENT, [FLOOR], 1, since=Since(over)).text
+    assert f"Ended: rule quality-drop, verdict degraded ({taken}). Still open: rule floor. " in elsewhere
 
 
 def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
@@ -280,8 +290,11 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
-    assert "most of it, when it fired, in device=mobile" in message("firing", [of_kind("degraded", DROP)]).full_text
-    assert "most of it in device=mobile" in message("firing", [DROP]).full_text
+    assert (
+        "; when it fired, mostly in these overlapping slices: device=mobile"
+        in message("firing", [of_kind("degraded", DROP)]).full_text
+    )
+    assert "; mostly in these overlapping slices: device=mobile" in message("firing", [DROP]).full_text
 
 
 def test_slices_that_are_all_of_the_traffic_say_that_it_is_in_none_of_them_alone() -> None:
@@ -337,7 +350,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended,") == (not first)
-    stands = "The request to retrain stays open until this is over."
+    stands = "rankmon requests retraining once per incident: this is that request."
     assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 

@@ -70,7 +70,7 @@ def test_what_nobody_acknowledges_goes_to_others_too_once_and_all_get_the_end(du
     for _ in range(3):
         duty.later(1)
     assert duty.notices == [("team", "firing"), ("lead", "firing")]
-    assert "Nobody has acknowledged it for 30 min." in duty.messages[1][1].details
+    assert duty.messages[1][1].text.startswith("Not acknowledged for 30 min. ndcg@10 ")
     duty.later(2 * HOUR)
     duty.live(0.8, 0.8)
     duty.later(HOUR)
@@ -142,6 +142,8 @@ def test_a_repetition_follows_a_delivery_and_has_a_key_of_its_own(duty: Duty) ->
         duty.later(0)
     assert duty.notices == [("team", "firing"), *[("team", "updated")] * 3]
     assert len({notice.key for _, notice in duty.messages}) == 4
+    first, *again = (notice.text for _, notice in duty.messages)
+    assert again == [f"Not acknowledged for {hours} h. {first}" for hours in (3, 4, 5)], "no message quotes another"
 
 
 def test_another_process_that_escalates_is_left_to_it(duty: Duty) -> None:

@@ -26,12 +26,12 @@ class LabelsLate(ArrivalEvidence):
     recovered: ClassVar[str] = "labels late: events arrive again"
     headline: ClassVar[str] = "labels late, no event for {{ it.window|lasting }}"
     text: ClassVar[str] = (
-        "No events since {{ it.since|utc }} ({{ it.requests|count }} requests, {{ it.before|count }} events expected). "
-        "Delays up to {{ it.allowed|lasting }} are normal (`lateness` plus an hour)."
+        "No events since {{ it.since|utc }}; the {{ it.requests|count }} requests since then usually bring "
+        "{{ it.before|count }}. Events up to {{ it.allowed|lasting }} late are normal here (`lateness` plus an hour)."
     )
     advice: ClassVar[str] = (
-        "check the event pipeline; if labels will take this long from now on, raise `lateness`, or hours close "
-        "without them."
+        "check the event pipeline; if events will take this long from now on, raise `lateness`: until then, hours are "
+        "final without them."
     )
 
     judged: str = "events"
