@@ -74,8 +74,8 @@ def _reports(wanted: MailedReport, config: Config, store: Store) -> Iterator[Qua
 
 
 def _mailed(id_: str, due: int, wanted: MailedReport, found: list[QualityReport], url: str) -> Notification:
-    pages, first = sum(one.pages for one in found), found[0]
-    what = f"{counted(len(found), 'monitor')}, {counted(pages, 'page')}" if len(found) > 1 else first.monitor
+    incidents, first = sum(len(one.incidents) for one in found), found[0]
+    what = f"{counted(len(found), 'monitor')}, {counted(incidents, 'incident')}" if len(found) > 1 else first.monitor
     return Notification(
         kind="report",
         key=id_,

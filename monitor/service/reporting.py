@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from monitor.conditions.evidence import EVERYWHERE
+import numpy as np
+
+from monitor.conditions.evidence import EVERYWHERE, MATTERS
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.errors import InputError
 from monitor.measures.measure import Measure
@@ -13,6 +15,7 @@ from monitor.messages.explanation import begun_lately
 from monitor.messages.notification import About, notification
 from monitor.messages.words import DAY
 from monitor.series.intervals import REACH
+from monitor.series.partials import read_as
 from monitor.series.windows import History, Point, points
 from monitor.service.diagnosing import as_it_fell
 from monitor.service.fall import ChartMark, marks_of
@@ -39,7 +42,11 @@ class DayValue:
 
 @dataclass(frozen=True)
 class Value:
-    """A measure over all days of the report, over the same number of days before (None: unknown), and day by day."""
+    """A measure over all days of the report, over the same number of days before (None: unknown), and day by day.
+
+    Attributes:
+        requests: those in the mean.
+    """
 
     measure: str
     value: float | None
@@ -53,6 +60,15 @@ class Value:
     def change(self) -> float | None:
         """Relative change; None without both."""
         return self.value / self.before - 1 if self.before and self.value is not None else None
+
+
+@dataclass(frozen=True)
+class VerdictHours:
+    """How many hours had a verdict, and the mean of what is judged in these hours; None without labels."""
+
+    verdict: str
+    hours: float
+    value: float | None
 
 
 @dataclass(frozen=True)
@@ -73,10 +89,16 @@ class Happened:
     began_at: int
     opened_at: int
     closed_at: int | None
+    state: str
     lasted: int
     told: bool
     acknowledged_by: str | None
     label: str | None
+
+    @property
+    def is_on_quality(self) -> bool:
+        """Whether it is on the model's quality."""
+        return self.matter == "quality"
 
 
 @dataclass(frozen=True)
@@ -85,13 +107,14 @@ class QualityReport:
 
     Attributes:
         incidents: those that were open at some time of these days, oldest first.
+        in_comparison: seconds of the days before in which an incident on quality was open.
         slices: those that moved the first measure most, and what they are compared with.
         new: what began in the last two weeks, against the others, in words.
         marks: new model versions, announcements and new baselines of these days, oldest first.
         coverage, coverage_before: share of the traffic with labels.
         completeness: share of the buckets that were read.
         refused: reason -> rows.
-        hours: verdict -> hours.
+        judged, verdicts: the measure that verdicts judge, and the hours of each verdict.
         snapshot: of the same time, with its verdicts, for a chart.
     """
 
@@ -100,6 +123,7 @@ class QualityReport:
     until: int
     values: tuple[Value, ...]
     incidents: tuple[Happened, ...]
+    in_comparison: int
     slices: tuple[ComparedSlice, ...]
     against: str
     new: tuple[str, ...]
@@ -108,13 +132,15 @@ class QualityReport:
     coverage_before: float | None
     completeness: float
     refused: Mapping[str, int]
-    hours: Mapping[str, float]
+    judged: str
+    verdicts: tuple[VerdictHours, ...]
     snapshot: MonitorSnapshot = field(metadata={"json": False})
 
     @property
-    def pages(self) -> int:
-        """Incidents on quality that somebody was notified of."""
-        return sum(1 for one in self.incidents if one.told and one.matter == "quality")
+    def by_matter(self) -> Mapping[str, tuple[int, int]]:
+        """Matter -> (incidents, those that somebody was notified of)."""
+        found = {matter: [one.told for one in self.incidents if one.matter == matter] for matter in MATTERS}
+        return {matter: (len(told), sum(told)) for matter, told in found.items() if told}
 
     @property
     def judged_otherwise(self) -> str:
@@ -147,16 +173,19 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
     snapshot = take_snapshot(monitor, store, past.until)
     main, drawn = monitor.measures[0], extend_verdicts(monitor, store, past.until, None)
     history = past.histories[monitor.definition(main)]
-    moved = compare(monitor, main, span, history, past.traffic, past.until)
+    incidents = tuple(_happened(monitor, store, past))
+    fell_at = min((one.began_at for one in incidents if one.is_on_quality), default=None)
+    moved = compare(monitor, main, span, history, past.traffic, past.until, fell_at)
+    known = [one for one in moved.slices if one.is_known and one.share < EVERYWHERE]
     whole = past.overall(main, past.until)
-    kinds = [] if drawn is None else [one.kind for one in store.verdicts.drawn(monitor.name, past.since, past.until)]
     return QualityReport(
         monitor=monitor.name,
         since=past.since,
         until=past.until,
         values=tuple(_value(measure, past) for measure in dict.fromkeys((*monitor.measures, *_judged(monitor)))),
-        incidents=tuple(_happened(monitor, store, past)),
-        slices=tuple(one for one in moved.slices if one.before is not None and one.share < EVERYWHERE)[:MOST_SLICES],
+        incidents=incidents,
+        in_comparison=_open_for(monitor, store, past.since - span, past.since),
+        slices=tuple(sorted(known, key=lambda one: -abs(one.effect))[:MOST_SLICES]),
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),
         marks=marks_of(monitor, store, past.since, past.until),
@@ -164,7 +193,8 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         coverage_before=past.overall(main, past.since).label_coverage,
         completeness=whole.completeness,
         refused=store.refused(monitor.traffic, past.since, past.until),
-        hours={kind: kinds.count(kind) * step_of(monitor.bucket) / 3600 for kind in dict.fromkeys(kinds)},
+        judged="" if monitor.drift is None else str(judged(monitor.drift.measure)),
+        verdicts=tuple(_by_verdict(monitor, store, past)),
         snapshot=replace(snapshot, verdict_history=drawn),
     )
 
@@ -215,7 +245,28 @@ def _judged(monitor: Monitor) -> list[Measure]:
 def _value(measure: Measure, past: _Past) -> Value:
     now, before = past.overall(measure, past.until), past.overall(measure, past.since)
     days = tuple(past.days(measure))
-    return Value(str(measure), now.value, now.lower, now.upper, now.requests, before.value, days)
+    in_the_mean = now.requests if measure.empty == "zero" else round(now.requests * (1 - (now.empty_ratio or 0.0)))
+    return Value(str(measure), now.value, now.lower, now.upper, in_the_mean, before.value, days)
+
+
+def _by_verdict(monitor: Monitor, store: Store, past: _Past) -> Iterator[VerdictHours]:
+    if monitor.drift is None:
+        return
+    found, step = store.verdicts.drawn(monitor.name, past.since, past.until), step_of(monitor.bucket)
+    measure = judged(monitor.drift.measure)
+    history = past.histories[monitor.definition(measure)]
+    sums, ends = history.slice(OVERALL), history.starts - history.starts % step + step
+    for kind in dict.fromkeys(one.kind for one in found):
+        of_it = [one.end for one in found if one.kind == kind]
+        value = float(read_as(measure, sums[np.isin(ends, of_it)].sum(axis=0)))
+        yield VerdictHours(kind, len(of_it) * step / 3600, None if np.isnan(value) else value)
+
+
+def _open_for(monitor: Monitor, store: Store, since: int, until: int) -> int:
+    """Seconds of [since, until) in which an incident on quality was open; one at a time can be."""
+    found = [one.incident for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS)]
+    spans = [(one.began_at, one.closed_at or until) for one in found if one.matter == "quality"]
+    return sum(max(min(end, until) - max(begin, since), 0) for begin, end in spans)
 
 
 def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:
@@ -235,6 +286,7 @@ def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]
             incident.began_at,
             incident.opened_at,
             incident.closed_at,
+            incident.state,
             closed_at - incident.began_at,
             one.told,
             one.acknowledged_by,

@@ -42,9 +42,18 @@ class ComparedSlice:
         return self.value / self.before - 1 if self.before else None
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is something to compare it with: its past, or the others if it is new."""
+        return self.before is not None or self.others is not None
+
+    @property
     def effect(self) -> float:
-        """The slice's contribution to the change of overall, in the measure's unit: its own change times its share."""
-        return 0.0 if self.before is None else (self.value - self.before) * self.share
+        """The slice's contribution to the change of overall, in the measure's unit.
+
+        Its own change, or that of a new slice against the others, times its share.
+        """
+        against = self.others if self.before is None else self.before
+        return 0.0 if against is None else (self.value - against) * self.share
 
     @property
     def against_others(self) -> float | None:
@@ -139,10 +148,8 @@ def _old(history: History, until: int) -> set[SliceKey]:
 
 def _cost(one: ComparedSlice, whole: float | None) -> float:
     """A slice's effect; for a new one what it takes from the others, or from all before it."""
-    against = one.others if one.others is not None else whole
-    if one.since is None or against is None:
-        return one.effect
-    return (one.value - against) * one.share
+    is_alone = one.since is not None and one.others is None
+    return (one.value - whole) * one.share if is_alone and whole is not None else one.effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from monitor.cli.commands.series import series_table
 from monitor.cli.common import load_config, stored
 from monitor.page.report import as_page, as_text
 from monitor.page.words import utc
+from monitor.series.partials import EMPTY, REQUESTS
 from monitor.service.fall import ChartMark
 from monitor.service.reporting import report
+from monitor.types import OVERALL
 from tests.cli.test_incidents_cli import filled, run, write
 from tests.conditions.test_verdict_texts import Bench, bench, served_by
 from tests.support.browser import browser
@@ -65,8 +67,8 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
     assert run(tmp_path, "incidents label", incident["id"], "right", "--by", "ada") == 0
     capsys.readouterr()
     text = told(tmp_path, capsys, "--last", "2d")
-    assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .* open \| no \| right \|", text)
-    assert "No page on quality; 1 incident in all (1 labelled right), 1 open now." in text
+    assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .*, open \| no \| right \|", text)
+    assert "1 incident: 1 on quality (none notified); 1 open now. Labelled: 1 right." in text
     assert "What to do: " in text
     config = load_config(tmp_path / "rankmon.yaml", with_sources=False)
     with stored(config) as store:
@@ -103,16 +105,22 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     found = report(bench.monitor, bench.store, 7 * DAY)
     assert found.until == day(33.5)
-    assert sum(found.hours.values()) == 7 * 24
-    assert found.hours["degraded"] > 24
+    hours = {one.verdict: one for one in found.verdicts}
+    assert sum(one.hours for one in found.verdicts) == 7 * 24
+    assert 24 < hours["degraded"].hours < hours["healthy"].hours
+    fallen, level = hours["degraded"].value, hours["healthy"].value
+    assert fallen is not None
+    assert level is not None
+    whole = next(one.value for one in found.values if one.measure == found.judged)
+    assert fallen < (whole or 0.0) < level
     assert [(one.told, one.closed_at) for one in found.incidents] == [(True, None)]
     (moved, *_) = found.slices
     assert moved.key == ("device", "slice 1")
-    assert found.pages == 1
+    assert found.by_matter == {"quality": (1, 1)}
     odd = replace(found, slices=(replace(moved, key=("device", "<b>|")),))
     text, page = "\n".join(as_text([odd])), as_page([odd])
-    assert "1 page on quality; 1 incident in all, 1 open now. Incidents on quality are judged on ndcg(" in text
-    assert " count as 0. 1 incident waits for your verdict: was the notification right? " in text
+    assert "1 incident: 1 on quality (1 notified); 1 open now. 1 incident waits for your verdict: was the " in text
+    assert "whatever happened in them. Verdicts and rules judge ndcg(empty=zero)@10: " in text
     assert "| device=&lt;b&gt;\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
@@ -137,6 +145,29 @@ def test_a_version_that_serves_all_requests_is_no_slice_that_moved_the_mean(benc
     found = report(bench.monitor, bench.store, 7 * DAY)
     assert found.slices[0].key == ("device", "slice 1")
     assert "model_version" not in {one.key[0] for one in found.slices}
+
+
+def test_it_says_how_long_a_fall_was_in_the_days_it_compares_with_which_slices_it_leaves_out(bench: Bench) -> None:
+    bench.live(Ranking.of(36).since(32, mean=0.8, slices=[1]).draw(), 32, 36)
+    late, early = (report(bench.monitor, bench.store, days * DAY) for days in (2, 7))
+    (began,) = {one.began_at for one in (*late.incidents, *early.incidents)}
+    assert (late.in_comparison, early.in_comparison) == (late.since - max(began, late.since - 2 * DAY), 0)
+    assert "In the 2 d before, an incident on quality was open for " in "\n".join(as_text([late]))
+    assert "compare with care" not in "\n".join(as_text([early]))
+    (late_one, *_), (early_one, *_) = late.slices, early.slices
+    assert late_one.key == early_one.key == ("device", "slice 1")
+    assert late_one.change == pytest.approx(-0.2, abs=0.06), "against the days before the fall"
+
+
+def test_a_skipped_request_is_not_in_the_mean(filled: Path) -> None:
+    config = load_config(filled / "rankmon.yaml", with_sources=False)
+    (monitor,) = config.monitors
+    with stored(config) as store:
+        found = report(monitor, store, 2 * DAY)
+        of_both = store.history(monitor.definition(monitor.measures[0]), found.since, found.until).slice(OVERALL)
+    requests, empty = (int(of_both[:, place].sum()) for place in (REQUESTS, EMPTY))
+    assert 0 < empty < requests
+    assert found.values[0].requests == requests - empty
 
 
 def test_what_incidents_are_about_has_its_own_row(bench: Bench) -> None:
