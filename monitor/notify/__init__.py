@@ -71,8 +71,15 @@ class ChartInside(Protocol):
 class ChartAfter(Protocol):
     """A receiver that takes a chart after the message that opens an incident."""
 
-    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> None:
-        """Add a PNG to a delivered message, by what `send` returned; a few seconds at most. Raises Undelivered."""
+    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> str:
+        """Add a PNG to a delivered message, by what `send` returned; a few seconds at most. Raises Undelivered.
+
+        Returns:
+            The receipt from now on.
+        """
+
+    def show_chart(self, notification: Notification, receipt: str) -> None:
+        """Show an added PNG in the message, as it stands with this notification. Raises Undelivered."""
 
 
 class OnlyReceiver:

@@ -1,15 +1,17 @@
 """Slack, with a bot token: one message per incident, kept up to date, with updates in its thread.
 
 https://api.slack.com/methods/chat.postMessage. The message's channel and `ts` are the receipt, so a restart continues
-with it; a chart of the fall follows in its thread. Slack knows no key against copies, so each message holds its own as
-metadata, and what may have been posted before is looked for first. With the URL of an incoming webhook instead, which
-can change nothing, each notification is a message.
+with it. A chart of the fall is uploaded to its thread, where all members of the channel may see it, and then shown in
+the message: its file id becomes part of the receipt. Slack knows no key against copies, so each message holds its own
+as metadata, and what may have been posted before is looked for first. With the URL of an incoming webhook instead,
+which can change nothing, each notification is a message.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from urllib.parse import urlencode
@@ -32,6 +34,9 @@ LONGEST_TITLE, LONGEST_TEXT = 150, 3000
 UPLOAD_WITHIN = 5.0
 """Seconds for a chart, which later messages wait for."""
 
+AGAIN_AFTER = 1.0
+"""Seconds between two attempts to show a chart that Slack is still reading in."""
+
 LOOKED_BACK = 86_400.0
 MOST_MESSAGES, MOST_BYTES = 999, 16 * 2**20
 """Seconds for which a message that may be there is looked for; what one answer holds at most."""
@@ -41,6 +46,9 @@ SETTLED = 2.0
 
 GONE = ("message_not_found", "cant_update_message", "edit_window_closed")
 """Errors after which an incident gets a new message."""
+
+NO_SUCH_FILE = "invalid_blocks"
+"""Error of a message that shows a file which Slack has not read in yet, or has no longer."""
 
 SIGNS = {"critical": ":red_circle:", "warning": ":large_orange_circle:", "info": ":large_blue_circle:"}
 OVER = ":large_green_circle:"
@@ -105,12 +113,20 @@ class Slack(OnlyReceiver):
         Raises:
             Undelivered: Slack did not take it, which it may say with status 200.
         """
-        place, _, ts = prior.receipt.partition(" ")
-        if ts and self._call(self._update, {"channel": place, "ts": ts, **message(notification)}) is not None:
+        place, ts, _ = _parts(prior.receipt)
+        if ts and self._edit(notification, prior.receipt):
             said = {"text": _plainly(notification.title), "blocks": blocks(notification)[:2]}
             self._say(notification, now, prior, {"channel": place, "thread_ts": ts, **said})
             return None
         return self._say(notification, now, prior, {"channel": self._to, **message(notification)})
+
+    def _edit(self, notification: Notification, receipt: str) -> bool:
+        """Bring a message up to date, with its chart if Slack still has it; False if the message is gone."""
+        place, ts, file = _parts(receipt)
+        at = {"channel": place, "ts": ts}
+        if file and self._call(self._update, {**at, **message(notification, file)}, (*GONE, NO_SUCH_FILE)) is not None:
+            return True
+        return self._call(self._update, {**at, **message(notification)}, GONE) is not None
 
     def _say(self, notification: Notification, now: float, prior: PriorDelivery, body: dict[str, Any]) -> str:
         """Post a message, unless it is there from an attempt before; its channel and `ts`."""
@@ -133,13 +149,16 @@ class Slack(OnlyReceiver):
         marks = ((m.get("metadata", {}).get("event_payload", {}).get("key"), m["ts"]) for m in messages)
         return next((ts for mark, ts in marks if mark == key), "")
 
-    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> None:
+    def add_chart(self, notification: Notification, receipt: str, chart: bytes) -> str:
         """Upload a PNG into a message's thread (https://docs.slack.dev/messaging/working-with-files).
+
+        Returns:
+            The receipt with the file's id, by which the next edit shows it.
 
         Raises:
             Undelivered: Slack did not take it in `UPLOAD_WITHIN`.
         """
-        (place, _, ts), until = receipt.partition(" "), time.monotonic() + UPLOAD_WITHIN
+        (place, ts, _), until = _parts(receipt), time.monotonic() + UPLOAD_WITHIN
 
         def poster(url: str) -> Poster:
             return self._poster(url, max(until - time.monotonic(), 0.01))
@@ -149,14 +168,28 @@ class Slack(OnlyReceiver):
         poster(found["upload_url"]).post(chart, {"Content-Type": "image/png"})
         shared = {"files": [{"id": found["file_id"], "title": "The fall"}], "channel_id": place, "thread_ts": ts}
         self._call(poster(f"{self._base}/files.completeUploadExternal"), shared)
+        return f"{place} {ts} {found['file_id']}"
 
-    def _call(self, poster: Poster, body: dict[str, Any], is_form: bool = False) -> dict[str, Any] | None:
-        """The answer; None if the message to change is gone."""
+    def show_chart(self, notification: Notification, receipt: str) -> None:
+        """Show the uploaded PNG in the message, once Slack has read it in; if that takes too long, the next edit does.
+
+        Raises:
+            Undelivered: Slack refused.
+        """
+        (place, ts, file), until = _parts(receipt), time.monotonic() + UPLOAD_WITHIN
+        body = {"channel": place, "ts": ts, **message(notification, file)}
+        while self._call(self._update, body, (*GONE, NO_SUCH_FILE)) is None and time.monotonic() < until:
+            time.sleep(AGAIN_AFTER)
+
+    def _call(
+        self, poster: Poster, body: dict[str, Any], borne: Collection[str] = (), is_form: bool = False
+    ) -> dict[str, Any] | None:
+        """The answer; None if it is one of the errors that are `borne`."""
         found, wait = self._ask(poster, body, is_form)
         error = str(found.get("error", "no reason given"))
         if found["ok"]:
             return found
-        if error in GONE and "ts" in body:
+        if error in borne:
             return None
         raise Undelivered(f"{poster.place}: refused: {_remedy(poster.harmless(error.encode(), self._headers))}", wait)
 
@@ -200,9 +233,19 @@ def _remedy(error: str) -> str:
     return f"{error}; {REMEDIES[error]}" if error in REMEDIES else error
 
 
-def message(notification: Notification) -> dict[str, Any]:
-    """The incident's message as it stands with this notification."""
-    return {"text": _plainly(notification.title), "blocks": blocks(notification), "unfurl_links": False}
+def _parts(receipt: str) -> tuple[str, str, str]:
+    """(channel, `ts`, file id) of a receipt; the last one is empty without a chart, all without a message."""
+    place, ts, file, *_ = [*receipt.split(" "), "", "", ""]
+    return place, ts, file
+
+
+def message(notification: Notification, chart: str = "") -> dict[str, Any]:
+    """The incident's message as it stands with this notification. `chart`: id of a file to show in it."""
+    shown = blocks(notification)
+    if chart:
+        file = {"type": "image", "alt_text": notification.title, "slack_file": {"id": chart}}
+        shown = [*shown[:-1], file, shown[-1]]
+    return {"text": _plainly(notification.title), "blocks": shown, "unfurl_links": False}
 
 
 def blocks(notification: Notification) -> list[dict[str, Any]]:

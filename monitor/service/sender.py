@@ -220,13 +220,12 @@ class _Worker:
         self._telemetry = telemetry
         self._clock = clock
         self._draw = draw
-        self._opened: dict[int, tuple[Notification, str]] = {}
+        self._opened: dict[int, tuple[Waiting, str]] = {}
         self._unmarked: dict[int, str | None] = {}
         self._lease: Lease | None = None
         self._quiet_until = 0.0
         self._reminded: float | None = None if is_single else time.monotonic()
-        name = f"notifications to {receiver.target}"
-        self.task = PeriodicTask(name, self._work, lambda: LOOK_EVERY, logging.WARNING)
+        self.task = PeriodicTask(self._turn, self._work, lambda: LOOK_EVERY, logging.WARNING)
         self.task.start()
 
     def rest(self) -> float | None:
@@ -242,7 +241,7 @@ class _Worker:
         if self._is_to_be_quiet or not (self._due() or self._must_remind()):
             return self._add_chart()
         try:
-            with self._store.hold(f"notifications to {self.receiver.target}") as self._lease:
+            with self._store.hold(self._turn) as self._lease:
                 # The process that held the lease before may have sent what was due.
                 delivered = [waiting.kind for waiting in self._due() if self._may_go_on and self._deliver(waiting)]
                 # A successor's alert looks the same; the former's end does not end it.
@@ -278,7 +277,7 @@ class _Worker:
                     self._store.outbox.begin(waiting.id, self._clock())
                 receipt = self._post(waiting.notification, waiting.begun_at)
                 if isinstance(receiver, ChartAfter) and waiting.kind == "firing" and receipt is not None:
-                    self._opened[waiting.id] = waiting.notification, receipt
+                    self._opened[waiting.id] = waiting, receipt
             except Undelivered as error:
                 self._quiet_until = time.monotonic() + (error.wait if error.wait <= LONGEST_WISH else 0.0)
                 self._put_off(waiting, str(error))
@@ -321,16 +320,28 @@ class _Worker:
         return receipt
 
     def _add_chart(self) -> bool:
-        """Whether a recorded message was without its chart; tries once to add it. Messages go first."""
+        """Whether a recorded message was without its chart; tries once to add it. Messages go first.
+
+        Holds the lease: another process may have edited the message since.
+        """
         id_ = min(self._opened.keys() - self._unmarked.keys(), default=None)
         if id_ is None:
             return False
-        notification, receipt = self._opened[id_]
-        with self._doing_without(notification):
-            if self._may_go_on and isinstance(self.receiver, ChartAfter) and (chart := self._draw(notification)):
-                self.receiver.add_chart(notification, receipt, chart)
-        del self._opened[id_]
-        return True
+        waiting, receipt = self._opened[id_]
+        told, outbox = waiting.notification, self._store.outbox
+        with suppress(LeaseLost), self._store.hold(self._turn) as lease, self._doing_without(told):
+            del self._opened[id_]
+            if self._may_go_on and isinstance(self.receiver, ChartAfter) and (chart := self._draw(told)):
+                outbox.received(id_, receipt := self.receiver.add_chart(told, receipt, chart))
+                self._store.leases.check(lease)
+                if outbox.is_newest(waiting):
+                    self.receiver.show_chart(told, receipt)
+        return id_ not in self._opened
+
+    @property
+    def _turn(self) -> str:
+        """Name of the lease under which one process at a time serves the receiver."""
+        return f"notifications to {self.receiver.target}"
 
     @contextmanager
     def _doing_without(self, notification: Notification) -> Iterator[None]:

@@ -204,16 +204,15 @@ class Outbox(Connected):
 
     def is_outdated(self, waiting: Waiting) -> bool:
         """Whether a newer waiting notification says all that this one says. Raises StoreError."""
-        if waiting.kind not in TELLING:
-            return False
-        newer = sa.select(outbox.c.id).where(
-            *_WAITING,
-            outbox.c.target == waiting.target,
-            outbox.c.incident == waiting.incident,
-            outbox.c.kind.in_(TELLING),
-            outbox.c.id > waiting.id,
-        )
-        return self.scalar(newer) is not None
+        return waiting.kind in TELLING and self._has_newer(waiting, *_WAITING, outbox.c.kind.in_(TELLING))
+
+    def is_newest(self, waiting: Waiting) -> bool:
+        """Whether no newer notification of the incident was queued for the same target. Raises StoreError."""
+        return not self._has_newer(waiting)
+
+    def _has_newer(self, waiting: Waiting, *only: sa.ColumnElement[bool]) -> bool:
+        same = (outbox.c.target == waiting.target, outbox.c.incident == waiting.incident)
+        return self.scalar(sa.select(outbox.c.id).where(*same, outbox.c.id > waiting.id, *only)) is not None
 
     def begin(self, id_: int, now: float) -> None:
         """Record that an attempt begins: its answer may never be heard. Raises StoreError."""
@@ -222,6 +221,10 @@ class Outbox(Connected):
     def sent(self, id_: int, now: float, receipt: str | None = None) -> None:
         """Record delivery and what the receiver returned. Raises StoreError."""
         self._change(id_, sent_at=now, last_error="", receipt=receipt)
+
+    def received(self, id_: int, receipt: str) -> None:
+        """Record what the receiver knows a delivered one by from now on. Raises StoreError."""
+        self._change(id_, receipt=receipt)
 
     def failed(self, id_: int, next_at: float, error: str) -> None:
         """Record a failure and schedule a retry. Raises StoreError."""

@@ -176,12 +176,47 @@ UPLOAD = ["files.getUploadURLExternal", "v1", "files.completeUploadExternal"]
 def test_the_chart_follows_the_message_that_opens_an_incident_and_no_other(post: Post, slack: SlackDouble) -> None:
     post.sender(to_slack(slack), draw=drawn)
     post.put("chat", FIRING)
-    eventually(lambda: UPLOAD[-1] in asked(slack))
+    eventually(lambda: [m.shown for m in slack.messages.values()] == [[PNG]])
     post.put("chat", UPDATED, RESOLVED)
     eventually(lambda: not post.store.outbox.queues())
     (message,) = slack.messages.values()
     assert (message.files, message.thread) == ([PNG], [UPDATED.title, RESOLVED.title])
-    assert asked(slack) == ["chat.postMessage", *UPLOAD, *["chat.update", "chat.postMessage"] * 2]
+    assert message.shown == [PNG], "each edit keeps it"
+    assert asked(slack) == ["chat.postMessage", *UPLOAD, "chat.update", *["chat.update", "chat.postMessage"] * 2]
+
+
+def test_a_chart_that_slack_is_still_reading_in_is_shown_a_little_later(
+    post: Post, slack: SlackDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.notify.slack.AGAIN_AFTER", 0.05)
+    slack.reads_in = 2
+    post.sender(to_slack(slack), draw=drawn)
+    post.put("chat", FIRING)
+    eventually(lambda: [m.shown for m in slack.messages.values()] == [[PNG]])
+    assert asked(slack) == ["chat.postMessage", *UPLOAD, *["chat.update"] * 3]
+
+
+def test_a_chart_that_slack_no_longer_has_costs_no_edit(post: Post, slack: SlackDouble) -> None:
+    post.sender(to_slack(slack), draw=drawn)
+    post.put("chat", FIRING)
+    eventually(lambda: [m.shown for m in slack.messages.values()] == [[PNG]])
+    slack.uploads.clear()
+    post.put("chat", RESOLVED)
+    eventually(lambda: not post.store.outbox.queues())
+    assert [(m.text, m.shown) for m in slack.messages.values()] == [(RESOLVED.title, [])]
+    assert post.attempts() == 0
+
+
+def test_a_chart_brings_back_no_older_text_than_another_process_has_written(post: Post, slack: SlackDouble) -> None:
+    def slowly(_: Notification) -> bytes:
+        post.put("chat", RESOLVED)
+        return PNG
+
+    post.sender(to_slack(slack), draw=slowly)
+    post.put("chat", FIRING)
+    eventually(lambda: [m.text for m in slack.messages.values()] == [RESOLVED.title])
+    assert [m.shown for m in slack.messages.values()] == [[PNG]], "the edit to the end shows it"
+    assert asked(slack) == ["chat.postMessage", *UPLOAD, "chat.update", "chat.postMessage"]
 
 
 TROUBLES = {
@@ -223,7 +258,8 @@ def test_messages_go_before_charts_however_many_wait(post: Post, slack: SlackDou
         post.put("chat", one)
     post.sender(to_slack(slack), draw=drawn)
     eventually(lambda: [len(m.files) for m in slack.messages.values()] == [1] * 8)
-    assert asked(slack) == [*["chat.postMessage"] * 8, *UPLOAD * 8]
+    eventually(lambda: [len(m.shown) for m in slack.messages.values()] == [1] * 8)
+    assert asked(slack) == [*["chat.postMessage"] * 8, *[*UPLOAD, "chat.update"] * 8]
 
 
 def test_a_token_that_may_upload_nothing_is_said(

@@ -63,6 +63,7 @@ class SlackMessage:
 
     text: str
     edits: int = 0
+    shown: list[bytes] = field(default_factory=list)
     thread: list[str] = field(default_factory=list)
     files: list[bytes] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -79,6 +80,8 @@ class SlackDouble:
     def __init__(self, trouble: Trouble = _no_trouble) -> None:
         self.trouble = trouble
         self.error = ""
+        self.reads_in = 0
+        """So many messages with a file that was just uploaded are refused."""
         self.messages: dict[str, SlackMessage] = {}
         self.uploads: dict[str, tuple[int, bytes]] = {}
         self.receiver = Receiver(self._behave)
@@ -136,7 +139,12 @@ class SlackDouble:
             if body["channel"] != "C1" or body["ts"] not in self.messages:
                 return {"ok": False, "error": "message_not_found"}
             known = self.messages[body["ts"]]
+            files = [block["slack_file"]["id"] for block in body["blocks"] if block["type"] == "image"]
+            if files and (self.reads_in or self.uploads.get(files[0], (0, b""))[1] not in known.files):
+                self.reads_in = max(self.reads_in - 1, 0)
+                return {"ok": False, "error": "invalid_blocks"}
             known.text, known.edits = body["text"], known.edits + 1
+            known.shown = [self.uploads[id_][1] for id_ in files]
             return {"ok": True, "channel": "C1", "ts": body["ts"]}
         if body["channel"] not in ("#alerts", "C1"):
             return {"ok": False, "error": "channel_not_found"}
