@@ -78,7 +78,7 @@ class Evidence:
         since: end of the first fallen window.
         before: what the value is compared with; `compared_with` says so in words that follow a number.
         well_for, well_needed: how long it has been well now, and how long it must be to resolve.
-        lacks: what a baseline still needs, for broken data that are sound again.
+        lacks: what a baseline still needs, once a data problem is over.
     """
 
     kind: ClassVar[str]
@@ -97,7 +97,7 @@ class Evidence:
     advice: ClassVar[str] = ""
     fired: ClassVar[str] = "verdict {{ it.title }}"
     recovered: ClassVar[str] = "{{ it.title }}: normal again"
-    sound: ClassVar[str] = "The data are sound again."
+    sound: ClassVar[str] = "The data problem is over."
     """First line once it is resolved, if it is not about the quality."""
 
     rule: str

@@ -189,10 +189,9 @@ def _since(
     if kind != "updated" or last is None:
         return NOTHING_SINCE
     told, still = [f.name for f in last.findings], [f.name for f in stored.findings]
-    is_on_quality = stored.incident.matter == "quality"
     return Since(
-        over={name: why.get(name, "") for name in told if is_on_quality and name not in still},
-        begun=[name for name in still if is_on_quality and name not in told],
+        over={name: why.get(name, "") for name in told if name not in still},
+        begun=[name for name in still if name not in told],
         is_restated=_is_restated(last.findings, [f for f in stored.findings if f.name not in begun]),
     )
 

@@ -178,7 +178,7 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
 
 
 def late_labels(incident: Incident, findings: Sequence[Evidence]) -> list[str]:
-    """The command that counts late labels, once the data are sound again."""
+    """The command that counts late labels, once a data problem is over."""
     if not any(f.is_short_of_labels and not getattr(f, "worthless", False) for f in findings):
         return []
     day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]

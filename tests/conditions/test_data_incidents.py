@@ -38,7 +38,7 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
 @pytest.mark.parametrize(
     ("rate", "text"),
     [
-        (1.0, "The data are sound again.\n"),
+        (1.0, "The data problem is over.\n"),
         (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell (over 6 h).\n"),
     ],
 )
@@ -432,7 +432,7 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     bench.live(past, 31 * 24)
     over = [notice.full_text for target, notice in bench.notices if target == "data"][-1]
     (since,) = re.findall(r"arrived late: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
-    assert "The data are sound again." in over
+    assert "The data problem is over." in over
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
 
 

@@ -232,7 +232,7 @@ def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are
     assert "first check whether labels are being lost" in told
     assert "no data problem found" not in told
     assert "Label coverage fell by about as much: labels may be lost." in told
-    assert "\nWhat to do: check the labels first: they fell by about as much. If they are sound, look" in told
+    assert "\nWhat to do: check the labels first: they fell by about as much. If labels are complete, look" in told
     asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).full_text
     assert "What to do: check the labels first" in asked
     assert not Assessment([as_much]).labels_are_suspect, "the judge has looked at them, and what it says stays"

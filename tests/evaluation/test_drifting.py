@@ -320,7 +320,7 @@ def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_wh
         assert finding.value is not None
         assert finding.before is not None
         assert finding.value < finding.before / 2
-    assert "sound again" in told(bench, "resolved", "data")[0].full_text
+    assert "problem is over" in told(bench, "resolved", "data")[0].full_text
 
 
 def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(bench: Bench) -> None:
@@ -357,7 +357,7 @@ def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
     (notice,) = told(bench, "resolved", "data")
     assert "now the new normal" in notice.title
     assert re.search(sentence_, notice.full_text)
-    assert "sound again" not in notice.full_text
+    assert "problem is over" not in notice.full_text
 
 
 def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_are_told(bench: Bench) -> None:
