@@ -159,12 +159,12 @@ def _notices(
     number, last = store.alerts.notices(id_)
     former = last.severity if last is not None and last.severity != stored.incident.severity else None
     reasons = update.events.reasons
-    ends = (p.change for p in update.placed if p.incident == id_ and p.change.became != "firing")
-    why = {change.name: reasons[change] for change in ends if change in reasons}
+    ends = [p.change for p in update.placed if p.incident == id_ and p.change.became != "firing"]
+    why = {one.name: reasons.get(one) or reason(one.was, one.became, update.events.evidence.get(one)) for one in ends}
     since = _since(
         kind, stored, last, why, {p.change.name for p in update.placed if p.change.became == "firing"}, store
     )
-    about, reason_ = _about(monitor, telling, last), next(iter(why.values()), GONE)
+    about, reason_ = _about(monitor, telling, last), next((reasons[one] for one in ends if one in reasons), GONE)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, since)
     here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
     if kind != "firing" and told:
@@ -182,16 +182,16 @@ def _since(
     begun: Collection[ConditionName],
     store: Store,
 ) -> Since:
-    """What changed since the notifications before. `why`: reasons of ends; `begun`: what just began to fire."""
+    """What changed since the notifications before. `why`: of what just ended; `begun`: what just began to fire."""
     if kind == "resolved":
         first = store.alerts.first_notice(stored.incident.id)
         return Since(opened_with=next(iter(first.findings), None) if first is not None else None)
     if kind != "updated" or last is None:
         return NOTHING_SINCE
-    told, still = [f.name for f in last.findings], [f.name for f in stored.findings]
+    told, still = {f.name for f in last.findings}, {f.name for f in stored.findings}
     return Since(
-        over={name: why.get(name, "") for name in told if name not in still},
-        begun=[name for name in still if name not in told],
+        over=[(f, why.get(f.name, "")) for f in last.findings if f.name not in still],
+        begun=[f for f in stored.findings if f.name not in told],
         is_restated=_is_restated(last.findings, [f for f in stored.findings if f.name not in begun]),
     )
 

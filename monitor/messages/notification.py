@@ -16,7 +16,6 @@ from monitor.conditions.evidence import Evidence, Matter, QualityEvidence, evide
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Severity
-from monitor.conditions.thresholds import ConditionName
 from monitor.messages import explanation as x
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
 from monitor.messages.words import CALLED, DAY, command, plain
@@ -149,14 +148,14 @@ class Since:
     """What changed since the messages before.
 
     Attributes:
-        over: reported conditions that ended while others continue -> why, if they did not recover.
+        over: reported conditions that ended while others continue, and why.
         begun: conditions that began to fire.
         opened_with: the most important condition of the first message, once the incident is over.
         is_restated: whether the data, the labels or a rule changed.
     """
 
-    over: Mapping[ConditionName, str] = field(default_factory=dict)
-    begun: Sequence[ConditionName] = ()
+    over: Sequence[tuple[Evidence, str]] = ()
+    begun: Sequence[Evidence] = ()
     opened_with: Evidence | None = None
     is_restated: bool = False
 
@@ -223,29 +222,38 @@ class Message:
     @property
     def over_by_name(self) -> list[str]:
         """Conditions that were reported and have ended, by name, and why."""
-        why = {name: f" ({told})" if told else "" for name, told in self.since.over.items()}
-        return [f"{called}{why.get(name, '')}" for name, called in self._called([*why])]
+        return self._called(self.since.over)
 
     @property
     def begun_by_name(self) -> list[str]:
         """Conditions that began to fire, by name."""
-        return [called for _, called in self._called(self.since.begun)]
+        return self._called([(one, "") for one in self.since.begun])
 
     @property
     def open_by_name(self) -> list[str]:
         """Conditions that fire, by name."""
-        return [called for _, called in self._called([f.name for f in self.findings])]
+        return self._called([(one, "") for one in self.findings])
 
-    def _called(self, names: Sequence[ConditionName]) -> list[tuple[ConditionName, str]]:
-        """The first few by name, with `all traffic` where others of the same rule are of slices; and how many more."""
-        every = [*self.since.over, *(f.name for f in self.findings)]
-        of_slices = {rule for rule, dimension, _ in every if dimension}
-        found = [
-            (name, x.condition(*name) + " for all traffic" * (name[0] in of_slices and not name[1]))
-            for name in names[:MOST_TOLD]
-        ]
-        more = len(names) - MOST_TOLD
-        return found + [(("", "", ""), f"{more} more")] * (more > 0)
+    def _called(self, some: Sequence[tuple[Evidence, str]]) -> list[str]:
+        """The first few by name, why, and how many more.
+
+        With the measure if they judge several, and with `all traffic` where others of the same rule are of slices.
+        """
+        every = [*(one for one, _ in self.since.over), *self.findings]
+        of_slices, judged = {f.rule for f in every if f.dimension}, {f.judged for f in every}
+        found = []
+        for one, why in some[:MOST_TOLD]:
+            what = f" on {one.judged}" * (len(judged) > 1 and isinstance(one, QualityEvidence))
+            place = " for all traffic" * (one.rule in of_slices and not one.dimension)
+            said = why.removeprefix(f"{one.title}: ")
+            found.append(f"{x.condition(*one.name)}{what}{place}{f' ({said})' if said else ''}")
+        return found + [f"{len(some) - MOST_TOLD} more"] * (len(some) > MOST_TOLD)
+
+    @property
+    def late(self) -> int:
+        """Seconds from the firing to the newest window that it was first told with; 0 if it was told at once."""
+        newest = max((f.end for f in self.findings), default=0)
+        return max(newest - self.incident.opened_at, 0) if self.kind == "firing" else 0
 
     @property
     def opened_with(self) -> Evidence | None:

@@ -44,7 +44,7 @@ DROP = Threshold(
 )
 FLOOR = replace(
     DROP, rule="floor", value=0.4421, lower=0.431, upper=0.4532, threshold=0.5, before=0.5502, requests=950,
-    compared_with="the 1d before it fell", slices=(), severity="warning",
+    compared_with="the 1d before the fall", slices=(), severity="warning",
 )  # fmt: skip
 SLICE = replace(
     DROP,

@@ -96,6 +96,11 @@ class Happened:
     label: str | None
 
     @property
+    def is_as_it_fell(self) -> bool:
+        """Whether the title's figures are of when it fired; of an open incident, and of one on data, the newest."""
+        return self.is_on_quality and self.closed_at is not None
+
+    @property
     def is_on_quality(self) -> bool:
         """Whether it is on the model's quality."""
         return self.matter == "quality"
@@ -108,7 +113,7 @@ class QualityReport:
     Attributes:
         incidents: those that were open at some time of these days, oldest first.
         in_comparison: seconds of the days before in which an incident on quality was open.
-        slices: those that moved the first measure most, and what they are compared with.
+        moved, slices: those that moved this measure most, and what they are compared with.
         new: what began in the last two weeks, against the others, in words.
         marks: new model versions, announcements and new baselines of these days, oldest first.
         coverage, coverage_before: share of the traffic with labels.
@@ -124,6 +129,7 @@ class QualityReport:
     values: tuple[Value, ...]
     incidents: tuple[Happened, ...]
     in_comparison: int
+    moved: str
     slices: tuple[ComparedSlice, ...]
     against: str
     new: tuple[str, ...]
@@ -141,12 +147,6 @@ class QualityReport:
         """Matter -> (incidents, those that somebody was notified of)."""
         found = {matter: [one.told for one in self.incidents if one.matter == matter] for matter in MATTERS}
         return {matter: (len(told), sum(told)) for matter, told in found.items() if told}
-
-    @property
-    def judged_otherwise(self) -> str:
-        """What verdicts and rules judge, if requests with nothing relevant count as 0 there but not in each row."""
-        zero = [one.measure for one in self.values if "empty=zero" in one.measure]
-        return ", ".join(zero) if len(zero) < len(self.values) else ""
 
     @property
     def open_now(self) -> int:
@@ -171,7 +171,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         raise InputError(f"{monitor.name}: a report covers a multiple of the bucket, {format_duration(monitor.bucket)}")
     past = _Past.of(monitor, store, span)
     snapshot = take_snapshot(monitor, store, past.until)
-    main, drawn = monitor.measures[0], extend_verdicts(monitor, store, past.until, None)
+    main, drawn = (_judged(monitor) or monitor.measures)[0], extend_verdicts(monitor, store, past.until, None)
     history = past.histories[monitor.definition(main)]
     incidents = tuple(_happened(monitor, store, past))
     fell_at = min((one.began_at for one in incidents if one.is_on_quality), default=None)
@@ -185,6 +185,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         values=tuple(_value(measure, past) for measure in dict.fromkeys((*monitor.measures, *_judged(monitor)))),
         incidents=incidents,
         in_comparison=_open_for(monitor, store, past.since - span, past.since),
+        moved=str(main),
         slices=tuple(sorted(known, key=lambda one: -abs(one.effect))[:MOST_SLICES]),
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),

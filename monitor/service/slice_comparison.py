@@ -10,13 +10,14 @@ import numpy as np
 from monitor.conditions.kinds.threshold import compared_with
 from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
-from monitor.conditions.versions import NEAR
+from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.versions import NEAR, served_until
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey
-from monitor.types import OVERALL, Monitor, format_duration
+from monitor.types import MODEL_VERSION, OVERALL, Monitor, format_duration
 
 FEWEST_BEFORE = 30
 """Requests: slices with fewer before are not compared."""
@@ -27,6 +28,7 @@ class ComparedSlice:
     """A slice's newest final window and its reference, in the measure's unit; `share` of the requests.
 
     New slices: `since` is the start of the first bucket, seconds; `others` the rest of the dimension in this window.
+    `until` is the end of the last bucket of a model version that no longer serves, seconds.
     """
 
     key: SliceKey
@@ -35,6 +37,7 @@ class ComparedSlice:
     share: float
     since: int | None = None
     others: float | None = None
+    until: int | None = None
 
     @property
     def change(self) -> float | None:
@@ -103,6 +106,7 @@ def compare(
     lately = end - window - WEEK
     old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
     told = [one if one.key in old else _as_new(one, known, measure, with_it, lately) for one in slices]
+    told = [replace(one, until=_until(one.key, traffic, end - window, end, monitor.bucket)) for one in told]
     return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
 
 
@@ -139,6 +143,10 @@ def _as_new(one: ComparedSlice, known: _Known, measure: Measure, with_it: int, l
     return replace(one, before=None, since=int(began), others=None if np.isnan(value) else value)
 
 
+def _until(key: SliceKey, traffic: History, since: int, end: int, width: int) -> int | None:
+    return served_until(traffic, key, since, end, width, step_of(width)) if key[0] == MODEL_VERSION else None
+
+
 def _old(history: History, until: int) -> set[SliceKey]:
     last = int(np.searchsorted(history.starts, until))
     first = int(np.searchsorted(history.starts, until - WEEK))
@@ -169,5 +177,5 @@ def _references(monitor: Monitor, measure: Measure, window: int, end: int, fell_
     if fell_at is not None and fell_at < end - window:
         fallen = bucket_of(fell_at, monitor.bucket) + window
         for rule, one in zip(before, drop, strict=True):
-            yield _Reference(rule, fallen, f"the {format_duration(one.baseline.trailing)} before it fell")
+            yield _Reference(rule, fallen, f"the {format_duration(one.baseline.trailing)} before the fall")
     yield from (_Reference(rule, end, compared_with(rule)) for rule in before)

@@ -98,7 +98,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     found = re.compile(r"^Incident \w+  (\w+) +(\w+) +shop-search  (.+?)  bad since ([\d-]+) ", re.MULTILINE)
     (worse,) = found.findall(before)
     assert worse[:2] == ("firing", "critical")
-    (by,) = re.findall(r"(\d+\.\d) % below the 24h before it fell", before)
+    (by,) = re.findall(r"(\d+\.\d) % below the 24h before the fall", before)
     assert float(by) > 10  # against a day of the sound model, none of which had fallen
     assert re.search(r"device=mobile over .+ fell from", before)
     titles = re.findall(r"┏━ (\w+) .*\n  ┃ shop-search: (.+)", after)

@@ -75,10 +75,10 @@ MESSAGES = {
     "updated, not judged since": message("updated", [DROP, replace(COVERAGE, end=DROP.end + 6 * HOUR)]),
     "updated, not judged for too few requests": message("updated", [HELD]),
     "updated, part of it is over": notification(
-        "updated", ABOUT, INCIDENT, [DROP], 1, since=Since({FLOOR.name: "", SLICE.name: "somebody took it back"})
+        "updated", ABOUT, INCIDENT, [DROP], 1, since=Since([(FLOOR, ""), (SLICE, "somebody took it back")])
     ),
     "updated, another one fires": notification(
-        "updated", ABOUT, INCIDENT, [DROP, FLOOR], 1, since=Since(begun=[FLOOR.name])
+        "updated", ABOUT, INCIDENT, [DROP, FLOOR], 1, since=Since(begun=[FLOOR])
     ),
     "resolved": message("resolved", [WELL], CLOSED),
     "resolved, by another rule than it opened with": notification(
@@ -187,7 +187,7 @@ def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_n
 
 def test_of_a_condition_that_ended_it_says_where_if_it_fires_elsewhere_and_why_if_it_did_not_recover() -> None:
     taken = "its baseline was reset by anna"
-    over = {DROP.name: "", ("degraded", "", ""): taken}
+    over = [(DROP, ""), (of_kind("degraded", DROP), taken)]
     told = notification("updated", ABOUT, INCIDENT, [SLICE], 1, since=Since(over)).text
     still = "Still open: rule quality-drop for device=mobile. "
     assert f"Ended: rule quality-drop for all traffic, verdict degraded ({taken}). {still}" in told
@@ -285,8 +285,8 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
         "ndcg@10 is back at its recent level, but 6.2 % below the reference. The level had fallen too" in told.full_text
     )
     assert "What to do: nothing if this is the new level; otherwise" in told.full_text
-    assert reason("firing", "ok", below) == "back at its recent level, but 6.2 % below the reference"
-    assert reason("firing", "ok", replace(below, below_reference=None)) == "back at the baseline"
+    assert reason("firing", "ok", below) == "0.695: back at its recent level, but 6.2 % below the reference"
+    assert reason("firing", "ok", replace(below, below_reference=None)) == "0.695: back at the baseline"
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
@@ -350,7 +350,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended,") == (not first)
-    stands = "rankmon requests retraining once per incident: this is that request."
+    stands = "Only then act on this message, the incident's one request to retrain."
     assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 

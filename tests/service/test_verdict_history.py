@@ -181,7 +181,7 @@ def test_while_an_incident_is_open_slices_stand_beside_what_was_before_it(bench:
     for days in (1, 6):
         found = shown(store, monitor, fall + days * A_DAY)
         assert found.incident is not None
-        assert found.series[0].comparison.against == "the 7d before it fell"
+        assert found.series[0].comparison.against == "the 7d before the fall"
         mobile = found.series[0].comparison.slices[0]
         assert mobile.key[1] == "mobile"
         assert (mobile.before, mobile.value) == pytest.approx((0.8, 0.6))

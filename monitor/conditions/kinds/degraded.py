@@ -57,6 +57,7 @@ class Degraded(QualityEvidence):
     is_grave: ClassVar[bool] = True
     fired: ClassVar[str] = "verdict degraded: significantly below the baseline"
     recovered: ClassVar[str] = (
+        "{% if it.value is not none %}{{ it.value|written(it) }}: {% endif %}"
         "{{ 'back at the baseline' if it.below_reference is none else 'back at its recent level' }}{{ it|below }}"
     )
     text: ClassVar[str] = """

@@ -31,7 +31,7 @@ class LabelsSuspect(DataEvidence):
         "{% if it.worthless %}Labels are suspect: every request has a value of 0, although the usual number have "
         "labels."
         "{% elif not it.counts_unlabelled %}Labels are suspect: too few requests have one to represent the others."
-        "{% else %}Labels are suspect: fewer requests have labels, which explains the drop in the measure.{% endif %}"
+        "{% else %}Labels are suspect: fewer requests have labels, which explains why the measure is lower.{% endif %}"
     )
     text: ClassVar[str] = """
 {{ it|fill(it.suspected) }}

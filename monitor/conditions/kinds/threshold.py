@@ -156,7 +156,7 @@ def _per_request(partials: Floats, what: Changed) -> Floats:
 def compared_with(rule: Rule) -> str:
     """The rule's baseline in words that follow a number: `... the previous 21d`."""
     if not isinstance(rule.limit, Drop):
-        return f"the {format_duration(rule.window)} before it fell"
+        return f"the {format_duration(rule.window)} before the fall"
     baseline = rule.limit.baseline
     if baseline.pinned is not None:
         return "the pinned baseline"
