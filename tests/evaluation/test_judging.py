@@ -315,8 +315,8 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
     assert last.kind == "updated"
-    ended, still = "rule floor for all traffic, rule floor for device=tv", "rule floor for device=mobile"
-    assert last.text.startswith(f"Ended: {ended}. Still open: {still}. ")
+    ended = "rule floor for all traffic (0.6: back to normal), rule floor for device=tv (0.8: back to normal)"
+    assert last.text.startswith(f"Ended: {ended}. Still open: rule floor for device=mobile. ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
     assert "Ended" not in bench.messages[-1][1].full_text

@@ -214,7 +214,8 @@ def test_a_chart_brings_back_no_older_text_than_another_process_has_written(post
 
     post.sender(to_slack(slack), draw=slowly)
     post.put("chat", FIRING)
-    eventually(lambda: [m.text for m in slack.messages.values()] == [RESOLVED.title])
+    eventually(lambda: [m.thread for m in slack.messages.values()] == [[RESOLVED.title]])
+    assert [m.text for m in slack.messages.values()] == [RESOLVED.title]
     assert [m.shown for m in slack.messages.values()] == [[PNG]], "the edit to the end shows it"
     assert asked(slack) == ["chat.postMessage", *UPLOAD, "chat.update", "chat.postMessage"]
 
