@@ -18,8 +18,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 from monitor.fields import Text
 
-_PATH = TypeAdapter(Text)
-
 Where = tuple[str | int, ...]
 """Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
 
@@ -185,7 +183,7 @@ class _Given:
             return
         given, is_alone = value.pop(file), name not in value
         try:
-            path = _PATH.validate_python(given)
+            path = TypeAdapter(Text).validate_python(given)
             value |= {name: self._files.read(path)} if is_alone else {}
         except ValidationError as error:
             self._places[name] = None

@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -121,16 +121,12 @@ STORY = 1_767_571_200
 
 def shop(folder: Path) -> None:
     """The simulated shop of the demo: a version that ranks worse on mobile, lost clicks, a campaign."""
-    import sqlalchemy as sa
-
     from monitor.cli.commands.demo import CONFIG
-    from monitor.demo.shop import Shop, Story, create_schema
+    from monitor.demo.shop import Shop, Story
+    from tests.support.monitors import shop_database
 
-    engine = sa.create_engine(f"sqlite:///{folder}/full.db")
-    create_schema(engine)
     start = datetime.fromtimestamp(STORY, UTC)
-    Shop(story=Story(start=start)).fill(engine, start, datetime.fromtimestamp(STORY + 40 * DAY, UTC), lambda _: None)
-    engine.dispose()
+    shop_database(folder / "full.db", Shop(story=Story(start=start)), start, start + timedelta(days=40))
     text = CONFIG.format(folder=folder, listen="127.0.0.1:0", level="error", pager="http://127.0.0.1:9")
     (folder / "rankmon.yaml").write_text(text, encoding="utf-8")
 

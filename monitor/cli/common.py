@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -90,8 +90,8 @@ INTERRUPT_EVERY = 0.2
 """Seconds between attempts to cancel running reads."""
 
 
-def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Config:
-    """The configuration at `path`, with logging set up if `log`. Raises ConfigError. `with_sources` as in `load`.
+def load_config(path: Path, log: bool = False, unread: Collection[str] = ()) -> Config:
+    """The configuration at `path`, with logging set up if `log`. Raises ConfigError. `unread` as in `load`.
 
     Its store is blamed for later faults of the command if it is damaged.
     """
@@ -100,12 +100,17 @@ def load_config(path: Path, log: bool = False, with_sources: bool = True) -> Con
     from monitor.config import load
     from monitor.logs import set_up
 
-    config = load(path, os.environ, with_sources)
+    config = load(path, os.environ, unread)
     if log:
         set_up(config.log.level, config.log.format)
     if (context := click.get_current_context(silent=True)) is not None:
         context.find_root().obj = config.store.url
     return config
+
+
+def store_config(path: Path) -> Config:
+    """The same for who works on the store alone: nothing else needs to be right, nor its secrets to be at hand."""
+    return load_config(path, unread=("sources", "web", "channels", "routes", "reports", "templates"))
 
 
 def progress(*columns: ProgressColumn) -> Progress:
@@ -221,7 +226,7 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
 @contextmanager
 def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
     """A configured monitor, and the store. Raises what `load_config`, `Config.monitor` and `stored` do."""
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     wanted = config.monitor(name)
     with stored(config) as store:
         yield wanted, store

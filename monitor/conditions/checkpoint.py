@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from monitor.conditions.thresholds import Condition, ConditionName
-from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from monitor.drift.state import DriftState
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
@@ -63,26 +63,26 @@ _STAND_INS: Mapping[str, Any] = {
 """Stand-ins for required values that cannot be read, so that the rest of the monitor can be checked."""
 
 
-def load(path: Path, environ: Mapping[str, str], with_sources: bool = True) -> Config:
+def load(path: Path, environ: Mapping[str, str], unread: Collection[str] = ()) -> Config:
     """The configuration in the file `path`, with ${NAME} taken from `environ`.
 
     Args:
-        with_sources: False for who reads none: then the configuration has none, and neither their passwords nor the
-            variables in their URLs need to be at hand.
+        unread: keys at the top that the caller does not need: the configuration has nothing of them, and neither their
+            passwords nor the variables in their URLs need to be at hand.
 
     Raises:
         ConfigError: with every mistake there is, each as `file:line: path.to.key: what is wrong; remedy`.
     """
-    report = Report(path, unread="" if with_sources else "sources")
+    report = Report(path, unread)
     data = read(path, environ, report)
     parts = _Parts(report, data)
-    sources = list(_sources(parts)) if with_sources else []
-    config: dict[str, Any] = {name: parts.one(name) for name in ("store", "web", "log", "scheduler") if name in data}
+    sources = list(_sources(parts))
+    config: dict[str, Any] = {n: parts.one(n) for n in ("store", "web", "log", "scheduler") if parts.has(n)}
     channels = tuple(_channels(parts))
     monitors = tuple(_monitors(parts, {s.name: s.url.get_backend_name() for s in sources}))
     config["routes"] = tuple(_routes(parts))
     config["reports"] = tuple(_reports(parts, channels))
-    if "templates" in data:
+    if parts.has("templates"):
         config["templates"] = _templates(parts, monitors)
     if config.get("web") is not None:
         config["web"] = _with_access(config["web"], environ, report)
@@ -132,13 +132,17 @@ class _Parts:
         for name in (n for n, key in keys.items() if key.is_required and n not in data):
             self._refuse({"type": "missing", "loc": (name,)})
 
+    def has(self, name: str) -> bool:
+        """Whether the file says anything of a part that is read."""
+        return name in self._data and name not in self.report.unread
+
     def one(self, name: str) -> Any:
         """A separate part; None if it is wrong."""
         return self.check(keys_of(File)[name].kind, self._data[name], (name,))
 
     def held(self, name: str) -> Any:
         """What a part contains in the file; nothing if it is not the list or mapping that it should be."""
-        if name not in self._data:
+        if not self.has(name):
             return ()
         given = self._data[name]
         self.check(_HOLDERS[name], given, (name,))
@@ -186,7 +190,8 @@ class _Parts:
     def _made(self, kind: Any, given: Any, where: Where, scope: Scope | None = None) -> tuple[Any, list[Any]]:
         """(value, mistakes), which are reported."""
         try:
-            return _adapter(kind, tuple(channel_kinds().values())).validate_python(given, context=self._files), []
+            kinds = tuple(channel_kinds().values()) if kind is Channel else ()
+            return _adapter(kind, kinds).validate_python(given, context=self._files), []
         except ValidationError as error:
             # What is too short only because a wrong part was left out is reported by that part.
             found = [one for one in error.errors() if one["type"] != "too_short" or not one["input"]]

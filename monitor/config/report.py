@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,12 @@ class Report:
         file: named in front of every mistake.
         lines: line of each place, from 1.
         written: what the file says, and what it became, if a value contains ${NAME}.
-        unread: key at the top that nobody needs, so that what is wrong below it does not matter; empty for none.
+        unread: keys at the top that nobody needs, so that what is wrong below them does not matter.
     """
 
-    def __init__(self, file: Path, unread: str = "") -> None:
+    def __init__(self, file: Path, unread: Collection[str] = ()) -> None:
         self.file = file
-        self._unread = unread
+        self.unread = unread
         self.lines: dict[Where, int] = {}
         self.written: dict[Where, tuple[str, str]] = {}
         self._problems: dict[tuple[int, str], None] = {}
@@ -61,7 +61,7 @@ class Report:
         self._note(where, text.replace("{file}", path))
 
     def _note(self, where: Where, text: str) -> None:
-        if where not in self._unknown and not (self._unread and where[:1] == (self._unread,)):
+        if where not in self._unknown and not (where and where[0] in self.unread):
             self.add_line(self.line(where), f"{path_of(where)}: {text}" if where else text)
 
     def add_line(self, line: int, text: str) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
-from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
 from sqlalchemy.engine import URL
 
+from monitor.codec import decoded, encoded
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.examined import ExaminationCheck, Examined
 from monitor.conditions.thresholds import Condition, ConditionName
-from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.store.engine import Connected, upserted
 from monitor.store.naming import MONITOR
@@ -29,6 +27,9 @@ from monitor.store.schema import (
     examinations,
     verdicts,
 )
+
+if TYPE_CHECKING:
+    from monitor.drift.state import DriftState
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Verdicts(Connected):
         series = tuple(row.series.split())
         with self.documents():
             try:
-                state = DriftState.from_json(json.loads(row.state)) if row.state else None
+                state = _drift_state(row.state) if row.state else None
             except ValueError:
                 return VerdictCheckpoint("", row.until, None, series)
             found = {tuple(name): Condition(*fields) for name, fields in json.loads(row.conditions)}
@@ -86,7 +87,7 @@ class Verdicts(Connected):
         """A parsed state, cached by its text. Raises ValueError if another version wrote it."""
         known, digest = self._states.get(monitor), blake2b(text.encode(), digest_size=16).digest()
         if known is None or known[0] != digest:
-            known = self._states[monitor] = digest, DriftState.from_json(json.loads(text))
+            known = self._states[monitor] = digest, _drift_state(text)
         return known[1]
 
     def between(self, monitor: str, since: int, until: int) -> list[Verdict]:
@@ -98,14 +99,14 @@ class Verdicts(Connected):
         )
         found = self.rows(query)
         with self.documents():
-            return [_reader().validate_json(document) for (document,) in found]
+            return [_verdict(document) for (document,) in found]
 
     def newest(self, monitor: str, kind: str | None = None) -> Verdict | None:
         """A monitor's newest verdict, or the newest of a kind; None without one."""
         query = _NEWEST if kind is None else _NEWEST.where(verdicts.c.kind == kind)
         document = self.scalar(query, monitor=monitor)
         with self.documents():
-            return None if document is None else _reader().validate_json(document)
+            return None if document is None else _verdict(document)
 
     def drawn(self, monitor: str, since: int, until: int) -> list[VerdictPoint]:
         """The chart points of verdicts on steps that ended in (since, until], oldest first."""
@@ -264,14 +265,20 @@ def _row(monitor: str, verdict: Verdict) -> dict[str, Any]:
         "requests": round(verdict.requests),
         "observed": verdict.observed,
         "expected": verdict.expected,
-        "document": _reader().dump_json(verdict).decode(),
+        "document": json.dumps(encoded(verdict)),
         "mix_effect": verdict.mix_effect if verdict.mix_shifted else None,
     }
 
 
-@cache
-def _reader() -> TypeAdapter[Verdict]:
-    return TypeAdapter(Verdict)
+def _drift_state(text: str) -> DriftState:
+    from monitor.drift.state import DriftState  # who only reads verdicts does without all that makes them
+
+    return DriftState.from_json(json.loads(text))
+
+
+def _verdict(document: str) -> Verdict:
+    found: Verdict = decoded(Verdict, json.loads(document))
+    return found
 
 
 def _announcement(row: sa.Row[Any]) -> Announcement:

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from monitor.causes.newcomers import newcomers
-from monitor.cli.common import load_config, stored
+from monitor.cli.common import store_config, stored
 from monitor.conditions.evidence import Evidence, is_grave_on_data
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.verdict_hours import judged as reading
@@ -91,7 +91,7 @@ class Run:
 
 def judged(folder: Path) -> Run:
     """What would have been told of a store's past."""
-    config = load_config(folder / "rankmon.yaml", with_sources=False)
+    config = store_config(folder / "rankmon.yaml")
     with stored(config) as store:
         monitor = config.monitors[0]
         found = judge_past(monitor, store, 1 << 62)

@@ -17,7 +17,7 @@ from monitor.causes import diagnosis as d
 from monitor.causes.losses import query_id
 from monitor.cli.incident_report import lines
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.demo.shop import Shop, Story, create_schema
+from monitor.demo.shop import Shop, Story
 from monitor.drift.verdicts import SliceLabelLoss
 from monitor.errors import SourceError, TooMany
 from monitor.evaluation.run import judge
@@ -46,7 +46,7 @@ from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.schema import incidents, transitions
 from monitor.types import Drift, Judgments, Monitor, Relation, Slice
-from tests.support.monitors import DAY, new_store, pull, shop
+from tests.support.monitors import DAY, new_store, pull, shop, shop_database
 
 HOUR = 3600
 WEEK = 7 * DAY
@@ -69,10 +69,7 @@ def watched() -> Monitor:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three weeks of the shop, and a store in which its incident is open."""
     folder = tmp_path_factory.mktemp("diagnosing")
-    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
-    create_schema(engine)
-    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
-    engine.dispose()
+    shop_database(folder / "shop.db", Shop(story=STORY), STORY.start, STORY.history_end)
     store, monitor = new_store(f"sqlite:///{folder}/store.db"), watched()
     with store.hold("shop") as lease:
         source = pull(monitor, f"sqlite:///{folder}/shop.db")

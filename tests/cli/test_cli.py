@@ -138,7 +138,7 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
         (
             "cli.run(['status'])",
             {"pandas", "alembic", "rich", "sqlalchemy.dialects.postgresql", "monitor.evaluation.run"}
-            | {"monitor.causes.diagnosis", "numpy.ma"},
+            | {"monitor.causes.diagnosis", "monitor.drift.state", "monitor.notify.http", "numpy.ma"},
         ),
         ("cli.run(['healthcheck'])", {"pydantic", "numpy", "sqlalchemy"}),
         ("import monitor.types", {"numpy", "sqlalchemy"}),
@@ -154,6 +154,14 @@ def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_withou
     told = f"import sys, monitor.cli as cli; {code}; print('imported', {heavy} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("imported set()\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
+def test_a_short_command_does_not_wait_until_threads_for_large_matrices_have_started() -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    told = "import os, monitor.service.snapshot; print(len(os.listdir('/proc/self/task')))"
+    done = subprocess.run([sys.executable, "-c", told], env=environ, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "1\n"
 
 
 def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:

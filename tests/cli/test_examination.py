@@ -94,6 +94,12 @@ def configured(folder: Path, url: str, relevance: str = EVENTS, measure: str = "
     return ["-c", str(path)]
 
 
+def with_slices(given: list[str], slices: str) -> list[str]:
+    path = Path(given[1])
+    path.write_text(path.read_text(encoding="utf-8") + f"    slices: [{slices}]\n", encoding="utf-8")
+    return given
+
+
 TO = ["--days", "2", "--to", "2026-01-03", "--depth", "3"]
 
 
@@ -186,9 +192,7 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
 ) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 200)
-    given = configured(tmp_path, url)
-    path = Path(given[1])
-    path.write_text(path.read_text(encoding="utf-8") + "    slices: [query]\n", encoding="utf-8")
+    given = with_slices(configured(tmp_path, url), "query")
     assert cli.run(["examination", "fit", "search", *TO, "--by", "query", "--format", "json", *given]) == 0
     by_slice = json.loads(capsys.readouterr().out)
     found = by_slice["slices"]
@@ -227,9 +231,7 @@ def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_
     fill(url, phones=0.4)
     with sqlite3.connect(tmp_path / "shop.db") as db:
         db.execute("UPDATE shown SET device = CASE device WHEN 'phone' THEN '' END")
-    given = configured(tmp_path, url)
-    path = Path(given[1])
-    path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
+    given = with_slices(configured(tmp_path, url), "device")
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differ"] == ["device=(empty)", "device=(none)"]
@@ -359,9 +361,7 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE shown SET device = 'tv' WHERE request IN ('r7', 'r8', 'r9')")
     engine.dispose()
-    given = configured(tmp_path, url)
-    path = Path(given[1])
-    path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n", encoding="utf-8")
+    given = with_slices(configured(tmp_path, url), "device")
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differ"] == ["device=desk", "device=phone"]
@@ -525,12 +525,6 @@ def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
     measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
     assert measure == "dcg(examination={1:1,2:0.1235,3:3.2e-06})@3"
     assert str(parse(measure)) == measure
-
-
-def with_slices(given: list[str], slices: str) -> list[str]:
-    path = Path(given[1])
-    path.write_text(path.read_text(encoding="utf-8") + f"    slices: [{slices}]\n", encoding="utf-8")
-    return given
 
 
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])

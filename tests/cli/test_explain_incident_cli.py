@@ -15,6 +15,7 @@ from monitor import cli
 from monitor.demo.shop import Shop, Story, create_schema
 from monitor.messages.comparison import compared
 from tests.cli.test_incidents_cli import CONFIG
+from tests.support.monitors import shop_database
 
 STORY = Story(datetime(2026, 2, 2, tzinfo=UTC), history_days=17, degraded_days=2, rollback_after=timedelta(days=9))
 COLUMNS = "position: position\n      query: query\n      model_version: model_version\n"
@@ -24,10 +25,7 @@ COLUMNS = "position: position\n      query: query\n      model_version: model_ve
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shop's database and a store that was backfilled from it."""
     folder = tmp_path_factory.mktemp("explaining")
-    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
-    create_schema(engine)
-    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
-    engine.dispose()
+    shop_database(folder / "shop.db", Shop(story=STORY), STORY.start, STORY.history_end)
     write(folder)
     assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-19") == 0
     return folder

@@ -14,9 +14,10 @@ import sqlalchemy as sa
 
 from monitor import cli
 from monitor.cli.common import load_config, stored
-from monitor.demo.shop import Shop, Story, create_schema
+from monitor.demo.shop import Shop, Story
 from monitor.service.snapshot import take_snapshot
 from monitor.web.gauges import GAUGES
+from tests.support.monitors import shop_database
 from tests.support.notices import notice, put
 from tests.support.receiver import Receiver
 
@@ -63,10 +64,7 @@ monitors:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shop's database and a store that was backfilled from it."""
     folder = tmp_path_factory.mktemp("incidents")
-    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
-    create_schema(engine)
-    Shop(story=STORY).fill(engine, STORY.start, STORY.history_end)
-    engine.dispose()
+    shop_database(folder / "shop.db", Shop(story=STORY), STORY.start, STORY.history_end)
     write(folder, "http://127.0.0.1:9/")
     assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-10") == 0
     return folder

@@ -59,15 +59,13 @@ def shop(clock: Clock = iso, base: int = 1) -> tuple[list[Row], list[Row]]:
             if chance.random() < 0.5 / (place + 1):
                 late = at + timedelta(seconds=chance.randrange(5, 1500))
                 kind = "purchase" if chance.random() < 0.2 else "click"
-                events.append(
-                    {
-                        "request_id": common["request_id"],
-                        "item_id": f"i{item}",
-                        "event_type": kind,
-                        "occurred_at": clock(late),
-                    }
-                )
+                events.append(event(shown[-1], kind, clock(late)))
     return shown, events
+
+
+def event(of: Row, kind: str, at: Any) -> Row:
+    """What happened to a row shown."""
+    return {"request_id": of["request_id"], "item_id": of["item_id"], "event_type": kind, "occurred_at": at}
 
 
 def renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
@@ -195,15 +193,7 @@ def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
 
 def test_what_every_item_has_is_no_sign_that_it_was_wanted(log: Log) -> None:
     shown, events = shop()
-    views = [
-        {
-            "request_id": r["request_id"],
-            "item_id": r["item_id"],
-            "event_type": "impression",
-            "occurred_at": r["served_at"],
-        }
-        for r in shown
-    ]
+    views = [event(row, "impression", row["served_at"]) for row in shown]
     fill(log.url, search_log=shown, search_events=views + events)
     assert [rule["type"] for rule in log.init()["relevance"]["events"]["rules"]] == ["click", "purchase"]
 
@@ -228,16 +218,7 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
 ) -> None:
     """A view of a few items of each list: too few to be all that were shown."""
     shown, events = shop()
-    views = [
-        {
-            "request_id": row["request_id"],
-            "item_id": row["item_id"],
-            "event_type": "view",
-            "occurred_at": row["served_at"],
-        }
-        for row in shown
-        if row["position"] <= 3
-    ]
+    views = [event(row, "view", row["served_at"]) for row in shown if row["position"] <= 3]
     acts = [{**e, "event_type": names.get(e["event_type"], e["event_type"])} for e in events]
     fill(log.url, search_log=shown, search_events=views + acts)
     kinds = [names.get(kind, kind) for kind in ("click", "purchase")]

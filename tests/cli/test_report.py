@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from monitor.cli.commands.series import series_table
-from monitor.cli.common import load_config, stored
+from monitor.cli.common import store_config, stored
 from monitor.page.report import as_page, as_text
 from monitor.page.words import utc
 from monitor.series.partials import EMPTY, REQUESTS
@@ -39,7 +39,7 @@ def test_values_are_those_of_the_series_and_stand_next_to_the_days_before(
 ) -> None:
     (found,) = json.loads(told(filled, capsys, "--format", "json", "--last", "2d"))
     assert found["until"] - found["since"] == 2 * DAY
-    config = load_config(filled / "rankmon.yaml", with_sources=False)
+    config = store_config(filled / "rankmon.yaml")
     (monitor,) = config.monitors
     with stored(config) as store:
         span = (found["until"] - 3 * DAY, found["until"])
@@ -70,7 +70,7 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
     assert re.search(rf"\| {incident['id']} \| critical: ndcg@10 .* \| 2026-02-0\d .*, open \| no \| right \|", text)
     assert "1 incident: 1 on quality (none notified); 1 open now. Labelled: 1 right." in text
     assert "What to do: " in text
-    config = load_config(tmp_path / "rankmon.yaml", with_sources=False)
+    config = store_config(tmp_path / "rankmon.yaml")
     with stored(config) as store:
         assert store.alerts.incidents("shop", most=5)
         past = report(config.monitors[0], store, DAY)

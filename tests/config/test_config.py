@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from monitor import fields
+from monitor.cli.common import store_config
 from monitor.conditions.rules import Drop
 from monitor.config import Config, json_schema, load
 from monitor.config.listening import parse_listen
@@ -715,7 +716,7 @@ def test_who_reads_no_source_needs_neither_its_password_nor_its_variables(write:
     path = write(("{url: sqlite:///shop.db}", source))
     with pytest.raises(ConfigError):
         load(path, {})
-    config = load(path, {}, with_sources=False)
+    config = load(path, {}, unread=["sources"])
     assert (config.sources, config.monitor("search").source) == ((), "shop")
 
 
@@ -724,8 +725,25 @@ def test_who_reads_no_source_is_told_of_all_other_mistakes(write: Write) -> None
         ("{url: sqlite:///shop.db}", "{url: '${URL}'}"), ("ndcg@10", "nothing@10"), ("source: shop", "source: sho")
     )
     with pytest.raises(ConfigError) as caught:
-        load(path, {}, with_sources=False)
+        load(path, {}, unread=["sources"])
     assert [p.split(": ")[1] for p in caught.value.problems] == ["monitors[0].source", "monitors[0].measures[0]"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "channels: {pager: {slack: {webhook_url: '${NOWHERE}'}}}",
+        "web: {config_file: none.yaml}",
+        "routes: [{channels: [nobody]}]",
+        "reports: [{channel: nobody}]",
+        "templates: none",
+    ],
+)
+def test_who_works_on_the_store_alone_needs_nothing_else_to_be_right(write: Write, part: str) -> None:
+    path = write(text=f"{MINIMAL}{part}\n")
+    with pytest.raises(ConfigError):
+        load(path, {})
+    assert [m.name for m in store_config(path).monitors] == ["search"]
 
 
 def test_a_password_needs_no_escaping_beside_the_url(read: Callable[..., Config]) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,19 +163,19 @@ TROUBLES = {
 }
 
 
+def first_three(reply: Reply) -> Callable[[Got], Reply | None]:
+    """A trouble with the first three requests."""
+    replies = iter([reply] * 3)
+    return lambda _: next(replies, None)
+
+
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_what_slack_does_not_take_comes_later_once_and_in_order(
     post: Post,  # noqa: F811
     slack: SlackDouble,
     trouble: str,
 ) -> None:
-    asked: list[Got] = []
-
-    def first_three(got: Got) -> Reply | None:
-        asked.append(got)
-        return TROUBLES[trouble] if len(asked) <= 3 else None
-
-    slack.trouble = first_three
+    slack.trouble = first_three(TROUBLES[trouble])
     post.sender(to_slack(slack, timeout=1))
     post.put("chat", FIRING, UPDATED, RESOLVED)
     comes_later(post)
@@ -189,13 +189,7 @@ def test_what_pagerduty_does_not_take_comes_later_once_and_in_order(
     pagerduty: PagerDutyDouble,
     trouble: str,
 ) -> None:
-    asked: list[Got] = []
-
-    def first_three(got: Got) -> Reply | None:
-        asked.append(got)
-        return TROUBLES[trouble] if len(asked) <= 3 else None
-
-    pagerduty.trouble = first_three
+    pagerduty.trouble = first_three(TROUBLES[trouble])
     post.sender(to_pagerduty(pagerduty, timeout=1))
     post.put("pd", FIRING, UPDATED, RESOLVED)
     comes_later(post)

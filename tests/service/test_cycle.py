@@ -41,7 +41,7 @@ from monitor.types import (
     TimeColumn,
 )
 from tests.support.dump import differences, dump
-from tests.support.monitors import DAY, new_store, pull, shop
+from tests.support.monitors import DAY, new_store, pull, shop, shop_database
 from tests.support.postgres import PostgresServer
 
 HOUR = 3600
@@ -59,10 +59,7 @@ SMALL = Shop(story=Story(start=BEGIN, history_days=DAYS, degraded_days=1), peak=
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop of three days, with the next hour begun, so that the source shows that the last one is over."""
     path = tmp_path_factory.mktemp("filled") / "shop.db"
-    engine = sa.create_engine(f"sqlite:///{path}")
-    create_schema(engine)
-    SMALL.fill(engine, BEGIN, BEGIN + timedelta(days=DAYS, hours=1))
-    engine.dispose()
+    shop_database(path, SMALL, BEGIN, BEGIN + timedelta(days=DAYS, hours=1))
     return path
 
 

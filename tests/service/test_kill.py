@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from monitor.demo.shop import Shop, Story, create_schema
+from monitor.demo.shop import Shop, Story
 from monitor.store import Store
 from tests.support.dump import differences, dump
+from tests.support.monitors import shop_database
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Child, Zygote
 
@@ -62,11 +63,8 @@ monitors:
 @pytest.fixture(scope="module")
 def shop_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shop")
-    engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
-    create_schema(engine)
     story = Story(start=START, history_days=DAYS, degraded_days=2)
-    Shop(story=story, peak=40).fill(engine, START, END)
-    engine.dispose()
+    shop_database(folder / "shop.db", Shop(story=story, peak=40), START, END)
     return folder
 
 

@@ -25,7 +25,7 @@ from tests.support.monitors import new_store
 from tests.support.pgbouncer import find_pooler, pooled
 from tests.support.postgres import PostgresServer
 from tests.support.requirements import missing
-from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
+from tests.support.tallies import HOUR, let_on, line, python, rows, tally, watched, write
 
 MONITOR = watched()
 ELSEWHERE = "other-host|b00t1234|pid:[1]|17|99|abcdef01"
@@ -95,9 +95,7 @@ def test_a_second_process_is_refused_while_the_first_lives_and_let_in_when_it_is
         with pytest.raises(LeaseLost, match=refused), store.hold(MONITOR.name):
             pass
         time.sleep(0.2)
-    assert process.stdin is not None
-    process.stdin.write("go on\n")
-    process.stdin.flush()
+    let_on(process)
     assert line(process) == "released"
     assert row(store)[1] == 1
     with store.hold(MONITOR.name) as lease:  # at once, while the other lives on
@@ -173,9 +171,7 @@ def test_of_several_that_come_first_at_the_same_time_one_gets_it(store: Store, d
     for racer in racers:
         assert line(racer) == "ready"
     for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
+        let_on(racer)
     assert sorted(line(racer) for racer in racers) == ["none", "none", "none", "taken"]
     for racer in racers:
         racer.kill()

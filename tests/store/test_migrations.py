@@ -24,7 +24,7 @@ from monitor.store import Store, migrate
 from monitor.store.migrate import _alembic
 from monitor.store.schema import buckets_view, metadata
 from tests.support.postgres import PostgresServer
-from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
+from tests.support.tallies import HOUR, let_on, line, python, rows, tally, watched, write
 
 HEAD = "0100"
 MONITOR = watched()
@@ -165,9 +165,7 @@ def test_of_processes_that_migrate_at_the_same_time_one_does_it_and_the_others_w
     for process in processes:
         assert line(process) == "ready"
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        let_on(process)
     done = [process.communicate(timeout=60) for process in processes]
     assert [p.returncode for p in processes] == [0] * 4, done
     said = sorted(output.strip() for output, _ in done)

@@ -21,7 +21,7 @@ from monitor.store.schema import restatements
 from monitor.types import OVERALL
 from tests.support.monitors import new_store
 from tests.support.postgres import PostgresServer, free_port
-from tests.support.tallies import HOUR, line, python, rows, tally, watched, write
+from tests.support.tallies import HOUR, let_on, line, python, rows, tally, watched, write
 
 MONITOR = watched()
 TRAFFIC, NDCG, MRR = MONITOR.definitions
@@ -470,9 +470,7 @@ def test_processes_write_their_monitors_side_by_side(store: Store, database_url:
     for writer in writers:
         assert line(writer) == "ready"
     for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
+        let_on(writer)
     for number, writer in enumerate(writers):
         output, errors = writer.communicate(timeout=60)
         assert output == "done\n", errors

@@ -4,13 +4,16 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
+from sqlalchemy import create_engine
 from sqlalchemy.engine import URL, make_url
 
 from monitor.config.values import Config, SchedulerConfig, SourceConfig, StoreConfig, WebConfig
 from monitor.database_url import parse_url
+from monitor.demo.shop import Shop, create_schema
 from monitor.measures.measure import Measure, parse
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -49,6 +52,14 @@ def hacker_news(url: str, measures: Sequence[str] = ("ndcg@10",), windows: Seque
         lookback=42 * DAY,
         refresh=1,
     )
+
+
+def shop_database(path: Path, logged: Shop, since: datetime, until: datetime) -> None:
+    """Write what a simulated shop logs to a new file of SQLite."""
+    engine = create_engine(f"sqlite:///{path}")
+    create_schema(engine)
+    logged.fill(engine, since, until)
+    engine.dispose()
 
 
 def shop(measures: Sequence[Measure | str] = ("ndcg@10",), **changes: object) -> Monitor:

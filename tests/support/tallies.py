@@ -99,3 +99,10 @@ def line(process: subprocess.Popen[str]) -> str:
     said = process.stdout.readline().strip()
     assert said, process.communicate()[1]
     return said
+
+
+def let_on(process: subprocess.Popen[str]) -> None:
+    """Let a process go on that waits for a line."""
+    assert process.stdin is not None
+    process.stdin.write("go on\n")
+    process.stdin.flush()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, load_config, opened, stored
+from monitor.cli.common import command, opened, store_config, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
 from monitor.service.election import is_overdue
@@ -24,7 +24,7 @@ from monitor.store.lease import named
 @click.argument("former", metavar="FORMER_CONFIG", type=click.Path(path_type=Path))
 @config_option
 def copy_store(former: Path, config_path: Path) -> None:
-    config, was = load_config(config_path, with_sources=False), load_config(former, with_sources=False)
+    config, was = store_config(config_path), store_config(former)
     with stored(was) as source:
         for monitor in was.monitors:
             _refuse_served(source, monitor.name)

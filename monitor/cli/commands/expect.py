@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, stored
+from monitor.cli.common import command, pick_monitors, store_config, stored
 from monitor.cli.options import DurationParam, InstantParam, by_option, config_option, monitors_option, note_option
 from monitor.conditions.checkpoint import Announcement
 from monitor.errors import InputError
@@ -50,7 +50,7 @@ def expect(
         raise InputError("use --until or --for, not both")
     if forget is not None and (since, until, lasting) != (None, None, None):
         raise InputError("use --forget alone")
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     monitors, now = pick_monitors(config, names), time.time()
     begin = int(now) if since is None else since
     end = until if lasting is None else begin + lasting

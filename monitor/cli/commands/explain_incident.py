@@ -37,7 +37,7 @@ from monitor.types import Monitor
 @click.option("--capture", "now", is_flag=True, help="Read the source now, if nothing was captured when it began.")
 @rendered("text", "json")
 def explain_incident(config_path: Path, incident: str, full: bool, now: bool) -> Shown:
-    config = load_config(config_path, with_sources=now)
+    config = load_config(config_path, unread=() if now else ("sources",))
     with stored(config) as store:
         found = find(store, incident)
         monitor = next((m for m in config.monitors if m.name == found.incident.monitor), None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monitor.cli.common import group, load_config, rendered, stored
+from monitor.cli.common import group, load_config, rendered, store_config, stored
 from monitor.cli.options import DurationParam, by_option, config_option, note_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
@@ -42,7 +42,7 @@ incidents = group(__name__)
 @rendered("text", "json")
 def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) -> Shown:
     """List incidents, newest first."""
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     with stored(config) as store:
         if monitor is not None and not store.alerts.incidents(monitor, most=1):
             config.monitor(monitor)  # incidents of a removed monitor may remain
@@ -62,7 +62,7 @@ def list_(config_path: Path, monitor: str | None, only_open: bool, most: int) ->
 @rendered("text", "json")
 def show(config_path: Path, incident: str) -> Shown:
     """Show one incident with its reason, its slices and every transition."""
-    config = load_config(config_path, with_sources=False)
+    config = load_config(config_path, unread=("sources",))
     with stored(config) as store:
         found = find(store, incident)
         steps = steps_of(found, store)
@@ -95,7 +95,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
     from monitor.cli.commands.baseline import reset_baseline
     from monitor.notify import acknowledging
 
-    config = load_config(config_path, with_sources=False)
+    config = load_config(config_path, unread=("sources",))
     with stored(config) as store:
         found = find(store, incident).incident
         if new_baseline and (found.matter != "quality" or not found.is_open):
@@ -124,7 +124,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 @by_option()
 def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:
     """Say whether an incident was right, wrong, or already known. A new label replaces the old one."""
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     with stored(config) as store:
         store.alerts.label(find(store, incident).incident.id, label, by, note)
         counts = store.alerts.labels(find(store, incident).incident.monitor)
@@ -140,7 +140,7 @@ def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -
 @by_option()
 def silence(config_path: Path, monitor: str, length: int, note: str, by: str) -> None:
     """Silence a monitor's new incidents for a time. Incidents still open when it ends are notified then."""
-    config, now = load_config(config_path, with_sources=False), time.time()
+    config, now = store_config(config_path), time.time()
     found = config.monitor(monitor)
     if not length:
         raise click.UsageError("--for must be longer than 0s; rankmon incidents unsilence ends a silence")
@@ -175,7 +175,7 @@ def _by(silence: Silence) -> str:
 @click.argument("monitor")
 def unsilence(config_path: Path, monitor: str) -> None:
     """End a monitor's silence now."""
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     with stored(config) as store:
         ended = store.alerts.unsilence(monitor, time.time())
     if not ended:

@@ -19,7 +19,7 @@ from typing import Any
 import click
 import numpy as np
 
-from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, stored
+from monitor.cli.common import command, load_config, pick_monitors, rendered, source_of, store_config, stored
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, column, record, rows, table_of
 from monitor.conditions.verdict_hours import judged
@@ -52,7 +52,7 @@ def power(config_path: Path, names: tuple[str, ...], swapped: int | None, depth:
     if swapped is not None:
         config = load_config(config_path)
         return [_of_swaps(config, monitor, swapped, depth) for monitor in pick_monitors(config, names)]
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     wanted = pick_monitors(config, names)
     off = ", ".join(monitor.name for monitor in wanted if monitor.drift is None)
     told = f"{config.path}: {off} has no `drift:`, so nothing is judged; add `drift: {{}}` to it"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, load_config, stored
+from monitor.cli.common import command, store_config, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
 from monitor.evaluation.run import withdraw
@@ -24,7 +24,7 @@ from monitor.store.renaming import remove as removed
 @config_option
 @click.argument("monitor")
 def remove(config_path: Path, monitor: str) -> None:
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     if monitor in {one.name for one in config.monitors}:
         raise InputError(f"{monitor} is still configured; remove it from {config.path} and reload the daemon first")
     with stored(config) as store:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from monitor.cli import exit_code
-from monitor.cli.common import command, load_config, pick_monitors, rendered, stored, writing
+from monitor.cli.common import command, pick_monitors, rendered, store_config, stored, writing
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown, table
 from monitor.conditions.rules import Floor
@@ -61,14 +61,14 @@ def replay(
 ) -> Shown:
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--from must be before --to")
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     wanted = _judged(config, pick_monitors(config, names))
     if chart is not None and len(wanted) != 1:
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: use a file name that ends in .svg, not {chart}")
     found, errors = list[tuple[past.Replay, PeopleSaid | None]](), list[InputError]()
-    with stored(config if store_path is None else load_config(store_path, with_sources=False)) as store:
+    with stored(config if store_path is None else store_config(store_path)) as store:
         for monitor in wanted:
             try:
                 made = past.replay(monitor, store, since, until)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, stored, writing
+from monitor.cli.common import command, pick_monitors, store_config, stored, writing
 from monitor.cli.options import DurationParam, config_option, format_option, monitors_option
 from monitor.cli.render import render
 from monitor.page.report import as_page, as_text
@@ -22,7 +22,7 @@ FORMATS = ("md", "html", "json")
 @format_option(*FORMATS)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Output file.")
 def report(config_path: Path, names: tuple[str, ...], span: int, style: str, output: Path | None) -> None:
-    config = load_config(config_path, with_sources=False)
+    config = store_config(config_path)
     with stored(config) as store:
         found = [reported(monitor, store, span) for monitor in pick_monitors(config, names)]
     if style == "json":

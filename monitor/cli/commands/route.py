@@ -49,7 +49,7 @@ class RoutedCase:
 @rendered("table", "json")
 def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
     """Show who is notified of each kind of incident of a monitor. Critical data incidents take both matters' routes."""
-    config, now, found = load_config(config_path, with_sources=False), time.time() if at is None else at, []
+    config, now, found = load_config(config_path, unread=("sources",)), time.time() if at is None else at, []
     routing = Routing(config.monitor(monitor), config.routes)
     for severity, matter in product(reversed(SEVERITIES), MATTERS):
         routes = routing.decide(severity, (matter,), now)

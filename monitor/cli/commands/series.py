@@ -20,7 +20,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from monitor.cli.common import command, load_config, measures_of, pick_monitors, stored, writing
+from monitor.cli.common import command, measures_of, pick_monitors, store_config, stored, writing
 from monitor.cli.options import DurationParam, InstantParam, config_option, format_option, monitors_option
 from monitor.cli.render import table_of
 from monitor.database_url import how_to_install
@@ -80,7 +80,7 @@ def series(
         raise click.UsageError(f"--output is a file name; for the format, use --format {output}")
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output")
-    config, tables = load_config(config_path, with_sources=False), []
+    config, tables = store_config(config_path), []
     with stored(config) as store:
         for monitor in pick_monitors(config, names):
             wanted = measures_of(monitor, measures), _lengths(monitor, windows), (since, until), step

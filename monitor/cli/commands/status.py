@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitor.cli.common import command, level_of, load_config, pick_monitors, refused_in_words, rendered, stored
+from monitor.cli.common import command, level_of, pick_monitors, refused_in_words, rendered, store_config, stored
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, lines
 from monitor.conditions.evidence import Matter
@@ -37,7 +37,7 @@ INCIDENTS: dict[Matter, str] = {"quality": "incident", "data": "data_incident", 
 @monitors_option
 @rendered("text", "json")
 def status(config_path: Path, names: tuple[str, ...]) -> Shown:
-    config, now = load_config(config_path, with_sources=False), time.time()
+    config, now = store_config(config_path), time.time()
     wanted = pick_monitors(config, names)
     with stored(config) as store:
         found, clock = [_status(monitor, store, now) for monitor in wanted], doubt(store, now)

@@ -49,7 +49,7 @@ def test_alert(
 ) -> int:
     if monitor is not None and named is not None:
         raise click.UsageError("the monitor is given twice: use --monitor or MONITOR")
-    config = load_config(config_path, log=True, with_sources=False)
+    config = load_config(config_path, log=True, unread=("sources",))
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
