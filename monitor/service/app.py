@@ -103,6 +103,7 @@ class App:
         self._databases: dict[str, Database] = {}
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
+        self._was_piped = config.path.is_fifo() or config.path.is_char_device()
         self._doubted = False
         self._store_is_ready = False
         self._beginning: list[threading.Thread] = []
@@ -238,6 +239,8 @@ class App:
         return problems
 
     def _reload(self, environ: Mapping[str, str]) -> list[str]:
+        if self._was_piped:
+            return [f"{self.config.path}: is no file that can be read again; restart rankmon, with --config and a file"]
         try:
             new = load(self.config.path, environ)
         except ConfigError as error:
