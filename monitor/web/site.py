@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -98,7 +98,7 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
             Route("/-/reload", reload, methods=["POST"]),
         ],
         middleware=[Middleware(Gate, access=access), Middleware(_GZip, minimum_size=1000, compresslevel=5)],
-        exception_handlers={StoreError: _store_failed},
+        exception_handlers={StoreError: _store_failed, ClientDisconnect: _client_left},
     )
 
 
@@ -112,6 +112,10 @@ class _GZip(GZipMiddleware):
 
 def _store_failed(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", 503)
+
+
+def _client_left(*_: object) -> Response:
+    return PlainTextResponse("the request never ended\n", 400)
 
 
 def _forbidden(what: str) -> Response:
