@@ -112,9 +112,6 @@ def cli() -> None:
 
 
 def main() -> None:
-    if sys.getfilesystemencoding() != "utf-8":
-        # Files that the configuration names could not be found. Python chooses the encoding when it starts.
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     _prepare_streams()
     # Until a command handles it, as Ctrl-C. By default it would do nothing to a container's first process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

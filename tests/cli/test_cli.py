@@ -1142,19 +1142,6 @@ def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, se
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("locale", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "C"}])
-def test_the_locale_decides_over_no_name_of_a_file(locale: dict[str, str], tmp_path: Path, filled: Path) -> None:
-    folder = tmp_path / "M\N{LATIN SMALL LETTER U WITH DIAERESIS}ller"
-    folder.mkdir()
-    shutil.copy(filled, folder / "shop.db")
-    setting = Setting(folder, {"shop": f"sqlite:///{folder}/shop.db"})
-    setting.write(of_shop("shop"))
-    called = [sys.executable, "-c", "from monitor.cli import main; main()", "once", "-c", setting.path]
-    done = subprocess.run(called, env={**os.environ, **locale, "PYTHONPATH": str(ROOT)}, capture_output=True)
-    assert (done.returncode, done.stdout[:5]) == (0, b"shop:"), done.stderr
-    assert (folder / "store.db").exists()
-
-
 @pytest.mark.parametrize(("command", "code"), [("run", 0), ("status", 130)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_each_command_from_its_first_line(
