@@ -240,7 +240,7 @@ class App:
 
     def _reload(self, environ: Mapping[str, str]) -> list[str]:
         if self._was_piped:
-            return [f"{self.config.path}: is no file that can be read again; restart rankmon, with --config and a file"]
+            return [f"{self.config.path}: is a pipe and cannot be read again; restart rankmon with --config and a file"]
         try:
             new = load(self.config.path, environ)
         except ConfigError as error:

@@ -1111,7 +1111,7 @@ def test_a_configuration_that_came_through_a_pipe_is_not_waited_for_by_a_reload(
     child = replayed(zygote, setting)
     child.wait_for("serving on")
     child.send(signal.SIGHUP)
-    child.wait_for(f"reload refused: {setting.path}: is no file that can be read again; restart rankmon, with --config")
+    child.wait_for(f"reload refused: {setting.path}: is a pipe and cannot be read again; restart rankmon")
     child.send(signal.SIGTERM)
     assert child.wait(10) == 0, child.output
 
