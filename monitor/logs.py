@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TextIO
 
 from monitor.messages.words import plain
 
@@ -64,6 +65,44 @@ class Bounded(logging.Filter):
         return count < MAX_LINES
 
 
+UNREAD_FOR = 1.0
+"""Seconds that a line waits for a full pipe to be read, before it is lost. Until one fits again, none waits."""
+
+MAX_PIECE = 400
+"""Characters that fit, in any encoding, into the room that a pipe has when it takes anything (PIPE_BUF)."""
+
+
+class Unhindered(logging.StreamHandler[TextIO]):
+    """Loses lines that nobody reads, and counts them. Waiting for a reader would stop all threads, and the shutdown."""
+
+    _lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, as far as there is room."""
+        try:
+            begin = ""
+            if self._lost:
+                begin = "\n"  # the first that was lost may have been cut
+                lost = f"({self._lost:,} lines before this lost: not read)"
+                record.msg, record.args = f"{record.getMessage()} {lost}", None
+            text = f"{begin}{self.format(record)}\n"
+            for start in range(0, len(text), MAX_PIECE):
+                if not self._has_room():
+                    self._lost += 1
+                    return
+                self.stream.write(text[start : start + MAX_PIECE])
+                self.flush()
+            self._lost = 0
+        except Exception:
+            self.handleError(record)
+
+    def _has_room(self) -> bool:
+        try:
+            return bool(select.select([], [self.stream], [], 0 if self._lost else UNREAD_FOR)[1])
+        except OSError:
+            return True  # a stream in memory
+
+
 REPEATING = (
     "apprise",
     "clickhouse_connect.driver._backend.http_sync",
@@ -87,7 +126,7 @@ def silence_drivers() -> None:
 
 def set_up(level: str, style: Literal["text", "json"]) -> None:
     """Log to standard error; of libraries, warnings and errors only."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = Unhindered(sys.stderr)
     handler.addFilter(Bounded())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()

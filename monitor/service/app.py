@@ -103,7 +103,7 @@ class App:
         self._databases: dict[str, Database] = {}
         self._former_databases: list[ref[Database]] = []
         self._reloading = threading.Lock()
-        self._refused = ""
+        self._was_piped = config.path.is_fifo() or config.path.is_char_device()
         self._doubted = False
         self._store_is_ready = False
         self._beginning: list[threading.Thread] = []
@@ -233,12 +233,14 @@ class App:
             self.telemetry.count("rankmon_config_reloads", "refused" if problems else "applied")
             for problem in problems:
                 log.error("reload refused: %s", problem)
-            self._refused = refused_in_words(problems, time.time()) if problems else ""
+            self.telemetry.refused = refused_in_words(problems, time.time()) if problems else ""
         if not problems:
             self._beginning[-1].join(SHOW_WITHIN)
         return problems
 
     def _reload(self, environ: Mapping[str, str]) -> list[str]:
+        if self._was_piped:
+            return [f"{self.config.path}: is a pipe and cannot be read again; restart rankmon with --config and a file"]
         try:
             new = load(self.config.path, environ)
         except ConfigError as error:
@@ -384,7 +386,7 @@ class App:
         return f"{counted(missing, 'monitor')} of {len(self.runners)} not shown yet; just started" if missing else ""
 
     def refused(self) -> str:
-        return self._refused
+        return self.telemetry.refused
 
     def next_run_at(self, name: str) -> float | None:
         return self.scheduler.next_run_at(name)

@@ -71,7 +71,7 @@ class CycleResult:
     Attributes:
         rows, summed: rows the source sent, and further rows it aggregated itself.
         kept: not replaced: the source holds less now than the final bucket.
-        held: not replaced: the source has none of their requests now.
+        held: not replaced: the source has none of their requests now, or none of their labels.
         late: final, but read again because rows arrived since.
         arrived: the newest the source has ever shown.
     """

@@ -360,7 +360,8 @@ def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | 
     if result.held:
         needed = -(-(monitor.bucket + final_age(monitor) + monitor.refresh) // HOUR) * HOUR
         buckets, least = counted(result.held, "bucket"), format_duration(needed)
-        yield f"source has no requests left for {buckets}; keeping stored values. Keep rankings for at least {least}"
+        missing = f"source has no requests or no labels left for {buckets}; keeping stored values"
+        yield f"{missing}. Keep rankings and labels for at least {least}"
     if result.future_rows and not known_future_rows:
         yield f"{counted(result.future_rows, 'row')} dated in the future"
 

@@ -65,6 +65,8 @@ class Telemetry:
         self._forgotten: set[str] = set()
         self.queues: Mapping[str, QueueStatus] = MappingProxyType({})
         """Channel -> queue, as of a few seconds ago. Replaced as a whole."""
+        self.refused = ""
+        """Why the last reload of the configuration was refused; else empty."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of `COUNTERS`; `by=0` makes it visible."""

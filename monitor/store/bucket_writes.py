@@ -153,15 +153,21 @@ def shrinking(
 def gone(
     connection: sa.Connection, monitor: Monitor, targets: Mapping[Definition, Sequence[int]], read: Partials
 ) -> set[int]:
-    """Starts of open buckets that had requests, of which the read has none.
+    """Starts of open buckets that had requests, or labels, of which the read has none.
 
-    Rankings were purged before their labels were due, or the table is being reloaded.
+    Rows were purged before the labels were due, or a table or partition is being reloaded.
     """
-    bare = [start for start in _starts(targets) if not read.traffic.get((start, *OVERALL), (0,))[0]]
-    query = _overall(_same_rows(connection, monitor) if bare else (), buckets.c.bucket_start)
-    query = query.where(traffic.c.requests > 0, ~buckets.c.final)
-    found = (connection.scalars(query.where(buckets.c.bucket_start.in_(part))) for part in _batches(bare))
-    return {start for part in found for start in part}
+    now = {start: read.traffic.get((start, *OVERALL), (0, 0))[:2] for start in _starts(targets)}
+    bare = [start for start, (_, labelled) in now.items() if not labelled]
+    columns = buckets.c.bucket_start, traffic.c.requests, traffic.c.labelled
+    query = _overall(_same_rows(connection, monitor) if bare else (), *columns).where(~buckets.c.final)
+    found = (connection.execute(query.where(buckets.c.bucket_start.in_(part))) for part in _batches(bare))
+    return {
+        start
+        for part in found
+        for start, requests, labelled in part
+        if (requests and not now[start][0]) or (labelled and not now[start][1])
+    }
 
 
 def _starts(targets: Mapping[Definition, Sequence[int]]) -> list[int]:

@@ -275,8 +275,8 @@ class Store(Connected):
         """Store buckets of partials, for each series those that `targets` names, in one transaction.
 
         A bucket stored as final is replaced, or one of another series added to it, only by a read that holds at least
-        as much, or by `force`: see `shrinking`; a refusal is recorded. An open bucket whose requests are all missing
-        from the read stays too: see `gone`.
+        as much, or by `force`: see `shrinking`; a refusal is recorded. An open bucket whose requests or labels
+        are all missing from the read stays too: see `gone`.
 
         Args:
             restating: starts of final buckets read again, which is recorded.

@@ -60,6 +60,8 @@ def of_process(telemetry: Telemetry) -> Iterator[Metric]:
             if (number := getattr(queue, field)) is not None:
                 gauge.add_metric([channel], number)
         yield gauge
+    loaded = "Whether the configuration in use is that of the last reload; 0 if it was refused."
+    yield GaugeMetricFamily("rankmon_config_last_reload_successful", loaded, 0 if telemetry.refused else 1)
     build = GaugeMetricFamily("rankmon_build_info", "Version of rankmon.", labels=["version", "python"])
     build.add_metric([__version__, platform.python_version()], 1)
     yield build

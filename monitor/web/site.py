@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,11 +10,13 @@ from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from monitor.errors import StoreError
 from monitor.messages.words import on_one_line, plain, storable
@@ -34,6 +37,8 @@ _WITH_FORMS = {
     "Content-Security-Policy": _HEADERS["Content-Security-Policy"].replace("form-action 'none'", "form-action 'self'"),
     "Referrer-Policy": "same-origin",  # without a referrer a form's Origin is null, as that of another site's page
 }
+
+_NO_GZIP = re.compile(r"\bgzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
 
 LONGEST_FORM = 4096
 """Bytes."""
@@ -92,13 +97,25 @@ def create_site(served: SiteSource, access: Access) -> Starlette:
             Route("/-/ready", ready),
             Route("/-/reload", reload, methods=["POST"]),
         ],
-        middleware=[Middleware(Gate, access=access), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)],
-        exception_handlers={StoreError: _store_failed},
+        middleware=[Middleware(Gate, access=access), Middleware(_GZip, minimum_size=1000, compresslevel=5)],
+        exception_handlers={StoreError: _store_failed, ClientDisconnect: _client_left},
     )
+
+
+class _GZip(GZipMiddleware):
+    """Compresses for clients that accept it; Starlette's own middleware takes `gzip;q=0`, which forbids it, for yes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_forbidden = _NO_GZIP.search(Headers(scope=scope).get("accept-encoding", ""))
+        await (self.app if is_forbidden else super().__call__)(scope, receive, send)
 
 
 def _store_failed(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", 503)
+
+
+def _client_left(*_: object) -> Response:
+    return PlainTextResponse("the request never ended\n", 400)
 
 
 def _forbidden(what: str) -> Response:

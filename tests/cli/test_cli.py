@@ -1103,6 +1103,42 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
     assert result.err.count("reload applied: 1 monitor") == 1
 
 
+def fed(path: Path, text: str) -> None:
+    """Write to a pipe once, when it is read."""
+    threading.Thread(target=path.write_text, args=[text], daemon=True).start()
+
+
+def test_a_configuration_that_came_through_a_pipe_is_not_waited_for_by_a_reload(
+    zygote: Zygote, setting: Setting
+) -> None:
+    setting.write(of_shop("shop"))
+    text = setting.path.read_text()
+    setting.path.unlink()
+    os.mkfifo(setting.path)
+    fed(setting.path, text)
+    child = replayed(zygote, setting)
+    child.wait_for("serving on")
+    child.send(signal.SIGHUP)
+    child.wait_for(f"reload refused: {setting.path}: is a pipe and cannot be read again; restart rankmon")
+    child.send(signal.SIGTERM)
+    assert child.wait(10) == 0, child.output
+
+
+def test_the_daemon_ends_on_a_signal_while_a_reload_waits_for_a_file(zygote: Zygote, setting: Setting) -> None:
+    token = setting.path.with_name("token")
+    os.mkfifo(token)
+    setting.head += '\nchannels: {oncall: {alertmanager: {urls: ["http://127.0.0.1:9"], bearer_token_file: token}}}'
+    setting.write(of_shop("shop"))
+    fed(token, "secret")
+    child = replayed(zygote, setting)
+    child.wait_for("due buckets in")
+    child.send(signal.SIGHUP)
+    with token.open("w"):  # the reload has opened it
+        child.send(signal.SIGTERM)
+        assert child.wait(10) == 0, child.output
+    assert "reload" not in child.output
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("command", "code"), [("migrate", 0), ("check-config", 0), ("status", 0), ("nonsense", 2)])
 def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, setting: Setting) -> None:

@@ -292,13 +292,19 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
         assert count(app, "config_reloads", "refused") == 2
 
 
-def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
+def test_page_and_metrics_say_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
     said = "was refused; the old configuration stays in use. "
+
+    def gauge(app: App) -> list[str]:
+        return exposed(app, "rankmon_config_last_reload_successful")
+
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
         assert "The reload at" not in render(app)
+        assert gauge(app) == ["rankmon_config_last_reload_successful 1.0"]
         setting.write(of_shop("shop").replace("refresh: 1s", "refersh: 1s"))
         app.reload({})
+        assert gauge(app) == ["rankmon_config_last_reload_successful 0.0"]
         assert said in render(app)
         assert said in (render_monitor(app, "shop") or "")
         assert "monitors[0].refersh: there is no such key; did you mean &#39;refresh&#39;?" in render(app)
@@ -314,6 +320,7 @@ def test_the_page_says_so_for_as_long_as_the_last_reload_was_refused(setting: Se
         setting.write(of_shop("shop"))
         assert app.reload({}) == []
         assert "The reload at" not in render(app)
+        assert gauge(app) == ["rankmon_config_last_reload_successful 1.0"]
 
 
 def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(

@@ -410,6 +410,85 @@ def test_a_source_that_is_away_for_a_while_costs_no_bucket(
     assert calm.store.newest_bucket(monitor.traffic) == START + 22 * HOUR
 
 
+def carry_out(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def partitioned(table: str, time: str, since: int) -> tuple[str, ...]:
+    """Statements that put the rows from `since` on into a partition, `newest`."""
+    newest = f"PARTITION OF {table} FOR VALUES FROM (to_timestamp({since})) TO (MAXVALUE)"
+    return (
+        f"ALTER TABLE {table} RENAME TO whole",
+        f"CREATE TABLE {table} (LIKE whole) PARTITION BY RANGE ({time})",
+        f"CREATE TABLE past PARTITION OF {table} FOR VALUES FROM (MINVALUE) TO (to_timestamp({since}))",
+        f"CREATE TABLE newest {newest}",
+        f"INSERT INTO {table} SELECT * FROM whole",
+    )
+
+
+CUT = START + 18 * HOUR
+ATTACHED = f"ATTACH PARTITION newest FOR VALUES FROM (to_timestamp({CUT})) TO (MAXVALUE)"
+COLUMN_GONE = r"column r.item_id does not exist.*looked for in the rankings, rankings; compare the table and columns"
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "back", "told"),
+    [
+        (partitioned("rankings", "served_at", CUT), "rankings DETACH PARTITION newest", f"rankings {ATTACHED}", ""),
+        (partitioned("events", "occurred_at", CUT), "events DETACH PARTITION newest", f"events {ATTACHED}", ""),
+        ((), "rankings RENAME item_id TO sku", "rankings RENAME sku TO item_id", COLUMN_GONE),
+    ],
+    ids=["rankings detached", "events detached", "column renamed"],
+)
+def test_what_is_away_for_a_while_costs_no_bucket_once_it_is_back(
+    before: Sequence[str], change: str, back: str, told: str, postgres_url: str, stores: Stores
+) -> None:
+    log_searches(postgres_url, hours=23)
+    carry_out(postgres_url, *before)
+    monitor = logged_search(postgres_url)
+    calm, hit = (driver(monitor, postgres_url, stores.new()) for _ in range(2))
+    moments = [START + hour * HOUR + 400 for hour in (17, 18, 19, 20, 21, 22, 24)]
+    for now in moments:
+        calm.at(now)
+    for now in (*moments[:3], START + 20 * HOUR - 1):
+        hit.at(now)
+    carry_out(postgres_url, f"ALTER TABLE {change}")
+    if told:
+        with pytest.raises(SourceError, match=told):
+            hit.at(moments[3])
+    else:
+        assert hit.at(moments[3]).held == 1, "the hour whose labels have had their time"
+    carry_out(postgres_url, f"ALTER TABLE {back}")
+    for now in moments[4:]:
+        hit.at(now)
+    assert differences(dump(calm.store), dump(hit.store)) == []
+
+
+def test_tables_that_are_made_anew_with_the_same_ids_take_nothing_from_what_is_stored(
+    postgres_url: str, stores: Stores
+) -> None:
+    log_searches(postgres_url, hours=20)
+    read = driver(logged_search(postgres_url), postgres_url, stores.new())
+    read.at(START + 20 * HOUR)
+    carry_out(postgres_url, "DROP TABLE rankings", "DROP TABLE events")
+    with pytest.raises(SourceError, match='relation "rankings" does not exist'):
+        read.at(START + 20 * HOUR + 400)
+    log_searches(postgres_url, hours=20)
+    carry_out(postgres_url, "UPDATE rankings SET served_at = served_at + interval '20 hours'")
+    carry_out(postgres_url, "UPDATE events SET occurred_at = occurred_at + interval '20 hours'")
+    for hour in range(20, 43):
+        read.at(START + hour * HOUR + 400)
+    stored = read.store.history(read.monitor.traffic, START, START + 40 * HOUR)
+    old, new = stored.sums[:19, 0, :5], stored.sums[20:39, 0, :5]
+    assert stored.final[:39].all()
+    assert np.array_equal(old, new)
+    assert (old[:, 0] == 30).all()
+
+
 def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_url: str, stores: Stores) -> None:
     monitor = replace(shop(), lookback=6 * HOUR, windows=(6 * HOUR,))
     down = driver(monitor, shop_url, stores.new())
@@ -504,11 +583,12 @@ def test_rows_are_counted_once_a_bucket_and_beyond_a_day_once_a_day() -> None:
 # ---- purged sources, and reading again -----------------------------------------------------------------------------
 
 
-def purge(url: str, before: int) -> None:
+def purge(url: str, before: int, tables: Sequence[str] = ("rankings", "events")) -> None:
     engine = sa.create_engine(url)
     limit = datetime.fromtimestamp(before, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with engine.begin() as connection:
-        for table, column in (("rankings", "served_at"), ("events", "occurred_at")):
+        for table in tables:
+            column = {"rankings": "served_at", "events": "occurred_at"}[table]
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE {column} < ?", (limit,))
     engine.dispose()
 
@@ -584,10 +664,13 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_takes_nothing
     assert read.store.history(read.monitor.traffic, START, END).sums.sum() == 0
 
 
-def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(shop_url: str, filled: Path, stores: Stores) -> None:
+@pytest.mark.parametrize("loaded", [("rankings", "events"), ("rankings",), ("events",)], ids="+".join)
+def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(
+    loaded: Sequence[str], shop_url: str, filled: Path, stores: Stores
+) -> None:
     read = driver(shop(), shop_url, stores.new())
     read.at(END + HOUR)
-    purge(shop_url, END)
+    purge(shop_url, END, loaded)
     assert read.at(END + 2 * HOUR).held > 0
     read.source = pull(read.monitor, f"sqlite:///{filled}")
     assert read.at(SETTLED).held == 0

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +16,15 @@ import sqlalchemy as sa
 from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.errors import TooMany
-from monitor.logs import MAX_LINES, REPEATING, Bounded, silence_drivers
+from monitor.logs import MAX_LINES, REPEATING, Bounded, Unhindered, silence_drivers
 from monitor.source.engine import Database
+from tests.service.test_app import Setting, eventually, of_shop
+from tests.service.test_cycle import filled, shop_url
 from tests.support.postgres import free_port
+from tests.support.processes import ROOT
+from tests.support.web import ask
+
+__all__ = ["filled", "shop_url"]
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -90,3 +101,60 @@ def test_one_place_fills_no_disk_and_what_was_left_out_is_counted() -> None:
     other = logging.LogRecord("asyncio", logging.ERROR, "events.py", 8, "else", (), None)
     assert bounded.filter(other)
     assert other.getMessage() == "else"
+
+
+def fill(pipe: int) -> None:
+    os.set_blocking(pipe, False)
+    while True:
+        try:
+            os.write(pipe, b"-" * 4095 + b"\n")
+        except BlockingIOError:
+            break
+    os.set_blocking(pipe, True)
+
+
+@pytest.mark.parametrize("free", [0, 4096])
+def test_lines_that_do_not_fit_into_a_pipe_are_lost_and_counted_by_the_next_that_does(free: int) -> None:
+    reader, writer = os.pipe()
+    fill(writer)
+    os.read(reader, free)
+    with os.fdopen(writer, "w", encoding="ascii", errors="backslashreplace") as stream:
+        handler = Unhindered(stream)
+
+        def say(text: str) -> None:
+            handler.emit(logging.LogRecord("monitor", logging.ERROR, "cycle.py", 7, "%s", (text,), None))
+
+        began = time.monotonic()
+        for _ in range(20):
+            say("\N{SNOWMAN}" * 20_000)
+        assert time.monotonic() - began < 10
+        os.read(reader, 1 << 20)
+        say("that fits")
+        say("and that")
+    with os.fdopen(reader, encoding="ascii") as told:
+        assert told.read().splitlines()[-2:] == ["that fits (20 lines before this lost: not read)", "and that"]
+
+
+def test_a_daemon_whose_log_nobody_reads_goes_on_and_ends_when_told_to(tmp_path: Path, shop_url: str) -> None:
+    setting, port = Setting(tmp_path, {"shop": shop_url}), free_port()
+    setting.head = f'web: {{listen: "127.0.0.1:{port}"}}\nlog: {{level: debug}}'
+    setting.write(of_shop("shop"))
+
+    def has_run() -> bool:
+        try:
+            return 'rankmon_evaluations_total{monitor="shop"} 2' in ask(port, "/metrics").body
+        except OSError:
+            return False
+
+    reader, writer = os.pipe()
+    fill(writer)
+    called = [sys.executable, "-c", "from monitor.cli import main; main()", "run", "-c", setting.path]
+    with subprocess.Popen(called, stderr=writer, env={**os.environ, "PYTHONPATH": str(ROOT)}) as daemon:
+        try:
+            eventually(has_run)
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(10) == 0
+        finally:
+            daemon.kill()
+            os.close(reader)
+            os.close(writer)

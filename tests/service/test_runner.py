@@ -192,17 +192,18 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
 ) -> None:
     bench.clock.time = END + HOUR
     assert bench.run() is None
-    assert "no requests left" not in caplog.text
+    assert "keeping stored values" not in caplog.text
     purge(shop_url, END)
     bench.clock.time = SETTLED
     assert bench.run() is None
     assert (
-        "monitor shop: source has no requests left for 2 buckets; keeping stored values. Keep rankings for at least 5h"
+        "monitor shop: source has no requests or no labels left for 2 buckets; keeping stored values. "
+        "Keep rankings and labels for at least 5h"
     ) in caplog.text
     caplog.clear()
     bench.clock.time += HOUR
     assert bench.run() is None
-    assert "no requests left" not in caplog.text
+    assert "keeping stored values" not in caplog.text
 
 
 def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -200,6 +200,15 @@ def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: 
     look("duckdb:///:memory:?enable_external_access=true", f"SELECT a FROM '{files}/other.parquet'", named)
 
 
+def test_a_user_without_a_home_is_told_that_no_file_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user may have neither a HOME nor a name."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 4242)
+    text = "SELECT a FROM '~/log/*.parquet'"
+    with pytest.raises(SourceError, match="names missing files: name them in full"):
+        look("duckdb:///:memory:", text, [text])
+
+
 def test_no_file_is_written_by_a_query_on_mariadb(maria: MariaServer, open_folder: Path) -> None:
     out = open_folder / "out"
     to_file = f"INTO OUTFILE '{out}'"

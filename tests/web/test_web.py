@@ -46,11 +46,19 @@ def test_metrics_come_in_the_format_that_prometheus_asks_for(app: App) -> None:
     assert openmetrics[1].endswith("# EOF\n")
 
 
-def test_metrics_are_compressed_when_asked_for(app: App) -> None:
-    status, body, headers = get(app, "/metrics", **{"Accept-Encoding": "gzip"})
+@pytest.mark.parametrize("accepted", ["gzip", "gzip;q=0.5", "br;q=0, gzip", "deflate, gzip; q=1.0, *;q=0"])
+def test_metrics_are_compressed_when_asked_for(accepted: str, app: App) -> None:
+    status, body, headers = get(app, "/metrics", **{"Accept-Encoding": accepted})
     assert status == 200
     assert headers["Content-Encoding"] == "gzip"
     assert b"rankmon_build_info" in gzip.decompress(body.encode("latin-1"))
+
+
+@pytest.mark.parametrize("accepted", ["", "gzip;q=0", "GZIP ; Q=0.000", "identity, gzip;q=0.0, br"])
+def test_metrics_are_not_compressed_for_who_does_not_accept_it(accepted: str, app: App) -> None:
+    status, body, headers = get(app, "/metrics", **{"Accept-Encoding": accepted})
+    assert (status, headers["Content-Encoding"]) == (200, None)
+    assert "rankmon_build_info" in body
 
 
 def test_health_needs_a_living_scheduler(app: App) -> None:

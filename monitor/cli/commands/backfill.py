@@ -103,7 +103,7 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     outages = _Outages(app)
     outcome, judgement = _read(app, monitor, span, again, force, outages)
     kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
-    kept += f", {outcome.held} kept, with no requests left in the source" if outcome.held else ""
+    kept += f", {outcome.held} kept, with no requests or no labels left in the source" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
     if outcome.stored and (refused := outages.through(lambda: _refused(app, monitor, span))):
         click.echo(f"{name}: left out of this period: {refused}")

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,7 +86,8 @@ def serve(app: App, announce: bool = False, signals: SimpleQueue[int] | None = N
         if announce:
             click.echo(f"Serving on {app.web.url} (and /metrics); Ctrl-C ends it.")
         while _next(signals, watched.look) == signal.SIGHUP:
-            app.reload()
+            # A file may hang: in this thread it would keep the next signal from being seen.
+            threading.Thread(target=app.reload, name="reload", daemon=True).start()
     finally:
         _on_end(note)
         if is_serving:

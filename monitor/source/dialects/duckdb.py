@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -200,7 +200,7 @@ def named_files(texts: Iterable[str]) -> tuple[list[str], list[str]]:
     files, folders = list[str](), list[str]()
     names = [(one or other).replace("''", "'") for text in texts for one, other in _QUOTED.findall(text)]
     names = [name for name in names if name.strip("/.")]
-    for name in (*names, *(f"{Path.home()}{name[1:]}" for name in names if name.startswith("~/"))):
+    for name in (*names, *(os.path.expanduser(name) for name in names if name.startswith("~/"))):  # noqa: PTH111
         fixed = _ANY.split(name)[0]
         if fixed == name and not name.endswith("/"):
             files.append(name)
