@@ -160,7 +160,7 @@ def test_it_says_how_long_a_fall_was_in_the_days_it_compares_with_which_slices_i
 
 
 def test_a_skipped_request_is_not_in_the_mean(filled: Path) -> None:
-    config = load_config(filled / "rankmon.yaml", with_sources=False)
+    config = store_config(filled / "rankmon.yaml")
     (monitor,) = config.monitors
     with stored(config) as store:
         found = report(monitor, store, 2 * DAY)
