@@ -113,7 +113,8 @@ class QualityReport:
     Attributes:
         incidents: those that were open at some time of these days, oldest first.
         in_comparison: seconds of the days before in which an incident on quality was open.
-        moved, slices: those that moved this measure most, and what they are compared with.
+        moved, slices: those that moved this measure most; `whole` is all traffic, `against` is what they are compared
+            with.
         new: what began in the last two weeks, against the others, in words.
         marks: new model versions, announcements and new baselines of these days, oldest first.
         coverage, coverage_before: share of the traffic with labels.
@@ -130,6 +131,7 @@ class QualityReport:
     incidents: tuple[Happened, ...]
     in_comparison: int
     moved: str
+    whole: ComparedSlice | None
     slices: tuple[ComparedSlice, ...]
     against: str
     new: tuple[str, ...]
@@ -186,6 +188,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         incidents=incidents,
         in_comparison=_open_for(monitor, store, past.since - span, past.since),
         moved=str(main),
+        whole=moved.whole,
         slices=tuple(sorted(known, key=lambda one: -abs(one.effect))[:MOST_SLICES]),
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),

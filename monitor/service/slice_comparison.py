@@ -66,10 +66,11 @@ class ComparedSlice:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """The slices of a final window by contribution, and their reference in words."""
+    """The slices of a final window by contribution, their reference in words, and all traffic beside its own."""
 
     slices: tuple[ComparedSlice, ...] = ()
     against: str = ""
+    whole: ComparedSlice | None = None
 
 
 def compare(
@@ -107,7 +108,8 @@ def compare(
     old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
     told = [one if one.key in old else _as_new(one, known, measure, with_it, lately) for one in slices]
     told = [replace(one, until=_until(one.key, traffic, end - window, end, monitor.bucket)) for one in told]
-    return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words)
+    every = None if overall.value is None else ComparedSlice(OVERALL, overall.value, whole, 1.0)
+    return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words, every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,8 +372,8 @@ def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench)
     newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).full_text
     assert "It has served no requests since 2022-02-09 08:00 UTC." in newest
     assert (
-        "What to do: check whether quality is back to normal without model version v2, which has not served since "
-        "2022-02-09 08:00 UTC; the figures above include the time before."
+        "What to do: wait; model version v2 has not served since 2022-02-09 08:00 UTC, and the figures above include "
+        "the time before. If quality stays low without it, look for another cause."
     ) in newest
 
 

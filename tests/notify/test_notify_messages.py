@@ -285,8 +285,9 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
         "ndcg@10 is back at its recent level, but 6.2 % below the reference. The level had fallen too" in told.full_text
     )
     assert "What to do: nothing if this is the new level; otherwise" in told.full_text
-    assert reason("firing", "ok", below) == "0.695: back at its recent level, but 6.2 % below the reference"
-    assert reason("firing", "ok", replace(below, below_reference=None)) == "0.695: back at the baseline"
+    figures = ": 0.695 in 18,230 requests over 1 d until 2023-11-15 01:00 UTC, 0.702 expected"
+    assert reason("firing", "ok", below) == f"back at its recent level, but 6.2 % below the reference{figures}"
+    assert reason("firing", "ok", replace(below, below_reference=None)) == f"back at the baseline{figures}"
 
 
 def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
@@ -334,7 +335,7 @@ WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
     ("finding", "first"),
     [
         (replace(WORSE, new_version=V2), "roll back v2"),
-        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "check quality without v2"),
+        (replace(WORSE, new_version=replace(V2, until=FELL + DAY)), "wait for quality without v2"),
         (replace(WORSE, weak_version=WEAK), "compare v2"),
         (FEW_LABELS, "check the labels"),
         (
@@ -350,7 +351,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended,") == (not first)
-    stands = "Only then act on this message, the incident's one request to retrain."
+    stands = "This is the incident's one request to retrain; see below what to do first. "
     assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 

@@ -57,8 +57,9 @@ class Degraded(QualityEvidence):
     is_grave: ClassVar[bool] = True
     fired: ClassVar[str] = "verdict degraded: significantly below the baseline"
     recovered: ClassVar[str] = (
-        "{% if it.value is not none %}{{ it.value|written(it) }}: {% endif %}"
         "{{ 'back at the baseline' if it.below_reference is none else 'back at its recent level' }}{{ it|below }}"
+        "{% if it.value is not none %}: {{ it.value|written(it) }} in {{ it.requests|counted('request') }} "
+        "{{ it|span }}{% if it.before is not none %}, {{ it.before|written(it) }} expected{% endif %}{% endif %}"
     )
     text: ClassVar[str] = """
 {% include "measure.txt" %}.

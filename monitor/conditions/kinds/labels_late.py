@@ -30,7 +30,7 @@ class LabelsLate(ArrivalEvidence):
         "{{ it.before|count }}. Events up to {{ it.allowed|lasting }} late are normal here (`lateness` plus an hour)."
     )
     advice: ClassVar[str] = (
-        "check the event pipeline; if events will take this long from now on, raise `lateness`: until then, hours are "
+        "check the event pipeline; if events will take this long from now on, raise `lateness`; otherwise hours become "
         "final without them."
     )
 

@@ -54,7 +54,7 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
         "{% elif it.worthless %}check where grades come from: all of them say irrelevant"
         "{% elif it.events.match_less(0.1) %}check how events are joined to requests: more than usual match nothing"
         "{% elif not it.counts_unlabelled %}check where labels come from"
-        "{% else %}check the event pipeline: labels stopped arriving{% endif %}"
+        "{% else %}find out why labels are missing (check the event pipeline){% endif %}"
     )
     advice: ClassVar[str] = (
         "{{ it|fill(it.cause) }}; do not retrain on these hours, and do not judge the model by them."
