@@ -90,10 +90,10 @@ def _where(document: Document | None, findings: Sequence[Evidence]) -> str:
     ]
     told += [f"and {len(sure) - LEADING} more"] * (len(sure) > LEADING)
     if not told:
-        named = [(s.dimension, s.slice) for f in findings for s in f.slices] + [
-            (f.dimension, f.slice) for f in findings if f.dimension
+        named = [f"{s.dimension}={s.slice}" for f in findings for s in f.slices] + [
+            f.where for f in findings if f.where
         ]
-        told = [shown(f"{d}={v}") for d, v in dict.fromkeys(named)][:LEADING]
+        told = [shown(name) for name in dict.fromkeys(named)][:LEADING]
     return ", ".join(told) + ", when it fired" * bool(sure) or "all traffic; no slice stands out"
 
 

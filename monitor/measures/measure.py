@@ -453,7 +453,7 @@ def _check(m: Measure, text: str) -> None:
         if list(ranks) != list(range(1, len(ranks) + 1)) or len(ranks) < (m.k or 0):
             refuse(f"examination must have each rank from 1 to {m.k}")
         if not 1 / HIGHEST_GAIN <= min(chances) <= max(chances) <= HIGHEST_GAIN:
-            refuse("examination must be above 0 at each rank; cut off where people look too rarely, e.g. @5")
+            refuse("examination must be above 0 at each rank; cut the measure off above such a rank")
     if isinstance(m.gain, tuple):
         gains = [gain for _, gain in m.gain]
         if m.gain[0][0] < 0:

@@ -317,7 +317,7 @@ class _Search:
         names = [n for n in self.constant if n != self.time.column and not _times(firsts[n])]
         few = [n for n in names if 2 <= firsts[n].nunique() <= min(MOST_SLICE_VALUES, len(firsts) / 5)]
         version = next((n for n in names if NAMES["version"].search(n)), None)
-        others = [n for n in names if n not in few and n != version and firsts[n].duplicated().any()]
+        others = [n for n in names if n not in few and n != version and _recurs(firsts[n])]
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
         query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
         # The first is judged value by value; groups that are drawn at random differ in nothing but an experiment.
@@ -611,6 +611,11 @@ def _is_written(value: str, pattern: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _recurs(values: Values) -> bool:
+    """Whether there are several values, and some more than once; lists of items are none that people ask for."""
+    return values.nunique() > 1 and bool(values.duplicated().any()) and not any(as_list(v) for v in values)
 
 
 def _is_wording(values: Values) -> bool:

@@ -116,7 +116,7 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
     path.write_text(path.read_text(encoding="utf-8") + "    slices: [device]\n    drift: {}\n", encoding="utf-8")
     assert cli.run(["migrate", *given]) == 0
     assert cli.run(["examination", "show", "search", *given]) == 0
-    assert "Not checked: the first check follows " in capsys.readouterr().out
+    assert "Not checked: `rankmon run` checks once a day, given 17 whole days" in capsys.readouterr().out
     now = estimated(1.0, 0.5, desk=estimated(1.0, 0.7))
     found = ExaminationCheck(30 * DAY, 27 * DAY, DAY, 20 * DAY, estimated(1.0, 0.61), now, changed_since=27 * DAY)
     with closing(Store(load(path, {}).store.url, 5.0)) as store:
@@ -124,9 +124,9 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
     assert cli.run(["examination", "show", "search", *given]) == 0
     out = capsys.readouterr().out
     assert [line.split() for line in out.splitlines() if line.strip().startswith("2 ")] == [
-        ["2", "0.6200", "0.6100", "0.5000", "0.4110", "0.6083"],
-        ["2", "0.4000", "0.6100", "0.5000", "0.4110", "0.6083"],
-        ["2", "–", "0.6100", "0.7000", "0.5754", "0.8516"],
+        ["2", "0.6200", "0.6100", "0.5014", "0.7421", "0.5000", "0.4110", "0.6083"],
+        ["2", "0.4000", *["–"] * 6],  # too few swaps: not the figures of all requests
+        ["2", *["–"] * 4, "0.7000", "0.5754", "0.8516"],
     ]
     assert "before: 1970-01-02 00:00 UTC to 1970-01-21 00:00 UTC; now: 1970-01-28 00:00 UTC to 1970-01-31" in out
     assert "People look at other ranks since 1970-01-28 00:00 UTC. If this is permanent, run `rankmon" in out
@@ -134,6 +134,7 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
     looks = json.loads(capsys.readouterr().out)["looks"]
     assert list(looks) == ["", "device=phone", "device=desk"]
     assert looks["device=desk"][1]["used"] is None
+    assert looks["device=phone"][1]["value"] is None
 
 
 def test_a_monitor_without_a_corrected_measure_is_told_how_to_get_one(
@@ -322,6 +323,8 @@ def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytes
     points = [p for p in json.loads(capsys.readouterr().out) if p["lower"] is not None]
     width = {p["measure"]: (p["upper"] - p["lower"]) / p["value"] for p in points}
     assert width[rare] > 5 * width[usual]
+    assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
+    assert "assumes that looks depend on the rank alone and match its table" in capsys.readouterr().out
 
 
 def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(

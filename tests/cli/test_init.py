@@ -414,6 +414,25 @@ def behavior_insights(clock: Clock = iso) -> tuple[list[Row], list[Row]]:
     return searches, acts
 
 
+def test_neither_a_list_nor_a_constant_is_the_query(log: Log) -> None:
+    """Few different queries are a slice, and lists come again with them."""
+    searches, acts = behavior_insights()
+    few = [
+        {**r, "user_query": f"lamp {n % 3}", "client_id": "web", "application": "shop"} for n, r in enumerate(searches)
+    ]
+    lists = [json.dumps([f"lamp{n % 3}", "mug", "tent"]) for n in range(len(few))]
+    attributes = json.dumps({"object": {"object_id": "mug"}, "position": {"ordinal": 2}})
+    fill(
+        log.url,
+        ubi_queries=[{**r, "query_response_hit_ids": hits} for r, hits in zip(few, lists, strict=True)],
+        ubi_events=[{**r, "event_attributes": attributes} for r in acts],
+    )
+    made = log.init("--yes")
+    assert log.code == 0, log.err
+    assert "query" not in made["rankings"]
+    assert "user_query" in made["slices"]
+
+
 @pytest.mark.parametrize("engine", ["parquet", "sqlite", "postgresql"])
 def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
     """Found, filled, and of the same value as the same shop in plain rows."""

@@ -89,6 +89,9 @@ def test_without_a_table_examination_is_estimated(
     given, own = ratings("given.csv"), ratings("own.csv")
     assert given != own
     assert max(abs(given[key] - own[key]) for key in given) < 10
+    rates = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure="'coec(examination={1:0.3,2:0.28,3:0.2})@3'")
+    made(rates, capsys, "-o", "rates.csv")
+    assert ratings("rates.csv") == own  # click rates by rank are not looks
 
 
 def test_a_daemon_judges_by_them_and_says_what_share_is_judged(

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from monitor.cli.incident_report import lines
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.examined import CONTRADICTED, RECENT, ExaminationCheck, check
 from monitor.conditions.kinds.examination_changed import ExaminationChanged
@@ -15,6 +16,7 @@ from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.run import judge_past
 from monitor.measures.measure import parse
+from monitor.messages.diagnosis import Told
 from monitor.page import render
 from monitor.routing import Route, Routing
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
@@ -100,6 +102,15 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     judge_with(bench, well, END + 2 * HOUR)
     assert bench.said[1:] == [("team", "resolved", "search: resolved, people look elsewhere: normal again")]
     assert bench.notices[-1][1].text.startswith("People look where they did before, or the baseline was reset.")
+
+
+def test_an_explained_incident_names_the_device_on_which_people_look_elsewhere(corrected: Bench) -> None:
+    bench, (changed, _) = corrected, checked()
+    bench.put(Ranking.of(DAYS).draw())
+    known, now = (replace(one, parts={("device", "tv"): one}) for one in (changed.known, changed.now))
+    judge_with(bench, replace(changed, known=known, now=now), END + HOUR)
+    (stored,) = bench.incidents
+    assert "Where:  device=tv" in lines(stored, [Told(stored.findings[0].name, END + HOUR)], [])
 
 
 def test_its_owners_can_have_a_route() -> None:

@@ -104,7 +104,7 @@ KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
 OF_NDCG = "is not an option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
 LOOKS = "examination must be a table like {0:0,1:1,2:3}"
-RARE = "examination must be above 0 at each rank; cut off where people look too rarely, e.g. @5"
+RARE = "examination must be above 0 at each rank; cut the measure off above such a rank"
 GAIN = "gain must be linear, exp2 or a table like {0:0,1:1,2:3}"
 FALL = "gains must be between 0 and 1e+100 and must not decrease with the grade"
 

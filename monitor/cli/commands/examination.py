@@ -200,14 +200,16 @@ class ExaminationBySlice:
 
 @record
 class LooksAtRank:
-    """Looks at a rank, relative to rank 1: in the measure, before, and recently with a 95 % interval."""
+    """Looks at a rank, relative to rank 1: in the measure, before, and now, with 95 % intervals; None if unknown."""
 
     rank: int = column("rank")
     used: float | None = column("in the measure", number)
     before: float | None = column("before", number)
+    before_lower: float | None = column("before, from", number)
+    before_upper: float | None = column("before, to", number)
     value: float | None = column("now", number)
-    lower: float | None = column("from", number)
-    upper: float | None = column("to", number)
+    lower: float | None = column("now, from", number)
+    upper: float | None = column("now, to", number)
 
 
 @record
@@ -269,7 +271,10 @@ def show(config_path: Path, monitor: str) -> UsedExamination:
     looks = {"=".join(filter(None, part)): _looks(tables.get(part), checked, part) for part in dict.fromkeys(parts)}
     if checked is None:
         needs = "it needs `drift:`, `rankings.query` and labels by clicks"
-        days = f"the first check follows {LEAST_REFERENCE_DAYS + RECENT // DAY} whole days with clicks"
+        days = (
+            f"`rankmon run` checks once a day, given {LEAST_REFERENCE_DAYS + RECENT // DAY} whole days with clicks and "
+            f"enough swaps; `rankmon examination fit {monitor}` says whether there are enough"
+        )
         return UsedExamination(monitor, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
     spans = (checked.at, checked.known_since, checked.known_until, checked.since, checked.changed_since)
     return UsedExamination(monitor, str(used), looks, *spans)
@@ -277,10 +282,10 @@ def show(config_path: Path, monitor: str) -> UsedExamination:
 
 def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[LooksAtRank]:
     columns = [[look for _, look in used or ()]]
-    if checked is not None:
-        now, known = checked.now.parts.get(part, checked.now), checked.known.parts.get(part, checked.known)
-        columns += [one.tolist() for one in (known.value, now.value, now.lower, now.upper)]
-    ranks = itertools.zip_longest(*columns, *([[]] * (5 - len(columns))))
+    for found in () if checked is None else (checked.known, checked.now):
+        one = found if part == ALL else found.parts.get(part)  # not those of all requests under the name of a slice
+        columns += [[], [], []] if one is None else [c.tolist() for c in (one.value, one.lower, one.upper)]
+    ranks = itertools.zip_longest(*columns, *([[]] * (7 - len(columns))))
     return [LooksAtRank(rank, *row) for rank, row in enumerate(ranks, 1)]
 
 

@@ -93,7 +93,10 @@ def judgments(
 
 
 def _looks(monitor: Monitor, counts: ShownCounts, depth: int) -> Floats:
-    """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError."""
-    known = (m.examination for m in monitor.measures if len(m.examination) >= depth)
+    """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError.
+
+    The table of a `coec` may hold click rates by rank instead.
+    """
+    known = (m.examination for m in monitor.measures if m.name != "coec" and len(m.examination) >= depth)
     table = next(known, None)
     return smoothed(estimate(counts, depth)).value if table is None else np.array([looks for _, looks in table[:depth]])

@@ -197,7 +197,8 @@ def _readable(frame: pd.DataFrame, least: Mapping[str, float]) -> str:
     shows = {"slice": any(row["dimension"] for row in rows), EFFECTIVE: any(row.get("effective") for row in rows)}
     columns = {title: show for title, show in _COLUMNS.items() if shows.get(title, True)}
     states = {"state": lambda row: _state(row, least.get(row["monitor"], 0.0))}
-    return "\n".join(table_of(columns | states, rows, left=(0, 1, 2, len(columns))))
+    lines = table_of(columns | states, rows, left=(0, 1, 2, len(columns)))
+    return "\n".join([*lines, *[ASSUMED] * any("examination={" in str(row["measure"]) for row in rows)])
 
 
 def _state(row: Mapping[str, Any], least: float) -> str:
@@ -211,6 +212,10 @@ def _slice(row: Mapping[str, Any]) -> str:
 
 
 EFFECTIVE = "clicks, effectively"
+ASSUMED = (
+    "With examination: assumes that looks depend on the rank alone and match its table; its errors are not in the "
+    "interval."
+)
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "monitor": lambda row: row["monitor"],
     "measure": lambda row: row["measure"],
