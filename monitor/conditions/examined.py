@@ -11,10 +11,13 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_REFERENCE_DAYS, REFERENCE_DAYS
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
+    ALL,
     UNSURE,
     Examination,
     LooksChange,
@@ -22,8 +25,10 @@ from monitor.measures.examination import (
     clicked_again,
     corrected_change,
     estimate_parts,
+    misfit,
     most_changed,
 )
+from monitor.measures.measure import Measure
 from monitor.types import FARTHEST
 
 RECENT = 3 * DAY
@@ -53,6 +58,17 @@ class Examined(NamedTuple):
     lower: float | None
     upper: float | None
     is_sound: bool
+
+
+class Misfit(NamedTuple):
+    """A rank at which the table of a part, (dimension, value) or `ALL`, does not match the log's 95 % interval."""
+
+    part: tuple[str, str]
+    rank: int
+    used: float
+    value: float
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +104,20 @@ class ExaminationCheck:
     def corrected(self) -> tuple[float, float, float]:
         """Relative change of DCG, each fit's clicks corrected by its own looks, with its 95 % interval."""
         return corrected_change(self.known, self.now)
+
+    def misfit(self, measure: Measure) -> Misfit | None:
+        """Where a corrected measure's table surely differs from the looks of the earlier weeks; None if nowhere.
+
+        While people look elsewhere than then, that is told instead.
+        """
+        tables = dict(measure.by_slice) or {ALL: measure.examination}
+        for part, table in tables.items() if self.changed_since is None else ():
+            one = self.known if part == ALL else self.known.parts.get(part)
+            looks = np.array([look for _, look in table])
+            if one is not None and (rank := misfit(looks, one)) is not None:
+                found = (float(column[rank - 1]) for column in (looks, one.value, one.lower, one.upper))
+                return Misfit(part, rank, *found)
+        return None
 
     @property
     def found(self) -> Examined:

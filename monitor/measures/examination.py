@@ -369,6 +369,21 @@ def estimates(
     return found, why
 
 
+def misfit(table: Floats, one: Examination) -> int | None:
+    """The rank, from 1, at which a table is surely off by more than `SURE` (Bonferroni over ranks); None if at none.
+
+    The table has errors of its own, and what it is off by less than that moves the measure little.
+
+    Args:
+        table: (K,) looks relative to rank 1.
+    """
+    depth = min(len(table), len(one.value))
+    apart = np.abs(np.log(one.value[1:depth] / table[1:depth]))
+    quantile = NormalDist().inv_cdf(1 - UNSURE / 2 / max(depth - 1, 1))
+    beyond = np.r_[0.0, apart - quantile * one.error[1:depth] - np.log1p(SURE)]
+    return int(beyond.argmax()) + 1 if beyond.max() > 0 else None
+
+
 def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
     """The slices whose looks differ from those of all requests by more than chance (Bonferroni over them).
 

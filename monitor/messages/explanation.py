@@ -9,6 +9,7 @@ from monitor.causes.newcomers import Newcomer
 from monitor.conditions.assessment import Assessment
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvidence, kind_of
+from monitor.conditions.examined import Misfit
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
@@ -144,6 +145,13 @@ def may_be_well(findings: Sequence[Evidence]) -> list[str]:
     fell = "" if down[0].loss <= 0 else f", {100 * down[0].loss:.1f} % {'up' if down[0].rises else 'down'}"
     more = f", and {len(down) - 1} more" if len(down) > 1 else ""
     return [f"{told}; {subject(down[0])} still fires{fell}{more}."]
+
+
+def misfit(one: Misfit) -> str:
+    """Says that a measure's table of looks does not match the log."""
+    where = f" for {named(*one.part)}" if any(one.part) else ""
+    found = f"the log says {one.value:.2f} (95 %: {one.lower:.2f} to {one.upper:.2f})"
+    return f"Warning: its table does not match the log: at rank {one.rank}{where} it says {one.used:.2f}, {found}"
 
 
 def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:

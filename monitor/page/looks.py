@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from monitor.measures.examination import Examination
+from monitor.messages.explanation import misfit
 from monitor.messages.words import named, utc
 from monitor.page.chart import Line, Plot, plot
 from monitor.page.state import overall_point
@@ -24,17 +25,19 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
     newest = [(one.measure, overall_point(one, least)) for one in snapshot.series]
     plain = next(((m, point) for m, point in newest if not m.examination and point is not None), None)
     is_off = snapshot.examined is not None and snapshot.examined.changed_since is not None
-    off = f" {OFF}" if is_off else ""
     for measure, point in newest:
         if not measure.is_corrected or point is None:
             continue
+        wrong = None if snapshot.examined is None else snapshot.examined.misfit(measure)
+        off = f" {OFF}" if is_off else "" if wrong is None else f" {misfit(wrong)}."
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
         yield (
             f"{measure.name}@{measure.k}, corrected for where people look",
             f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}), from as much as "
             f"{point.effective or 0:,.0f} clicks of equal weight{other}. A click counts more where people look less, "
             "so a good item further down counts in full. It is a sum: compare its changes, not its size. It assumes "
-            f"that looks depend on the rank alone and match its table.{off}",
+            "that looks depend on the rank alone and match its table, and that people trust no rank more than another."
+            f"{off}",
         )
     if (found := snapshot.examined) is not None:
         changed = "" if found.changed_since is None else "; people look elsewhere than before"

@@ -15,6 +15,7 @@ from monitor.conditions.arrivals import Misread
 from monitor.errors import NO_MEMORY, ClockError, InputError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
 from monitor.evaluation.run import judge
 from monitor.evaluation.telling import Telling
+from monitor.messages.explanation import misfit
 from monitor.messages.words import counted, storable
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer
@@ -287,6 +288,10 @@ class Runner:
             text = "monitor %s: check of where people look failed: %s; will retry tomorrow"
             log.warning(text, self.monitor.name, error)
             return result
+        wrong = None if found is None or self.monitor.corrected is None else found.misfit(self.monitor.corrected)
+        if wrong is not None:
+            text = "monitor %s: %s: %s; run `rankmon examination fit`"
+            log.warning(text, self.monitor.name, self.monitor.corrected, misfit(wrong))
         return replace(result, arrived=replace(result.arrived, examined=found))
 
     def _diagnose(self, began: float) -> None:

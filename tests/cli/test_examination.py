@@ -324,7 +324,10 @@ def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytes
     width = {p["measure"]: (p["upper"] - p["lower"]) / p["value"] for p in points}
     assert width[rare] > 5 * width[usual]
     assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
-    assert "assumes that looks depend on the rank alone and match its table" in capsys.readouterr().out
+    assert (
+        "assumes that looks depend on the rank alone and match its table, and that people trust no rank"
+        in capsys.readouterr().out
+    )
 
 
 def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
@@ -547,7 +550,7 @@ def test_the_requests_in_random_order_tell_looks_by_themselves(
     assert cli.run([*to, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
     assert f"from {found['requests']:,} requests in 2 days with device=drawn" in told
-    assert "It assumes that looks depend only on the rank, and that these lists are in random order." in told
+    assert "trust no rank more than another, and that these lists are in random order." in told
     assert re.search(r"rank +looks +from +to +queries +requests for 10 %", told)
     assert "Warning" not in told
 

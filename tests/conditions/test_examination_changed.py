@@ -15,6 +15,7 @@ from monitor.drift.judge import judge
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.run import judge_past
+from monitor.measures.examination import ALL, estimate_parts
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.page import render
@@ -61,6 +62,34 @@ def judge_with(bench: Bench, found: ExaminationCheck | None, until: int) -> None
     bench.judge(until, arrived=Arrived(until - 10.0, until - 20.0, examined=found))
 
 
+def test_a_table_that_is_surely_off_by_more_than_a_tenth_is_told_with_its_rank_and_what_the_log_says(
+    corrected: Bench,
+) -> None:
+    bench, (_, well) = corrected, checked()
+    fits, off = MEASURES[1], parse("dcg(examination={1:1,2:0.5,3:0.02,4:0.25,5:0.2})@5")
+    assert well.misfit(fits) is None
+    found = well.misfit(off)
+    assert found is not None
+    assert (found.part, found.rank, found.used) == (ALL, 3, 0.02)
+    assert found.lower < 1 / 3 < found.upper
+    bench.monitor = replace(bench.monitor, measures=(MEASURES[0], off))
+    bench.put(Ranking.of(DAYS).draw())
+    judge_with(bench, well, END + HOUR)
+    shown = render(PageSource.of(END + HOUR, take_snapshot(bench.monitor, bench.store, END + HOUR)))
+    said = f"Warning: its table does not match the log: at rank 3 it says 0.02, the log says {found.value:.2f} (95 %: "
+    assert said in shown
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_table_fitted_on_other_days_of_the_same_page_is_not_told_to_be_off(seed: int) -> None:
+    log = draw(seed, days=30)
+    table = estimate_parts(log.counts(0, 10 * DAY), DEPTH)
+    looks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
+    found = check(None, 30 * DAY, 10 * DAY, 1.0, DEPTH, log.counts)
+    assert found is not None
+    assert found.misfit(parse(f"dcg(examination={{{looks}}})@{DEPTH}")) is None
+
+
 def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(corrected: Bench) -> None:
     bench, (changed, well) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
@@ -87,7 +116,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "people look elsewhere" in shown
     assert "dcg@5, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
-    assert "It assumes that looks depend on the rank alone and match its table." in shown
+    assert "It assumes that looks depend on the rank alone and match its table, and that people trust no" in shown
+    assert "does not match the log" not in shown, "what is to be said is that people look elsewhere"
     assert "until its table is replaced, the incident says how quality changed" in shown
     for one in (changed.now, changed.known):  # of all, and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown

@@ -16,7 +16,7 @@ from monitor.arrays import Floats
 from monitor.cli.common import group, load_config, monitor_in_store, rendered, source_of
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, record, rows
-from monitor.conditions.examined import RECENT, ExaminationCheck
+from monitor.conditions.examined import RECENT, ExaminationCheck, Misfit
 from monitor.config.report import nearest
 from monitor.drift.constants import LEAST_REFERENCE_DAYS
 from monitor.errors import InputError
@@ -38,6 +38,7 @@ from monitor.measures.examination import (
     smoothed,
 )
 from monitor.measures.measure import LEAST_LOOK, Measure, Table
+from monitor.messages.explanation import misfit
 from monitor.messages.tables import count, number, percent
 from monitor.messages.words import utc
 from monitor.source.engine import Database
@@ -124,7 +125,8 @@ class FittedExamination:
             marked, lists = f" with {self.random}", "these lists are in random order"
         yield f"{head}from {self.requests:,} requests in {self.days} days{marked}"
         yield from rows(self.ranks, "  ")
-        yield f"It assumes that looks depend only on the rank, and that {lists}."
+        trust = "that people trust no rank more than another"
+        yield f"It assumes that looks depend only on the rank, {trust}, and that {lists}."
         yield from self._warnings()
         yield from self._checks()
 
@@ -222,6 +224,7 @@ class UsedExamination:
         at: when the check was; None without one.
         known_since, known_until, since: spans of the requests `before`, and of those up to `at`.
         changed_since: since when people look elsewhere; None if they do not.
+        misfit: where the table does not match what was found before; None if it does.
     """
 
     monitor: str
@@ -232,6 +235,7 @@ class UsedExamination:
     known_until: int | None = None
     since: int | None = None
     changed_since: int | None = None
+    misfit: Misfit | None = None
     why_unchecked: str = ""
 
     def lines(self) -> Iterator[str]:
@@ -247,6 +251,8 @@ class UsedExamination:
             yield f"Not checked: {self.why_unchecked}."
             return
         yield f"before: {utc(self.known_since)} to {utc(self.known_until)}; now: {utc(self.since)} to {utc(self.at)}"
+        if self.misfit is not None:
+            yield f"{misfit(self.misfit)}; run `{fits}`."
         if self.changed_since is not None:
             began = utc(self.changed_since)
             yield f"People look at other ranks since {began}. If this is permanent, run `{fits} --since` that time."
@@ -277,7 +283,7 @@ def show(config_path: Path, monitor: str) -> UsedExamination:
         )
         return UsedExamination(monitor, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
     spans = (checked.at, checked.known_since, checked.known_until, checked.since, checked.changed_since)
-    return UsedExamination(monitor, str(used), looks, *spans)
+    return UsedExamination(monitor, str(used), looks, *spans, checked.misfit(used))
 
 
 def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[LooksAtRank]:

@@ -213,8 +213,8 @@ def _slice(row: Mapping[str, Any]) -> str:
 
 EFFECTIVE = "clicks, effectively"
 ASSUMED = (
-    "With examination: assumes that looks depend on the rank alone and match its table; its errors are not in the "
-    "interval."
+    "With examination: assumes that looks depend on the rank alone and match its table, and that people trust no rank "
+    "more than another; errors of the table are not in the interval."
 )
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "monitor": lambda row: row["monitor"],
