@@ -72,7 +72,7 @@ def tell(
         kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
-            notices += _notices(kind, stored, update, store, telling)
+            notices += _notices(kind, stored, update, now, store, telling)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
     # Whoever is asked to retrain must know why: the open incidents have been notified by now, where allowed.
     retrain = due(monitor, state.retrain, end, opened, resets) if may_page else None
@@ -149,7 +149,7 @@ def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
 
 
 def _notices(
-    kind: Kind, stored: StoredIncident, update: IncidentUpdate, store: Store, telling: Telling
+    kind: Kind, stored: StoredIncident, update: IncidentUpdate, now: float, store: Store, telling: Telling
 ) -> list[tuple[str, Notification]]:
     """A notification per receiver: an opening goes by the routes, all else to those who were notified of it.
 
@@ -161,9 +161,8 @@ def _notices(
     reasons = update.events.reasons
     ends = [p.change for p in update.placed if p.incident == id_ and p.change.became != "firing"]
     why = {one.name: reasons.get(one) or reason(one.was, one.became, update.events.evidence.get(one)) for one in ends}
-    since = _since(
-        kind, stored, last, why, {p.change.name for p in update.placed if p.change.became == "firing"}, store
-    )
+    begun = {p.change.name for p in update.placed if p.change.became == "firing"}
+    since = Since(now=int(now)) if kind == "firing" else _since(kind, stored, last, why, begun, store)
     about, reason_ = _about(monitor, telling, last), next((reasons[one] for one in ends if one in reasons), GONE)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, since)
     here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)

@@ -152,12 +152,14 @@ class Since:
         begun: conditions that began to fire.
         opened_with: the most important condition of the first message, once the incident is over.
         is_restated: whether the data, the labels or a rule changed.
+        now: time of a first message, seconds; 0 if unknown.
     """
 
     over: Sequence[tuple[Evidence, str]] = ()
     begun: Sequence[Evidence] = ()
     opened_with: Evidence | None = None
     is_restated: bool = False
+    now: int = 0
 
 
 NOTHING_SINCE = Since()
@@ -251,9 +253,8 @@ class Message:
 
     @property
     def late(self) -> int:
-        """Seconds from the firing to the newest window that it was first told with; 0 if it was told at once."""
-        newest = max((f.end for f in self.findings), default=0)
-        return max(newest - self.incident.opened_at, 0) if self.kind == "firing" else 0
+        """Seconds from the end of the window that fired to the first message; 0 if unknown."""
+        return max(self.since.now - self.incident.opened_at, 0) if self.kind == "firing" else 0
 
     @property
     def opened_with(self) -> Evidence | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -29,7 +29,7 @@ from monitor.series.readings import MICROS, Answer, Reading
 from monitor.service.reading import RequestSource, read_rows
 from monitor.source.pull import Pull
 from monitor.store import Progress, Store
-from monitor.types import OVERALL, TRAFFIC, Monitor
+from monitor.types import OTHER, OVERALL, TRAFFIC, Monitor
 
 LOOK_BACK = 7 * DAY
 """Age limit of audited buckets, seconds since they became final: the source may have purged older ones."""
@@ -166,7 +166,7 @@ class _Auditing:
             requests, wrong = self._one_by_one(parts, took)
         if wrong is not None:
             return Audit(self.start, "differs", ways, requests, wrong)
-        stored = self._stored()
+        stored = self._stored({dimension for _, dimension, _, _ in by_pull})
         changed = _difference(stored, {key: by_pull.get(key, 0.0) for key in stored}, (STORED, PULL))
         return Audit(self.start, "agrees" if changed is None else "changed", ways, requests, changed)
 
@@ -200,14 +200,17 @@ class _Auditing:
         refused = {("refused", d, v, reason): float(rows) for ((_, d, v), reason), rows in every.refused.items()}
         return sums | refused
 
-    def _stored(self) -> Figures:
-        """All traffic only: the slices with a series may have been different when this was stored."""
+    def _stored(self, dimensions: Collection[str]) -> Figures:
+        """Those of all traffic and of slices by some dimensions, but for the values that had no series when stored."""
         found: dict[tuple[str, str, str, str], float] = {}
         for definition in self.monitor.definitions:
             fields = TRAFFIC_FIELDS if definition.kernel == TRAFFIC else FIELDS
-            columns = self.store.partials(definition, self.start, self.start + 1, overall_only=True)
-            for row in zip(*columns, strict=True):
-                found |= {(definition.kernel, *OVERALL, n): float(v) for n, v in zip(fields, row[4:], strict=True)}
+            for _, _, dimension, value, *row in zip(
+                *self.store.partials(definition, self.start, self.start + 1), strict=True
+            ):
+                if dimension in dimensions and value != OTHER:
+                    key = definition.kernel, dimension, value
+                    found |= {(*key, name): float(v) for name, v in zip(fields, row, strict=True)}
         return found
 
     def _one_by_one(self, parts: Sequence[Reading], seconds: float) -> tuple[int, Difference | None]:

@@ -361,7 +361,8 @@ def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | 
     if result.late:
         yield f"rankings arrived after {counted(result.late, 'bucket')} became final; read again. Is a log sent late?"
     if result.kept:
-        yield f"source returned fewer rows for {counted(result.kept, 'final bucket')}; keeping stored values"
+        buckets, replaces = counted(result.kept, "final bucket"), "`rankmon backfill --again --force` replaces them"
+        yield f"source has fewer requests or labels now for {buckets}; keeping stored values. If right, {replaces}"
     if result.held:
         needed = -(-(monitor.bucket + final_age(monitor) + monitor.refresh) // HOUR) * HOUR
         buckets, least = counted(result.held, "bucket"), format_duration(needed)

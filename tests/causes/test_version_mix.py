@@ -197,7 +197,7 @@ def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
     )
     said = notification("firing", ABOUT, INCIDENT, [gone], 0).full_text
     assert "It has served no requests since 1970-02-06 18:00 UTC." in said
-    assert "check whether quality is back to normal without model version v2, which no longer serves." in said
+    assert "wait; model version v2 has not served since" in said
     assert "roll model version v2 back" not in said
 
 

@@ -175,7 +175,7 @@ def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench:
     (stored,) = bench.incidents
     since, notice = "2022-02-09 00:00 UTC", bench.notices[-1][1]
     assert notice.kind == ("firing" if until == 33.5 else "resolved")
-    assert f"ince {since}" in notice.full_text or f"from {since} to" in notice.full_text
+    assert f"ince {since}" in notice.full_text or f"from {since} until" in notice.full_text
     assert notice.began_at == stored.incident.began_at == incidents.plain(stored)["began_at"] == day(32)
     assert getattr(stored.findings[0], "began", None) == day(32)
     assert f"bad since {since}, fired " in incidents.line(stored)

@@ -285,7 +285,7 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
         "ndcg@10 is back at its recent level, but 6.2 % below the reference. The level had fallen too" in told.full_text
     )
     assert "What to do: nothing if this is the new level; otherwise" in told.full_text
-    figures = ": 0.695 in 18,230 requests over 1 d until 2023-11-15 01:00 UTC, 0.702 expected"
+    figures = ": 0.695 in 18,230 requests over 1 d until 2023-11-16 04:00 UTC, 0.700 expected"
     assert reason("firing", "ok", below) == f"back at its recent level, but 6.2 % below the reference{figures}"
     assert reason("firing", "ok", replace(below, below_reference=None)) == f"back at the baseline{figures}"
 

@@ -190,6 +190,7 @@ def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> N
     [
         ("events", "DELETE FROM rankings WHERE request = 105"),
         ("events", "DELETE FROM events WHERE request BETWEEN 91 AND 120"),
+        ("events", "UPDATE rankings SET device = 'pad' WHERE request = 105"),
         ("column", "UPDATE rankings SET grade = 2 WHERE request = 105"),
         ("judgments", "UPDATE judgments SET grade = 3 - grade"),
     ],

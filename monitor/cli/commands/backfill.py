@@ -102,7 +102,8 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     before = {s.incident.id for s in app.store.alerts.incidents(name, most=None)}
     outages = _Outages(app)
     outcome, judgement = _read(app, monitor, span, again, force, outages)
-    kept = f", {outcome.kept} final ones kept" if outcome.kept else ""
+    fewer = "kept, because the source has fewer requests or labels now (--again --force replaces them)"
+    kept = f", {counted(outcome.kept, 'final one')} {fewer}" if outcome.kept else ""
     kept += f", {outcome.held} kept, with no requests or no labels left in the source" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
     if outcome.stored and (refused := outages.through(lambda: _refused(app, monitor, span))):
