@@ -108,7 +108,7 @@ class ExaminationCheck:
     def misfit(self, measure: Measure) -> Misfit | None:
         """Where a corrected measure's table surely differs from the looks of the earlier weeks; None if nowhere.
 
-        While people look elsewhere than then, that is told instead.
+        While people look elsewhere, that is said instead.
         """
         tables = dict(measure.by_slice) or {ALL: measure.examination}
         for part, table in tables.items() if self.changed_since is None else ():

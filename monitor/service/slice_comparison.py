@@ -66,7 +66,7 @@ class ComparedSlice:
 
 @dataclass(frozen=True)
 class SliceComparison:
-    """The slices of a final window by contribution, their reference in words, and all traffic beside its own."""
+    """The slices of a final window by contribution, their reference in words, and all traffic with its own."""
 
     slices: tuple[ComparedSlice, ...] = ()
     against: str = ""

@@ -128,8 +128,10 @@ def unrolled(database: Database, table: Table, column: str, as_text: bool = Fals
     form = database.sql.lists[_is_text(table.sample[column]), are_whole(found) and not as_text]
     if database.sql.lists_in_arrays and _is_array(database, table, column):
         form = database.sql.lists_in_arrays
-    select = form.format(table=quoted(table.relation), list=column)
-    return replace(sampled_from(database, Relation(select=select)), origin=table.relation)
+    every, lists = quoted(table.relation), max(ROWS * len(table.sample) // max(len(found), 1), 1)
+    whole = form.format(table=f"(SELECT * FROM {every} LIMIT {lists})", list=column)  # a plan may cut lists into pieces
+    relation = Relation(select=form.format(table=every, list=column))
+    return replace(sampled_from(database, Relation(select=whole)), relation=relation, origin=table.relation)
 
 
 def _is_array(database: Database, table: Table, column: str) -> bool:

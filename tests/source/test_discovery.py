@@ -131,3 +131,21 @@ def test_a_table_that_is_not_there(database: Database) -> None:
 def test_a_file_of_an_unknown_kind(database: Database) -> None:
     with pytest.raises(InputError, match=r"log\.xlsx: is not a file of a known kind"):
         tables(database, files=("log.xlsx",))
+
+
+def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_their_items_in_any_order(
+    tmp_path: Path,
+) -> None:
+    """DuckDB joins the items by hash: its first rows are of many lists, and of most of them a few."""
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "lists.parquet"
+    duckdb.sql(
+        "COPY (SELECT i AS request, ['sku:' || (hash(i * 20 + k) % 3000) FOR k IN range(20)] AS items "
+        f"FROM range(30000) AS r(i)) TO '{path}' (ROW_GROUP_SIZE 2048)"
+    )
+    database = Database("log", parse_url("duckdb:///:memory:"), 60)
+    (lists,) = tables(database, [str(path)])
+    found = unrolled(database, lists, "items").sample
+    database.close()
+    assert (found.groupby("request").size() == 20).all()
+    assert len(found) > 1000
