@@ -143,7 +143,7 @@ def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_
         "COPY (SELECT i AS request, ['sku:' || (hash(i * 20 + k) % 3000) FOR k IN range(20)] AS items "
         f"FROM range(30000) AS r(i)) TO '{path}' (ROW_GROUP_SIZE 2048)"
     )
-    database = Database("log", parse_url("duckdb:///:memory:"), 60)
+    database = Database("log", parse_url("duckdb:///:memory:", None), 60)
     (lists,) = tables(database, [str(path)])
     found = unrolled(database, lists, "items").sample
     database.close()
