@@ -183,10 +183,10 @@ def test_whoever_gets_an_opening_gets_the_end_in_order(duty: Duty, seed: int, mo
     with Receiver(answer) as receiver:
         inboxes = [Webhook(WebhookConfig(name, f"{receiver.url}/{name}")) for name in (*NAMES, "log")]
 
-        def deliver() -> None:
+        def deliver(within: float = 0.3) -> None:
             sender = Sender(duty.store, Telemetry(), duty.clock)
             sender.use(inboxes)
-            sender.deliver(0.3, lambda: False)
+            sender.deliver(within, lambda: False)
             sender.stop()
 
         monkeypatch.setattr(duty.store.outbox, "sent", sent)
@@ -201,7 +201,7 @@ def test_whoever_gets_an_opening_gets_the_end_in_order(duty: Duty, seed: int, mo
         duty.live(0.8, 0.8)
         for _ in range(3):
             duty.later(HOUR)
-            deliver()
+            deliver(within=20)  # until nothing waits, however busy the machine is
         taken: dict[tuple[str, str], dict[str, str]] = {}
         for got in receiver.taken:
             taken.setdefault((got.path, got.document["incident"]), {}).setdefault(got.key, got.document["kind"])
