@@ -183,7 +183,7 @@ def _since(
 ) -> Since:
     """What changed since the notifications before. `why`: of what just ended; `begun`: what just began to fire."""
     if kind == "resolved":
-        first = store.alerts.first_notice(stored.incident.id)
+        first = store.alerts.opening(stored.incident.id)
         return Since(opened_with=next(iter(first.findings), None) if first is not None else None)
     if kind != "updated" or last is None:
         return NOTHING_SINCE

@@ -266,15 +266,14 @@ class Alerts(Connected):
     def notices(self, incident: str) -> tuple[int, Notification | None]:
         """(number of notifications of an incident, the newest one)."""
         number = self.integer(sa.select(sa.func.count(outbox.c.key.distinct())).where(outbox.c.incident == incident))
-        return number or 0, self._notice(incident, outbox.c.id.desc())
+        return number or 0, self._notice(outbox.c.id.desc(), outbox.c.incident == incident)
 
-    def first_notice(self, incident: str) -> Notification | None:
-        """The oldest stored notification of an incident; None without any."""
-        return self._notice(incident, outbox.c.id)
+    def opening(self, incident: str) -> Notification | None:
+        """The notification that an incident opened; None if there was none, or it is no longer stored."""
+        return self._notice(outbox.c.id, outbox.c.incident == incident, outbox.c.kind == "firing")
 
-    def _notice(self, incident: str, order: sa.ColumnElement[int]) -> Notification | None:
-        query = sa.select(outbox.c.document).where(outbox.c.incident == incident).order_by(order).limit(1)
-        document = self.scalar(query)
+    def _notice(self, order: sa.ColumnElement[int], *only: sa.ColumnElement[bool]) -> Notification | None:
+        document = self.scalar(sa.select(outbox.c.document).where(*only).order_by(order).limit(1))
         with self.documents():
             return None if document is None else Notification.of(json.loads(document))
 
