@@ -8,10 +8,11 @@ import numpy as np
 
 from monitor.causes.newcomers import YOUNG
 from monitor.causes.version_mix import LEAST_REQUESTS, apart
+from monitor.conditions.verdict_hours import step_of
 from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
-from monitor.types import NONE, OTHER, OVERALL
+from monitor.types import MODEL_VERSION, NONE, OTHER, OVERALL
 
 NEAR = 6 * HOUR
 """Seconds between the start of a version and that of a fall that count as simultaneous."""
@@ -227,6 +228,11 @@ def _first(part: History, key: SliceKey, least: float) -> int | None:
 def served_until(traffic: History, key: SliceKey, since: int, now: int, width: int, step: int) -> int | None:
     """End of the last bucket of a version that has served since `since`, if it no longer serves at `now`; else None."""
     return _until(traffic.between(since, now), key, width, now - step)
+
+
+def version_until(traffic: History, key: SliceKey, since: int, end: int, width: int) -> int | None:
+    """The same of any slice at `end`, by whole steps; None if it is not of a model version."""
+    return served_until(traffic, key, since, end, width, step_of(width)) if key[0] == MODEL_VERSION else None
 
 
 def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:

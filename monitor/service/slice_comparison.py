@@ -10,14 +10,13 @@ import numpy as np
 from monitor.conditions.kinds.threshold import compared_with
 from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate, merged
-from monitor.conditions.verdict_hours import step_of
-from monitor.conditions.versions import NEAR, served_until
+from monitor.conditions.versions import NEAR, version_until
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey
-from monitor.types import MODEL_VERSION, OVERALL, Monitor, format_duration
+from monitor.types import OVERALL, Monitor, format_duration
 
 FEWEST_BEFORE = 30
 """Requests: slices with fewer before are not compared."""
@@ -107,7 +106,7 @@ def compare(
     lately = end - window - WEEK
     old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
     told = [one if one.key in old else _as_new(one, known, measure, with_it, lately) for one in slices]
-    told = [replace(one, until=_until(one.key, traffic, end - window, end, monitor.bucket)) for one in told]
+    told = [replace(one, until=version_until(traffic, one.key, end - window, end, monitor.bucket)) for one in told]
     every = None if overall.value is None else ComparedSlice(OVERALL, overall.value, whole, 1.0)
     return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words, every)
 
@@ -143,10 +142,6 @@ def _as_new(one: ComparedSlice, known: _Known, measure: Measure, with_it: int, l
     others[place] = False
     value = float(b.read_as(measure, known.sums[others].sum(axis=0)))
     return replace(one, before=None, since=int(began), others=None if np.isnan(value) else value)
-
-
-def _until(key: SliceKey, traffic: History, since: int, end: int, width: int) -> int | None:
-    return served_until(traffic, key, since, end, width, step_of(width)) if key[0] == MODEL_VERSION else None
 
 
 def _old(history: History, until: int) -> set[SliceKey]:

@@ -20,13 +20,12 @@ from monitor.conditions.evidence import (
 )
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import Evaluation, Floats, View, bounds, merged, read
-from monitor.conditions.verdict_hours import step_of
-from monitor.conditions.versions import NEW, served_until
+from monitor.conditions.versions import NEW, version_until
 from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.series.intervals import interval
 from monitor.series.windows import SliceKey
-from monitor.types import MODEL_VERSION, OVERALL, format_duration
+from monitor.types import OVERALL, format_duration
 
 _EACH = parse("dcg")
 """Reads partials as a mean over all requests without an upper bound."""
@@ -195,17 +194,12 @@ def _falls(rule: Rule, view: View, end: int, before: Floats) -> tuple[SliceFall,
     order = [i for i in np.argsort(np.where(enough, -lost, np.inf), kind="stable") if enough[i]]
     known = [None if new else float(value) for new, value in zip(are_new, former, strict=True)]
     shares = requests / max(requests[0], 1)
+    span = (end - rule.window, end, view.width)
     falls = (
-        SliceFall(key[0], key[1], known[i], float(values[i]), float(shares[i]), until=_until(rule, view, key, end))
-        for key, i in ((names[i], i) for i in order)
+        SliceFall(d, v, known[i], float(values[i]), float(shares[i]), until=version_until(view.traffic, (d, v), *span))
+        for i, (d, v) in ((i, names[i]) for i in order)
     )
     return tuple(fall for fall in falls if not fall.is_everywhere)[:MOST_SLICES]
-
-
-def _until(rule: Rule, view: View, key: SliceKey, end: int) -> int | None:
-    if key[0] != MODEL_VERSION:
-        return None
-    return served_until(view.traffic, key, end - rule.window, end, view.width, step_of(view.width))
 
 
 def _are_new(names: Sequence[SliceKey], now: Floats, past: Floats) -> NDArray[np.bool_]:
