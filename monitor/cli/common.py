@@ -109,7 +109,7 @@ def load_config(path: Path, log: bool = False, unread: Collection[str] = ()) -> 
 
 
 def store_config(path: Path) -> Config:
-    """The same for who works on the store alone: nothing else needs to be right, nor its secrets to be at hand."""
+    """The same for commands that use only the store: no secrets of sources or channels are needed."""
     return load_config(path, unread=("sources", "web", "channels", "routes", "reports", "templates"))
 
 

@@ -241,7 +241,7 @@ def test_a_silenced_monitor_pages_when_the_silence_ends_if_it_still_must(bench: 
     assert bench.store.alerts.unsilence("search", now) == 1
     bench.judge()
     assert bench.notices == [("team", "firing")]
-    assert ", first told 1 h later.\n" in bench.messages[0][1].text
+    assert ", first notification 1 h later.\n" in bench.messages[0][1].text
 
 
 def test_the_end_is_told_during_a_silence(bench: Bench) -> None:
@@ -320,7 +320,7 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
     assert last.text.startswith(f"Ended: {ended}. Still open: rule floor for device=mobile. ")
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "resolved"
-    assert " It was first told as ndcg@10 is 0.400, below 0.500.\n" in bench.messages[-1][1].text
+    assert " The first notification said: ndcg@10 is 0.400, below 0.500.\n" in bench.messages[-1][1].text
     assert "Ended" not in bench.messages[-1][1].full_text
 
 
