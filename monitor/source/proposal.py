@@ -92,7 +92,7 @@ NAMES = {
         r"|buy|book|apply|contact|subscri|conver",
         re.IGNORECASE,
     ),
-    "unwanted": re.compile(r"^un|^dis|not_|remove|delete|hide|skip|block|cancel|refund", re.IGNORECASE),
+    "unwanted": re.compile(r"^un|^dis|not_|remove|delete|hide|skip|block|cancel|refund|return", re.IGNORECASE),
     "time": re.compile(r"serv|shown|occur|event|time|_at$|^ts$|date", re.IGNORECASE),
 }
 """What columns are often called in English; asked only between columns whose values fit alike."""

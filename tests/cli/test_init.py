@@ -232,9 +232,10 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
     assert "without view, as nearly every list has it: it says what was shown" in written
 
 
-def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log) -> None:
+@pytest.mark.parametrize("name", ["dislike", "return"])
+def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None:
     shown, events = shop()
-    acts = [{**e, "event_type": {"purchase": "dislike"}.get(e["event_type"], "like")} for e in events]
+    acts = [{**e, "event_type": {"purchase": name}.get(e["event_type"], "like")} for e in events]
     fill(log.url, search_log=shown, search_events=acts)
     assert log.init() == {}
     assert "Which events mean that an item was wanted? In the sample: like " in log.err
