@@ -42,7 +42,7 @@ from monitor.types import (
 )
 from tests.support.dump import differences, dump
 from tests.support.monitors import DAY, new_store, pull, shop, shop_database
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, carry_out
 
 HOUR = 3600
 BEGIN = datetime(2026, 2, 2, tzinfo=UTC)
@@ -408,14 +408,6 @@ def test_a_source_that_is_away_for_a_while_costs_no_bucket(
             hit.at(now)
     assert differences(dump(calm.store), dump(hit.store)) == []
     assert calm.store.newest_bucket(monitor.traffic) == START + 22 * HOUR
-
-
-def carry_out(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
 
 
 def partitioned(table: str, time: str, since: int) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from tests.support.logs import (
     monitor,
     write,
 )
+from tests.support.postgres import carry_out
 
 MOMENT = Style("timestamptz", "native", None, moment)
 TEXT = Style("text", "%Y-%m-%dT%H:%M:%SZ", None, lambda micros: moment(micros).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -54,15 +55,6 @@ def log() -> Log:
     for item in (1, 3, 4):
         made.judge("q", item, item % 3)
     return made
-
-
-def change(url: str, *statements: str) -> None:
-    """Carry out what the owner of the tables does."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
 
 
 def to(table: str, name: str, kind: str, using: str = "") -> str:
@@ -137,11 +129,11 @@ def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_postgr
 ) -> None:
     before, after, _ = CHANGES[what]
     write(shared_url, log(), MOMENT)
-    change(shared_url, *before)
+    carry_out(shared_url, *before)
     made = watched(RECIPES[recipe])
     running = reader(way, made, shared_url)
     running.read(START, END)
-    change(shared_url, *after)
+    carry_out(shared_url, *after)
     assert_reads_as_one_that_starts_now(way, made, shared_url, running)
 
 
@@ -153,7 +145,7 @@ def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_duckdb
     url = f"duckdb:///{tmp_path / 'log.duckdb'}"
     shown = "'q' query, n % 2 = 0 device, true grade, TIMESTAMPTZ '2026-01-01 12:00:00Z' AS \"at\""
     requests = f'SELECT n::text request, i item, i::integer "position", {shown} FROM range(9) a(n), range(1, 5) b(i)'
-    change(
+    carry_out(
         url,
         f"CREATE TABLE rankings AS {requests}",
         "CREATE TABLE judgments AS SELECT 'q' query, i item, i > 2 grade FROM range(1, 5) b(i)",
@@ -161,7 +153,7 @@ def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_duckdb
     made = watched(RECIPES[recipe])
     running = reader(way, made, url)
     running.read(START, END)
-    change(
+    carry_out(
         url,
         to("rankings", "grade", "integer", "item"),
         to("judgments", "grade", "integer", "item"),
@@ -184,7 +176,7 @@ def test_events_that_sqlite_does_not_number_any_more_are_each_counted(tmp_path: 
     made = watched(events(TEXT), TEXT)
     running = reader("pull", made, url)
     numbered = added_up(made, running.read(START, END))
-    change(url, "ALTER TABLE events RENAME TO past", made_anew)
+    carry_out(url, "ALTER TABLE events RENAME TO past", made_anew)
     assert_same(added_up(made, running.read(START, END)), numbered, "after the change")
     assert_same(added_up(made, reader("pull", made, url).read(START, END)), numbered, "by one that starts now")
 
@@ -199,13 +191,13 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
         ('RENAME COLUMN "device" TO "gadget"', 'RENAME COLUMN "gadget" TO "device"', "looked for in the rankings"),
         ('ALTER "at" TYPE timestamp', 'ALTER "at" TYPE timestamptz', "it has no zone"),
     ):
-        change(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {harm}")
+        carry_out(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {harm}")
         with pytest.raises(SourceError, match=told):
             running.read(START, END)
-        change(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {remedy}")
+        carry_out(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {remedy}")
         assert_same(added_up(made, running.read(START, END)), before, "mended")
     with caplog.at_level("INFO"):
-        change(shared_url, to("rankings", "position", "bigint"))
+        carry_out(shared_url, to("rankings", "position", "bigint"))
         running.read(START, END)
         running.read(START, END)
     assert caplog.text.count("monitor m: type changed: rankings.position") == 1
@@ -235,9 +227,9 @@ def test_to_look_at_types_takes_the_pull_one_statement_and_push_down_none(shared
 def test_a_table_that_is_filled_anew_while_a_read_waits_for_it_is_not_taken_for_empty(
     shared_url: str, way: str, replaced: Sequence[str]
 ) -> None:
-    change(shared_url, *(f"DROP TABLE IF EXISTS {name}" for name in ("past", "kept", "kept_rankings")))
+    carry_out(shared_url, *(f"DROP TABLE IF EXISTS {name}" for name in ("past", "kept", "kept_rankings")))
     write(shared_url, log(), MOMENT)
-    change(
+    carry_out(
         shared_url,
         "CREATE TABLE kept AS SELECT * FROM events",
         "CREATE TABLE kept_rankings AS SELECT * FROM rankings",
@@ -287,14 +279,14 @@ def test_what_does_not_fit_any_more_is_told_with_its_place_and_remedy_on_duckdb(
     pytest.importorskip("duckdb_engine")
     url = f"duckdb:///{tmp_path / 'log.duckdb'}"
     shown = "1 item, 1 \"position\", true grade, 'tv' device, 'q' query, TIMESTAMPTZ '2026-01-01 12:00:00Z' AS \"at\""
-    change(url, f"CREATE TABLE rankings AS SELECT 'r' request, {shown}")
+    carry_out(url, f"CREATE TABLE rankings AS SELECT 'r' request, {shown}")
     running = reader(way, watched(column()), url)
     running.read(START, END)
     for harm, reason, told in (
         (to("rankings", "position", "text"), "data", "column 'position' is text, and positions are numbers"),
         ('ALTER TABLE rankings DROP "position"', "missing", "looked for in the rankings, rankings; compare the table"),
     ):
-        change(url, harm)
+        carry_out(url, harm)
         with pytest.raises(SourceError, match=told) as found:
             running.read(START, END)
         assert found.value.reason == reason

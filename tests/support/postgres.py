@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 from psycopg import sql
 
 PR_SET_PDEATHSIG = 1
@@ -225,3 +226,12 @@ def _copied(binaries: Path, directory: Path) -> Path:
         if not part.name.endswith(".dist-info"):
             shutil.copytree(part, directory / part.name, ignore=shutil.ignore_patterns("include", "*.a"))
     return directory / binaries.relative_to(package.parent)
+
+
+def carry_out(url: str, *statements: str) -> None:
+    """Do what the owner of the tables does, in one transaction."""
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
