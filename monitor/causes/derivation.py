@@ -79,8 +79,7 @@ def derive(measure: Measure, seen: Inspection) -> Derivation:
 def _numerator(measure: Measure, scores: Scores, terms: Sequence[Term]) -> float:
     if measure.is_of_lists:
         return float(scores.value[0])
-    is_ratio = bool(scores.numerator[0]) and not measure.is_corrected
-    return float(scores.numerator[0]) if is_ratio else fsum(t.product for t in terms)
+    return float(scores.numerator[0]) if scores.denominator[0] else fsum(t.product for t in terms)
 
 
 def _ideal(m: Measure, seen: Inspection) -> tuple[Term, ...]:

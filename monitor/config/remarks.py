@@ -40,7 +40,7 @@ def remarks(config: Config, now: float) -> Iterator[str]:
 
 
 def _of_rare_looks(measure: Measure) -> Iterator[str]:
-    for part in measure.parts if measure.examination and "gain" in measure.spec.options else ():
+    for part in measure.parts if measure.is_corrected else ():
         (_, first), *_ = part.examination
         if rare := next((int(rank) for rank, look in part.examination[: part.k] if look < LEAST_LOOK * first), None):
             counts = first / part.examination[rare - 1][1]

@@ -180,8 +180,12 @@ class Measure:
 
     @property
     def is_corrected(self) -> bool:
-        """Whether each click counts by how seldom people look at its rank; `coec` divides by all looks instead."""
-        return bool(self.examination) and self.spec.aggregate == "mean"
+        """Whether each click counts by how seldom people look at its rank; `coec` divides by all looks instead.
+
+        >>> [parse(f"{name}(examination={{1:1}})@1").is_corrected for name in ("dcg", "snips", "coec")]
+        [True, True, False]
+        """
+        return bool(self.examination) and "gain" in self.spec.options
 
     @property
     def dimension(self) -> str:

@@ -17,7 +17,18 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import COVERAGE, is_beyond
 from monitor.messages.own import BUILT_IN, OwnTemplate, TemplateFault
-from monitor.messages.words import between, counted, lasting, named, over_the_last, share_of, shown, utc
+from monitor.messages.words import (
+    NO_OTHER_LISTS,
+    assumes,
+    between,
+    counted,
+    lasting,
+    named,
+    over_the_last,
+    share_of,
+    shown,
+    utc,
+)
 from monitor.types import format_duration
 
 if TYPE_CHECKING:
@@ -214,6 +225,11 @@ def between_two(span: tuple[int, int]) -> str:
     return between(*span)
 
 
+def estimated(dimension: str) -> str:
+    """What a figure by looks that were estimated, for each value of a dimension if it is named, assumes."""
+    return assumes(NO_OTHER_LISTS, dimension)
+
+
 def fill_in(it: Evidence, text: str) -> str:
     """A text of a condition, such as `it.headline`, filled in for it."""
     return "\n\n".join(fill(text, it=it))
@@ -242,6 +258,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "side": side,
     "recovery": recovery,
     "below": below,
+    "estimated": estimated,
     "fill": fill_in,
 }
 """Filters in every template."""

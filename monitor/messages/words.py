@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitor.measures.measure import Measure
 
 DAY = 86_400
 
@@ -192,3 +197,23 @@ def between(since: int, until: int) -> str:
     """
     first, last = utc(since).removesuffix(" UTC"), utc(until)
     return f"between {first} and {last.removeprefix(first[:11])}"
+
+
+ITS_TABLE = " and match its table"
+NO_OTHER_LISTS = ", that lists are personalised at most by the slices"
+
+
+def assumes(looks: str, dimension: str = "") -> str:
+    """What a figure corrected for where people look assumes, with what else it takes `looks` to be.
+
+    >>> assumes(ITS_TABLE, "device").partition(", and ")[0]
+    'assumes that looks depend on the rank and device alone and match its table'
+    """
+    by = f" and {dimension}" if dimension else ""
+    return f"assumes that looks depend on the rank{by} alone{looks}, and that people trust no rank more than another"
+
+
+def assumed(measures: Iterable[Measure]) -> str:
+    """The same of the measures that have a table; empty if none has."""
+    dimensions = {one.dimension for one in measures if one.examination}
+    return assumes(ITS_TABLE, dimensions.pop() if len(dimensions) == 1 else "") if dimensions else ""

@@ -8,8 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from monitor.measures.examination import Examination
+from monitor.measures.measure import Measure
 from monitor.messages.explanation import misfit
-from monitor.messages.words import named, utc
+from monitor.messages.words import assumed, named, utc
 from monitor.page.chart import Line, Plot, plot
 from monitor.page.state import overall_point
 from monitor.page.words import number
@@ -20,28 +21,38 @@ OFF = "People look elsewhere than before: until its table is replaced, the incid
 
 
 def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
-    """(title, words); nothing without a corrected measure."""
+    """(title, words); nothing without a measure with examination."""
     least = snapshot.monitor.min_completeness
     newest = [(one.measure, overall_point(one, least)) for one in snapshot.series]
     plain = next(((m, point) for m, point in newest if not m.examination and point is not None), None)
     is_off = snapshot.examined is not None and snapshot.examined.changed_since is not None
     for measure, point in newest:
-        if not measure.is_corrected or point is None:
+        if not measure.examination or point is None:
             continue
-        wrong = None if snapshot.examined is None else snapshot.examined.misfit(measure)
+        wrong = None if snapshot.examined is None or not measure.is_corrected else snapshot.examined.misfit(measure)
         off = f" {OFF}" if is_off else "" if wrong is None else f" {misfit(wrong)}."
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
+        weights = "" if point.effective is None else f", from as much as {_weighed(measure, point.effective)}"
         yield (
             f"{measure.name}@{measure.k}, corrected for where people look",
-            f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}), from as much as "
-            f"{point.effective or 0:,.0f} clicks of equal weight{other}. A click counts more where people look less, "
-            "so a good item further down counts in full. It is a sum: compare its changes, not its size. It assumes "
-            "that looks depend on the rank alone and match its table, and that people trust no rank more than another."
-            f"{off}",
+            f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}){weights}{other}. "
+            f"{_meaning(measure)} It {assumed([measure])}.{off}",
         )
     if (found := snapshot.examined) is not None:
         changed = "" if found.changed_since is None else "; people look elsewhere than before"
         yield "Looks by rank, relative to the first", f"fitted {utc(found.since)} to {utc(found.at)}{changed}"
+
+
+def _weighed(measure: Measure, effective: float) -> str:
+    what = "requests with clicks" if measure.spec.aggregate == "pooled" else "clicks"
+    return f"{effective:,.0f} {what} of equal weight"
+
+
+def _meaning(measure: Measure) -> str:
+    if what := measure.spec.what.replace("`", ""):
+        return f"{what[0].upper()}{what[1:]}."
+    told = "A click counts more where people look less, so a good item further down counts in full."
+    return f"{told} It is a sum: compare its changes, not its size."
 
 
 def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor.conditions.incident import Incident
 from monitor.messages.explanation import title_of
-from monitor.messages.words import ago, counted, lasting, named
+from monitor.messages.words import ago, assumed, counted, lasting, named
 from monitor.types import format_duration
 
 
@@ -80,5 +80,5 @@ TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
 TEMPLATES.filters["unbroken"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
 TEMPLATES.filters["cell"] = lambda text: str(text).replace("|", "\\|")
 """A text within a cell of a Markdown table."""
-TEMPLATES.filters.update(named=named, title_of=title_of)
+TEMPLATES.filters.update(named=named, title_of=title_of, assumed=assumed)
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)

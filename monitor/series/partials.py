@@ -104,14 +104,15 @@ def gain(partials: Floats) -> Floats:
     return np.where(partials[..., DEN] > 0, partials[..., NUM], 0.0)
 
 
-def effective(partials: Floats) -> Floats:
+def effective(measure: Measure, partials: Floats) -> Floats:
     """Effective sample size of a measure corrected by examination, shape (...,); 0 without any gain.
 
-    (sum of weights)^2 / sum of their squares (Kish 1965), where a weight is what an item adds: as many items of equal
-    weight would tell as much.
+    (sum of weights)^2 / sum of their squares (Kish 1965): as many of equal weight would tell as much. A weight is what
+    an item adds, or, where sums of requests are divided, what a request adds to the divisor.
     """
-    squares = partials[..., NUM]
-    return np.divide(partials[..., TOTAL] ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
+    weights, squares = (DEN, DEN2) if measure.spec.aggregate == "pooled" else (TOTAL, NUM)
+    under = partials[..., squares]
+    return np.divide(partials[..., weights] ** 2, under, out=np.zeros_like(under), where=under > 0)
 
 
 def parts(partials: Floats, aggregate: Aggregate, empty: Empty) -> tuple[Floats, Floats]:

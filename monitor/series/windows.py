@@ -231,6 +231,7 @@ def points(
     ]
     columns = history.columns(asked)
     bounds = with_basis(measure, history.starts, columns, width, length, end)
+    has_weights = measure.is_corrected and measure.aggregate == measure.spec.aggregate
     values = b.read_as(measure, np.array([merged.get(key, none) for key in asked]).reshape(len(asked), len(none)))
     found = []
     for key, value, ((lower, upper, method), basis) in zip(asked, values.tolist(), bounds, strict=True):
@@ -250,7 +251,7 @@ def points(
                 shares.get(key, shares[OVERALL]),
                 final,
                 basis,
-                float(b.effective(merged.get(key, none))) if measure.is_corrected else None,
+                float(b.effective(measure, merged.get(key, none))) if has_weights else None,
             )
         )
     return found

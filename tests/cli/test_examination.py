@@ -20,7 +20,10 @@ from monitor.conditions.examined import ExaminationCheck
 from monitor.config import load
 from monitor.measures.examination import Examination
 from monitor.measures.measure import parse
+from monitor.page import render
+from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
+from tests.support.pages import PageSource
 
 START = 1_767_225_600  # 2026-01-01
 CONFIG = """
@@ -177,7 +180,7 @@ def test_it_is_estimated_and_its_measure_can_be_configured(
         most = row["value"] * row["requests"] / weights.min()  # if all clicks were at that rank
         assert row["value"] * row["requests"] / weights.max() < row["effective"] < most
     assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
-    assert "clicks, effectively" in capsys.readouterr().out
+    assert "effective sample" in capsys.readouterr().out
 
 
 def test_people_who_stop_at_a_click_are_warned_of(
@@ -328,6 +331,29 @@ def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytes
         "assumes that looks depend on the rank alone and match its table, and that people trust no rank"
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize("name", ["dcg", "snips", "coec"])
+def test_wherever_a_corrected_figure_is_shown_a_line_says_what_it_assumes(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(f"sqlite:///{tmp_path}/shop.db", 300, phones=0.5)
+    looks = "examination={1:1,2:0.6,3:0.3},examination[device=phone]={1:1,2:0.4,3:0.1}"
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=f"ndcg@3, '{name}({looks})@3'")
+    with_slices(given, "device")
+    assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
+    told = "assumes that looks depend on the rank and device alone and match its table, and that people trust"
+    for command in (["status"], ["series"], ["report"]):
+        capsys.readouterr()
+        assert cli.run([*command, *given]) == 0
+        assert capsys.readouterr().out.count(told) == 1, command
+    config = load(Path(given[1]), {})
+    with closing(Store(config.store.url, 5.0)) as store:
+        end = START + DAY
+        shown = render(PageSource.of(end, take_snapshot(config.monitors[0], store, end)))
+    assert shown.count(told) == 1
+    assert ("of equal weight" in shown) == (name != "coec")
+    assert ("requests with clicks of equal weight" in shown) == (name == "snips")
 
 
 def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
@@ -550,7 +576,7 @@ def test_the_requests_in_random_order_tell_looks_by_themselves(
     assert cli.run([*to, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
     assert f"from {found['requests']:,} requests in 2 days with device=drawn" in told
-    assert "trust no rank more than another, and that these lists are in random order." in told
+    assert "that these lists are in random order, and that people trust no rank" in told
     assert re.search(r"rank +looks +from +to +queries +requests for 10 %", told)
     assert "Warning" not in told
 

@@ -108,6 +108,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert f"is looked at {looks:.2f} times as often as rank 1" in first
     assert f"before {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
+    assert "This assumes that looks depend on the rank alone, that lists are personalised at most by" in first
     assert "reset the baseline" in notice.text
     judge_with(bench, None, END + HOUR)  # without a check, as most cycles are
     assert len(bench.said) == 1

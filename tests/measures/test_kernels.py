@@ -46,7 +46,7 @@ def by_loop(m: Measure, requests: Sequence[Request]) -> Scores:
     parts = [ORACLE[m.name](m, q) for q in requests]
     quotients = np.array([over / under if under else 0.0 for over, under in parts])
     over, under = np.array(parts, float).reshape(-1, 2).T * ("aggregate" in m.spec.options)
-    if m.is_corrected:
+    if m.is_corrected and m.spec.aggregate == "mean":
         over = np.array([squares(m, q) for q in requests])
     return Scores(quotients, np.array([is_empty(m, q) for q in requests], bool), over, under)
 

@@ -40,7 +40,7 @@ from monitor.measures.examination import (
 from monitor.measures.measure import LEAST_LOOK, Measure, Table
 from monitor.messages.explanation import misfit
 from monitor.messages.tables import count, number, percent
-from monitor.messages.words import utc
+from monitor.messages.words import NO_OTHER_LISTS, assumes, utc
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.swaps import counts_by_slice
@@ -120,13 +120,12 @@ class FittedExamination:
         where = f"{self.monitor}, {self.slice}" if self.slice else self.monitor
         other = "the first" if self.since is None else f"the first before {utc(self.since)}"
         head = f"{where}: how often people look at each rank, relative to {other}, "
-        marked, lists = "", "lists are personalised at most by the slices"
+        marked, lists = "", NO_OTHER_LISTS
         if self.random is not None:
-            marked, lists = f" with {self.random}", "these lists are in random order"
+            marked, lists = f" with {self.random}", ", that these lists are in random order"
         yield f"{head}from {self.requests:,} requests in {self.days} days{marked}"
         yield from rows(self.ranks, "  ")
-        trust = "that people trust no rank more than another"
-        yield f"It assumes that looks depend only on the rank, {trust}, and that {lists}."
+        yield f"It {assumes(lists)}."
         yield from self._warnings()
         yield from self._checks()
 

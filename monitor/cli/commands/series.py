@@ -4,7 +4,7 @@ Labels of a provisional window may still arrive. An interval is based on the day
 how far earlier windows moved: with few of them it is wide. Based on requests alone, it is too narrow. For a new or
 redefined measure, it says from when on it is stored. A measure corrected by examination assumes that looks depend only
 on the rank and match its table: errors in the table move all values, and are not in the interval. The effective sample
-size is the number of clicks of equal weight that would be as informative.
+size is the number of clicks, for `snips` of requests with clicks, of equal weight that would be as informative.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from monitor.cli.options import DurationParam, InstantParam, config_option, form
 from monitor.cli.render import table_of
 from monitor.database_url import how_to_install
 from monitor.errors import InputError
-from monitor.measures.measure import Measure
+from monitor.measures.measure import Measure, parse
 from monitor.messages.tables import count, interval, number, percent
-from monitor.messages.words import named, utc
+from monitor.messages.words import assumed, named, utc
 from monitor.page.chart import Line, draw
 from monitor.series.intervals import DAY, REACH
 from monitor.series.windows import History, Point, merged_in_time, points
@@ -198,7 +198,9 @@ def _readable(frame: pd.DataFrame, least: Mapping[str, float]) -> str:
     columns = {title: show for title, show in _COLUMNS.items() if shows.get(title, True)}
     states = {"state": lambda row: _state(row, least.get(row["monitor"], 0.0))}
     lines = table_of(columns | states, rows, left=(0, 1, 2, len(columns)))
-    return "\n".join([*lines, *[ASSUMED] * any("examination={" in str(row["measure"]) for row in rows)])
+    if told := assumed(parse(text) for text in frame["measure"].unique()):
+        lines.append(f"With examination: {told}; errors of the table are not in the interval.")
+    return "\n".join(lines)
 
 
 def _state(row: Mapping[str, Any], least: float) -> str:
@@ -211,11 +213,7 @@ def _slice(row: Mapping[str, Any]) -> str:
     return named(row["dimension"], row["slice"]) if row["dimension"] else "all traffic"
 
 
-EFFECTIVE = "clicks, effectively"
-ASSUMED = (
-    "With examination: assumes that looks depend on the rank alone and match its table, and that people trust no rank "
-    "more than another; errors of the table are not in the interval."
-)
+EFFECTIVE = "effective sample"
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "monitor": lambda row: row["monitor"],
     "measure": lambda row: row["measure"],

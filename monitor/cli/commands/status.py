@@ -15,7 +15,7 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import DEGRADED
 from monitor.messages.explanation import announced, begun_lately, title_of
 from monitor.messages.tables import number
-from monitor.messages.words import ago, counted, decayed, lasting, named, not_judged, over_the_last, utc
+from monitor.messages.words import ago, assumed, counted, decayed, lasting, named, not_judged, over_the_last, utc
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.service.retention import baselines_gone, doubt
 from monitor.service.snapshot import MonitorSnapshot, RuleReading, take_snapshot
@@ -56,6 +56,7 @@ def _status(monitor: Monitor, store: Store, now: float) -> Shown:
         "refused_rows": dict(found.refused),
         "unmatched_events": found.unmatched,
         "windows": _windows(found),
+        "assumed": assumed(monitor.measures) or None,
         "alerts": [_reading(r) for r in found.readings],
         **{name: found.opened[m].incident.id if m in found.opened else None for m, name in INCIDENTS.items()},
         "acknowledged_by": {
@@ -110,6 +111,7 @@ def _runs(state: State, now: float) -> Iterator[str]:
         value = "no data" if w["value"] is None else number(w["value"])
         band = "" if w["lower"] is None else f" [{w['lower']:.4f}, {w['upper']:.4f}]"
         yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
+    yield (state["windows"] and state["assumed"] and f"with examination: {state['assumed']}") or ""
 
 
 def _stored(state: State) -> Iterator[str]:

@@ -28,7 +28,7 @@ from monitor.measures.measure import Measure
 from monitor.messages.comparison import NO_VERSION, OF_VERSIONS, compared
 from monitor.messages.explanation import title_of
 from monitor.messages.tables import Columns, count, number, percent, signed
-from monitor.messages.words import lasting, shown, utc
+from monitor.messages.words import assumed, lasting, shown, utc
 from monitor.series.intervals import REACH
 from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, read_sample, stock, unsound
 from monitor.source.pull import Pull
@@ -80,6 +80,7 @@ def versions(
     document = {
         "monitor": monitor,
         "measure": str(measure),
+        "assumed": assumed([measure]) or None,
         "since": span[0],
         "until": span[1],
         "versions": table_,
@@ -229,6 +230,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if document["comparison"] is None:
         yield "\nOne version served in this period; there is nothing to compare."
     yield from compared(document["comparison"])
+    if document["assumed"]:
+        yield f"It {document['assumed']}."
     if document["slices"]:
         yield from _slice_lines(document)
 

@@ -36,7 +36,8 @@ class ExaminationChanged(ArrivalEvidence):
 {{ it.rank }} is looked at {{ figure|format(it.value) }} times as often as rank 1
 (95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}), before {{ figure|format(it.before) }}.
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
-(95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %)."""
+(95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %).
+This {{ it.part[0]|estimated }}."""
     advice: ClassVar[str] = (
         "check what changed on the page: layout, images, or the device mix. If the change is here to stay, run "
         "`rankmon examination fit --since` with the time of the change{% if it.part[0] %} and `--by "
