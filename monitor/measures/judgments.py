@@ -38,23 +38,23 @@ class Wishes:
 
 
 def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wishes:
-    """The clicks per look, where `looks` (K,) is the examination of ranks 1 to K; others are left out.
+    """The clicks per look.
 
     Args:
+        looks: (n,) chance of a look at each of the `counts`; 0 leaves it out.
         prior: looks that the mean counts for; by default as many as the counts themselves say.
 
     Raises:
-        ValueError: nothing was clicked there.
+        ValueError: nothing was clicked where people look.
     """
-    kept, size = counts.rank <= len(looks), len(counts.names)
-    pair, rank, shown = counts.pair[kept], counts.rank[kept], counts.shown[kept]
-    clicks = sum_by_request(pair, counts.clicked[kept], size)
-    expected = sum_by_request(pair, shown * looks[rank - 1], size)
+    size = len(counts.names)
+    clicks = sum_by_request(counts.pair, counts.clicked * (looks > 0), size)
+    expected = sum_by_request(counts.pair, counts.shown * looks, size)
     if not clicks.sum():
-        raise ValueError(f"nothing was clicked at ranks 1 to {len(looks)}, so clicks say nothing about any item")
+        raise ValueError("nothing was clicked at these ranks, so clicks say nothing about any item")
     mean = float(clicks.sum() / expected.sum())
     rate = np.divide(clicks, expected, out=np.full(size, np.nan), where=expected > 0)
-    squares = sum_by_request(pair, shown * looks[rank - 1] ** 2, size)
+    squares = sum_by_request(counts.pair, counts.shown * looks**2, size)
     strength = _strength(rate, expected, squares, mean) if prior is None else prior
     kept_of_it = np.divide(expected, expected + strength, out=np.zeros(size), where=expected > 0)
     most = 1 / looks.max()  # a click for each request

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from monitor.conditions.examined import ExaminationCheck, check
 from monitor.evaluation.hours import drift_of, resets_of
-from monitor.measures.examination import ALL, ShownCounts
+from monitor.measures.examination import ShownCounts
 from monitor.series.intervals import DAY
 from monitor.source.pull import Pull
-from monitor.source.swaps import counts_by_slice
+from monitor.source.swaps import counts_by_table
 from monitor.store import Store
 from monitor.types import Monitor
 
@@ -42,12 +42,8 @@ class Examiner:
         depth = measure.k or len(measure.examination)
         begun = max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
-        dimension, values = measure.dimension, [value for (_, value), _ in measure.by_slice]
-        column = next((s.column for s in self.monitor.slices if s.dimension == dimension), None)
-
         def counts(since: int, until: int) -> dict[tuple[str, str], ShownCounts]:
-            found = counts_by_slice(self.source, since, until, depth, column, values=values)
-            return {(dimension, value) if column else ALL: of_it for value, of_it in found.items()}
+            return counts_by_table(self.source, since, until, depth, measure)
 
         found = check(was, at, begun, drift_of(self.monitor).false_alarm_budget, depth, counts)
         if found is not None:

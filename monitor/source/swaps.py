@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
+from monitor.measures.measure import Measure
 from monitor.series.partials import all_named
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
@@ -27,6 +28,20 @@ FEW_VALUES = 10
 def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
     """As `counts_by_slice`, of all requests."""
     return counts_by_slice(source, since, until, depth, None, with_below)[""]
+
+
+def counts_by_table(
+    source: Pull, since: int, until: int, depth: int, measure: Measure | None
+) -> dict[tuple[str, str], ShownCounts]:
+    """As `counts_by_slice`, by the slice whose values have looks of their own in a measure.
+
+    Each value with a table is a key (dimension, value), and all others are together; without any, all are `ALL`.
+    """
+    dimension = "" if measure is None else measure.dimension
+    values = [] if measure is None else [value for (_, value), _ in measure.by_slice]
+    column = next((one.column for one in source.monitor.slices if one.dimension == dimension), None)
+    found = counts_by_slice(source, since, until, depth, column, values=values)
+    return {(dimension, value): of_it for value, of_it in found.items()}
 
 
 def counts_by_slice(

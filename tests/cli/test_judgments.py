@@ -6,13 +6,15 @@ import csv
 import json
 import random
 import re
+import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
 import monitor.cli as cli
-from tests.cli.test_examination import LOOKS, configured, fill
+from tests.cli.test_examination import LOOKS, ON_PHONES, configured, fill, with_slices
 
 TO = ["--days", "2", "--to", "2026-01-03", "--depth", "3"]
 TABLE = f"dcg(examination={{1:1,2:{LOOKS[1]},3:{LOOKS[2]}}})@3"
@@ -46,6 +48,30 @@ def test_items_are_judged_by_how_often_those_who_look_click(log: list[str], caps
     found, best = ratings("a.csv"), max(wishes.values())
     assert max(found.values()) == 100
     assert sum(abs(found[key] - 100 * wish / best) for key, wish in wishes.items()) / 60 < 6
+
+
+def test_each_request_counts_by_the_looks_of_its_own_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One item is shown on phones alone, where people look less further down: by the looks of all it is too little."""
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:///shop.db", phones=0.5)
+    with sqlite3.connect("shop.db") as db:
+        db.execute("DELETE FROM shown WHERE item = 'i0' AND (device = 'desk' OR place = 0)")
+    every, desk, phone = (f"{{1:1,2:{two},3:{three}}}" for two, three in ((0.45, 0.19), LOOKS[1:], ON_PHONES[1:]))
+    tables = f"dcg(examination={every},examination[device=desk]={desk},examination[device=phone]={phone})@3"
+    chance = random.Random(5)
+    wishes = {(f"q{q}", f"i{i}"): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
+    truth, off = np.array([wishes[f"q{q}", "i0"] for q in range(20)]), {}
+    for name, measure in (("own", tables), ("all", f"dcg(examination={every})@3")):
+        given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=json.dumps(measure))
+        said = made(with_slices(given, "device"), capsys, "-o", "a.csv")
+        assert ("rank and device alone" in str(said["assumed"])) == (name == "own")
+        found = ratings("a.csv")
+        scale = sum(found.values()) / sum(wishes.values())
+        off[name] = np.mean([found[f"q{q}", "i0"] for q in range(20)]) / scale / truth.mean() - 1
+    assert abs(off["own"]) < 0.05
+    assert off["all"] < -0.1
 
 
 def test_all_formats_hold_the_same_and_are_read_by_score(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,9 +144,9 @@ def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
 @pytest.mark.parametrize(
     ("change", "arguments", "said"),
     [
-        ("", ["--to", "2025-01-01"], "nothing was clicked at ranks 1 to 3"),
+        ("", ["--to", "2025-01-01"], "nothing was clicked at these ranks"),
         ("UPDATE shown SET query = 'red dress'", ["-o", "a.qrels"], "'red dress' has a space or is empty"),
-        ("DELETE FROM clicks", [], "nothing was clicked at ranks 1 to 3"),
+        ("DELETE FROM clicks", [], "nothing was clicked at these ranks"),
         ("", ["-o", "nowhere/a.csv"], "cannot write nowhere/a.csv"),
     ],
 )

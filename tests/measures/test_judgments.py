@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from monitor.measures.examination import ShownCounts
-from monitor.measures.judgments import judge
+from monitor.measures.judgments import Wishes, judge
 
-LOOKS = np.array([1.0, 0.5])
+LOOKS = np.array([0.0, 1.0, 0.5, 0.0])
+"""Of each rank; those of rank 3 are not known."""
 
 
 def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
@@ -18,12 +19,16 @@ def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
     return ShownCounts(np.zeros(len(rows), int), pair, rank, shown.astype(float), clicked.astype(float), names)
 
 
+def judged(made: ShownCounts, prior: float | None = None) -> Wishes:
+    return judge(made, LOOKS[made.rank], prior)
+
+
 def test_by_hand() -> None:
     """A has 30 clicks of 50 + 0.5 x 100 looks, B 10 of 100, C is below the depth."""
     certain = (50 + 0.25 * 100) / 100 + 1
     variance = (2 * 100 * 0.1**2 - 2 * 0.2 + 0.2**2 * certain) / (200 - certain)
     strength = (0.2 - (0.2**2 + variance) * certain / 2) / variance
-    found = judge(counts((0, 1, 50, 20), (0, 2, 100, 10), (1, 1, 100, 10), (2, 3, 9, 9)), LOOKS)
+    found = judged(counts((0, 1, 50, 20), (0, 2, 100, 10), (1, 1, 100, 10), (2, 3, 9, 9)))
     assert found.mean == pytest.approx(40 / 200)
     assert found.strength == pytest.approx(strength) == pytest.approx(18.71, abs=0.01)
     kept = 100 / (100 + strength)
@@ -39,27 +44,27 @@ def test_the_prior_is_the_one_that_the_wishes_were_drawn_from(seed: int) -> None
     rng = np.random.default_rng(seed)
     wish = rng.beta(2, 8, 4000)
     shown = rng.integers(1, 30, (2, 4000))
-    clicked = rng.binomial(shown, LOOKS[:, None] * wish)
+    clicked = rng.binomial(shown, LOOKS[1:3, None] * wish)
     rows = [(n, r + 1, shown[r, n], clicked[r, n]) for n in range(4000) for r in (0, 1)]
-    found = judge(counts(*rows), LOOKS)
+    found = judged(counts(*rows))
     assert found.mean == pytest.approx(0.2, rel=0.05)
     assert found.strength == pytest.approx(10, rel=0.15)
 
 
 def test_items_that_differ_by_no_more_than_chance_are_all_as_the_mean() -> None:
-    found = judge(counts((0, 1, 10, 1), (1, 1, 10, 2)), LOOKS)
+    found = judged(counts((0, 1, 10, 1), (1, 1, 10, 2)))
     assert found.strength == np.inf
     assert found.value.tolist() == pytest.approx([0.15, 0.15])
 
 
 def test_one_item_is_as_the_mean() -> None:
-    found = judge(counts((0, 1, 10, 1)), LOOKS)
+    found = judged(counts((0, 1, 10, 1)))
     assert found.value.tolist() == pytest.approx([0.1])
 
 
 def test_no_clicks_say_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing was clicked at ranks 1 to 2"):
-        judge(counts((0, 1, 10, 0), (1, 3, 10, 4)), LOOKS)
+    with pytest.raises(ValueError, match="nothing was clicked at these ranks"):
+        judged(counts((0, 1, 10, 0), (1, 3, 10, 4)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -70,7 +75,7 @@ def test_they_are_nearer_to_the_truth_than_clicks_by_looks(seed: int) -> None:
     clicked = rng.binomial(looks.astype(int), wish)
     names = [("q", n) for n in range(size)]
     made = ShownCounts(np.zeros(size, int), np.arange(size), np.ones(size, int), looks, clicked.astype(float), names)
-    found = judge(made, LOOKS)
+    found = judged(made)
     error, raw = np.mean((found.value - wish) ** 2), np.mean((clicked / looks - wish) ** 2)
     assert error < 0.5 * raw
     fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - wish) ** 2) for s in (1, 3, 10, 30, 100))
@@ -86,7 +91,7 @@ def test_without_a_prior_differences_have_their_full_size_and_no_item_is_clicked
     names = [("q", n) for n in range(2 * size)]
     rank = np.ones(2 * size, int)
     made = ShownCounts(np.zeros(2 * size, int), np.arange(2 * size), rank, looks, clicked, names)
-    plain, drawn = judge(made, LOOKS, 0.0).value, judge(made, LOOKS).value
+    plain, drawn = judged(made, 0.0).value, judged(made).value
     assert plain[:size].mean() / plain[size:].mean() == pytest.approx(4, rel=0.1)
     assert drawn[:size].mean() / drawn[size:].mean() < 2.5
-    assert judge(counts((0, 2, 1, 1), (1, 1, 10, 2)), LOOKS, 0.0).value.tolist() == pytest.approx([1.0, 0.2])
+    assert judged(counts((0, 2, 1, 1), (1, 1, 10, 2)), 0.0).value.tolist() == pytest.approx([1.0, 0.2])

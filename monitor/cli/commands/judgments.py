@@ -1,8 +1,9 @@
 """Grade each (query, item) by its clicks over expected clicks, and write the judgments to a file.
 
 The grade of an item with few looks is pulled towards the overall mean, as far as the counts suggest (empirical Bayes).
-The most wanted item has the highest grade; an item that was never shown has no judgment. The examination comes from the
-monitor's measures, or is estimated as by `rankmon examination fit`.
+The most wanted item has the highest grade; an item that was never shown has no judgment. The examination comes from a
+corrected measure of the monitor, with the table of each request's own slice, or is estimated as by `rankmon examination
+fit`.
 
 \b
   rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table
@@ -13,6 +14,7 @@ monitor's measures, or is estimated as by `rankmon examination fit`.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -25,11 +27,13 @@ from monitor.cli.render import column, record
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts, estimate, smoothed
 from monitor.measures.judgments import judge
+from monitor.measures.measure import Measure
 from monitor.messages.tables import count, number
+from monitor.messages.words import NO_OTHER_LISTS, assumed, assumes
 from monitor.scoring.judgments import write_judgments
 from monitor.source.labels import fingerprint
 from monitor.source.pull import Pull
-from monitor.source.swaps import shown_counts
+from monitor.source.swaps import counts_by_table
 from monitor.types import Monitor
 
 DAY = 86_400
@@ -37,7 +41,7 @@ DAY = 86_400
 
 @record
 class MadeJudgments:
-    """What was written; `version` depends on the judgments alone."""
+    """What was written; `version` depends on the judgments alone, and `assumed` is said of the looks."""
 
     output: str
     version: str
@@ -45,6 +49,7 @@ class MadeJudgments:
     queries: int = column("queries", count)
     clicks_per_look: float = column("mean clicks per look", number)
     strength: float = column("looks that the mean counts for", number)
+    assumed: str = column("assumed", lambda told: told.removeprefix("assumes "))
 
 
 @command
@@ -76,10 +81,12 @@ def judgments(
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        counts = shown_counts(Pull(wanted, database), end - days * DAY, end, depth)
+        measure = _with_looks(wanted, depth)
+        parts = counts_by_table(Pull(wanted, database), end - days * DAY, end, depth, measure)
     try:
-        of_items = counts.across
-        wishes = judge(of_items, _looks(wanted, counts, depth), prior)
+        counts = ShownCounts.joined(list(parts.values()))
+        of_items, looks = counts.across, _looks(measure, parts, counts, depth)
+        wishes = judge(of_items, looks, prior)
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
     graded = zip(of_items.names, wishes.grades(max_grade).tolist(), strict=True)
@@ -89,14 +96,22 @@ def judgments(
     about = f"clicks over expected clicks of {past}, mean {wishes.mean:.4g} worth {wishes.strength:.4g} looks"
     with writing(output):
         write_judgments(output, made, f"rankmon {wanted.name} {version}", about)
-    return MadeJudgments(str(output), version, len(made), queries, wishes.mean, wishes.strength)
+    told = assumes(NO_OTHER_LISTS) if measure is None else assumed([measure])
+    return MadeJudgments(str(output), version, len(made), queries, wishes.mean, wishes.strength, told)
 
 
-def _looks(monitor: Monitor, counts: ShownCounts, depth: int) -> Floats:
-    """(depth,) the examination that a measure of the monitor has, or else an estimate. Raises ValueError.
+def _with_looks(monitor: Monitor, depth: int) -> Measure | None:
+    """A measure of the monitor with the examination of so many ranks; the table of a `coec` may hold click rates."""
+    known = (m for m in monitor.measures if m.is_corrected)
+    return next((m for m in known if all(len(part.examination) >= depth for part in m.parts)), None)
 
-    The table of a `coec` may hold click rates by rank instead.
-    """
-    known = (m.examination for m in monitor.measures if m.name != "coec" and len(m.examination) >= depth)
-    table = next(known, None)
-    return smoothed(estimate(counts, depth)).value if table is None else np.array([looks for _, looks in table[:depth]])
+
+def _looks(
+    measure: Measure | None, parts: Mapping[tuple[str, str], ShownCounts], counts: ShownCounts, depth: int
+) -> Floats:
+    """(n,) the chance of a look at each of the counts, by the measure or an estimate. Raises ValueError."""
+    if measure is None:
+        return smoothed(estimate(counts, depth)).value[counts.rank - 1]
+    tables = dict(measure.by_slice)
+    by_part = {key: np.array([looks for _, looks in tables.get(key, measure.examination)]) for key in parts}
+    return np.concatenate([by_part[key][one.rank - 1] for key, one in parts.items()] or [np.zeros(0)])
