@@ -23,29 +23,37 @@ class Examiner:
     source: Pull
     tried: int = field(default=0, init=False)
 
-    def advance(self, now: float) -> ExaminationCheck | None:
-        """The check of the newest whole UTC day whose buckets are final, if it is due and there are days enough.
+    def due(self, now: float) -> range:
+        """Ends of the whole UTC days to check, whose buckets are final: those since the newest check, oldest first.
+
+        Without one it is the newest day. Days beyond `lookback` were not read after a downtime, and stay unchecked.
+        """
+        end = self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
+        newest = 0 if end is None else end - end % DAY
+        if newest <= self.tried:
+            return range(0)
+        was = self.store.verdicts.newest_check(self.monitor.name)
+        last = max(self.tried, 0 if was is None else was.at) or newest - DAY
+        return range(max(last, newest - self.monitor.lookback // DAY * DAY) + DAY, newest + 1, DAY)
+
+    def check(self, at: int) -> ExaminationCheck | None:
+        """The check of the day until `at`, seconds; None if there are too few days to compare with.
 
         Raises:
             ValueError: too few swaps.
-            SourceError, StoreError: as their names say; each is tried again the next day.
+            SourceError, StoreError: as their names say; the next day is checked all the same.
         """
         measure, name = self.monitor.corrected, self.monitor.name
-        end = None if measure is None else self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
-        at = 0 if end is None else end - end % DAY
-        if measure is None or at <= self.tried:
-            return None
-        was = self.store.verdicts.newest_check(name)
+        assert measure is not None  # else there is no examiner
         self.tried = at
-        if was is not None and was.at >= at:
-            return None
         depth = measure.k or len(measure.examination)
         begun = max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
         def counts(since: int, until: int) -> dict[tuple[str, str], ShownCounts]:
             return counts_by_table(self.source, since, until, depth, measure)
 
-        found = check(was, at, begun, drift_of(self.monitor).false_alarm_budget, depth, counts)
+        was, budget = self.store.verdicts.newest_check(name), drift_of(self.monitor).false_alarm_budget
+        found = check(was, at, begun, budget, depth, counts)
         if found is not None:
             self.store.verdicts.put_check(name, found)
         return found

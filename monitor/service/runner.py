@@ -187,7 +187,7 @@ class Runner:
             self._token = lease.token
             self._take_over(lease)
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
-            result = self._examine(now, self._audit(now, self._read(now, began, lease)))
+            result = self._examine(now, began, self._audit(now, self._read(now, began, lease)))
             taken = self._judge(now, began, lease, result)
             newest = {"newest_source_at": result.arrived.request, "newest_label_at": result.arrived.label}
             self._store.record(name, lease, last_success_at=now, **newest, **taken, last_error="")
@@ -278,16 +278,21 @@ class Runner:
         audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
         return replace(result, arrived=replace(result.arrived, audited=audited))
 
-    def _examine(self, now: float, result: CycleResult) -> CycleResult:
-        if self._examiner is None or result.left or self._is_over():
+    def _examine(self, now: float, began: float, result: CycleResult) -> CycleResult:
+        if self._examiner is None or result.left:
             return result
-        try:
-            with self._telemetry.stage(self.monitor.name, "examine"):
-                found = self._examiner.advance(now)
-        except (SourceError, ValueError) as error:
+        found, failed = None, None
+        for at in self._examiner.due(now):
+            if self._is_over() or self._is_late(began):
+                break
+            try:
+                with self._telemetry.stage(self.monitor.name, "examine"):
+                    found = self._examiner.check(at) or found
+            except (SourceError, ValueError) as error:
+                failed = error
+        if failed is not None:
             text = "monitor %s: check of where people look failed: %s; will retry tomorrow"
-            log.warning(text, self.monitor.name, error)
-            return result
+            log.warning(text, self.monitor.name, failed)
         wrong = None if found is None or self.monitor.corrected is None else found.misfit(self.monitor.corrected)
         if wrong is not None:
             text = "monitor %s: %s: %s; run `rankmon examination fit`"

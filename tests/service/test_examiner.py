@@ -125,6 +125,17 @@ def test_fewer_clicks_by_a_worse_list_are_told_from_lost_ones_where_a_measure_is
     assert (fired.get("degraded", DAYS) < 20.5) is is_corrected  # the check after the first bad day is at 20
 
 
+@pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
+def test_each_day_of_a_downtime_is_checked_once_the_daemon_is_back(app: App) -> None:
+    live(app, 18)
+    assert isinstance(app.clock, ManualClock)
+    app.clock.time = START + 21 * DAY + DAY // 4
+    assert app.runners["search"].run().error is None
+    assert [(one.at - START) // DAY for one in app.store.verdicts.examined("search")] == [18, 19, 20, 21]
+    assert (examiner := app.runners["search"]._examiner) is not None
+    assert not examiner.due(app.clock.time)
+
+
 @pytest.mark.parametrize("app", [(CORRECTED, {"lost": {19: 0.3}})], indirect=True)
 def test_lost_clicks_are_still_labels_that_are_missing(app: App) -> None:
     fired = live(app, 21)
