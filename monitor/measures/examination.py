@@ -65,7 +65,7 @@ class ShownCounts:
     shown_below: Floats = field(default_factory=lambda: np.zeros(0))
     clicked_below: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def where(self, kept: Bools) -> ShownCounts:
+    def where(self, kept: Bools | Ints) -> ShownCounts:
         """Only some of the entries."""
         of = self.query[kept], self.pair[kept], self.rank[kept]
         return ShownCounts(*of, self.shown[kept], self.clicked[kept], self.names)
@@ -99,6 +99,29 @@ class ShownCounts:
         pairs: dict[tuple[Any, ...], int] = {}
         number = [pairs.setdefault((name[0], None, *name[2:]), len(pairs)) for name in self.names]
         return replace(self, pair=np.array(number, np.int64)[self.pair], names=list(pairs))
+
+    def halves(self) -> tuple[ShownCounts, ShownCounts]:
+        """Those of a random half of the requests, the same whatever their order, and those of the other."""
+        texts = np.array([str(name) for name in self.names] or np.arange(self.pair.max(initial=0) + 1))
+        order, rng = (
+            np.lexsort((self.rank, np.unique(texts, return_inverse=True)[1][self.pair])),
+            np.random.default_rng(0),
+        )
+        clicked, shown = np.zeros((2, len(order)))
+        clicked[order] = rng.binomial(self.clicked[order].astype(np.int64), 0.5)
+        shown[order] = rng.binomial((self.shown - self.clicked)[order].astype(np.int64), 0.5)
+        half = replace(self, shown=shown + clicked, clicked=clicked)
+        return half, replace(self, shown=self.shown - half.shown, clicked=self.clicked - clicked)
+
+    def by_slices(self) -> list[ShownCounts]:
+        """Those of each combination of slices; all of them if the pairs have no names."""
+        number: dict[tuple[Any, ...], int] = {}
+        of = np.array([number.setdefault(name[2:], len(number)) for name in self.names], np.int64)
+        if not len(of):
+            return [self]
+        order = np.argsort(of[self.pair], kind="stable")
+        bounds = np.searchsorted(of[self.pair][order], np.arange(1, len(number)))
+        return [self.where(part) for part in np.split(order, bounds)]
 
     @property
     def lists(self) -> int:
@@ -196,7 +219,7 @@ def requests_needed(found: Examination, within: float) -> Floats:
 
 
 def _estimate(counts: ShownCounts, depth: int, too_few: Callable[[ShownCounts, int, int, Ints], str]) -> Examination:
-    shown, clicked, query = _swapped(counts, depth)
+    shown, clicked, query, _ = _swapped(counts, depth)
     total = clicked.sum(axis=1, keepdims=True)
     swaps = np.count_nonzero(shown, axis=0)
     if unlinked := _unlinked(shown, clicked):
@@ -442,9 +465,10 @@ def clicked_again(before: ShownCounts, now: ShownCounts, looks: Floats) -> tuple
     return float(ratio), float(ratio / wide), float(ratio * wide)
 
 
-def after_a_click(counts: ShownCounts) -> tuple[float, float, float]:
+def after_a_click(counts: ShownCounts, tests: int = 1) -> tuple[float, float, float]:
     """How often people click below a click, relative to the same items and ranks without one, and its 95 % interval.
 
+    The interval holds for all `tests` at once (Bonferroni).
     It is 1 if looks depend on the rank alone, and below it if people stop at a click. The ratio of Mantel and Haenszel
     over all (query, item, rank), with the errors of Greenland and Robins (1985); (nan, 0, inf) if nothing tells.
     """
@@ -453,10 +477,48 @@ def after_a_click(counts: ShownCounts) -> tuple[float, float, float]:
     over, under = (clicked * others / every).sum(), (without * below / every).sum()
     if not (over and under):
         few = not below.sum() or not counts.clicked.sum() or not under
-        return (np.nan, 0.0, np.inf) if few else (0.0, 0.0, float(3 / under))  # the rule of three
+        return (np.nan, 0.0, np.inf) if few else (0.0, 0.0, float(-np.log(UNSURE / tests) / under))  # the rule of three
     variance = ((counts.clicked * below * others - clicked * without * every) / every**2).sum() / (over * under)
-    ratio, wide = over / under, np.exp(Z95 * np.sqrt(variance))
+    ratio, wide = over / under, np.exp(NormalDist().inv_cdf(1 - UNSURE / 2 / tests) * np.sqrt(variance))
     return float(ratio), float(ratio / wide), float(ratio * wide)
+
+
+def trusts_first(counts: ShownCounts, depth: int, tests: int = 1) -> bool:
+    """Whether rank 1 gains wanted items surely less than others (Bonferroni over `tests`).
+
+    If looks alone bring clicks, it gains all alike. Whoever trusts it also clicks there what they do not want (Agarwal
+    et al. 2019, "Addressing trust bias for unbiased learning-to-rank"). How much an item is wanted comes from one half
+    of the requests and the gain from the other, both ways: the same chance would be in both.
+    """
+    scores = variance = 0.0
+    for first, second in zip(*(half.by_slices() for half in counts.halves()), strict=True):
+        for half, other in ((first, second), (second, first)):
+            try:
+                score, spread = _gain_by_wish(half, other, depth)
+            except ValueError:  # too few swaps
+                continue
+            scores, variance = scores + score, variance + spread
+    return bool(scores < NormalDist().inv_cdf(UNSURE / 2 / tests) * variance**0.5)
+
+
+def _gain_by_wish(counts: ShownCounts, other: ShownCounts, depth: int) -> tuple[float, float]:
+    """(score of the wishes' effect on the gain of rank 1, its variance), with the wishes by the `other` requests.
+
+    A wish is the clicks per look, with one click at the mean rate added. Raises ValueError: too few swaps.
+    """
+    looks = estimate(other, depth).value
+    within, size = other.rank <= depth, len(other.names)
+    clicks = np.bincount(other.pair[within], other.clicked[within], size)
+    seen = np.bincount(other.pair[within], other.shown[within] * looks[other.rank[within] - 1], size)
+    wish = (clicks + 1) / (seen + seen.sum() / clicks.sum())
+    shown, clicked, query, pair = _swapped(counts, depth)
+    total, z = clicked.sum(axis=1, keepdims=True), wish[pair]
+    share, information = _expected(shown, total, np.log(estimate(counts, depth).value))
+    left, first = clicked - total * share, total[:, 0] * share[:, 0]
+    mixed = -(share * (z * first)[:, None]).sum(axis=0)[1:]
+    score = z * left[:, 0] - left[:, 1:] @ np.linalg.solve(information, mixed)
+    alone = (z**2 * first * (1 - share[:, 0])).sum() - mixed @ np.linalg.solve(information, mixed)
+    return float(score.sum()), float(max((np.bincount(query, score) ** 2).sum(), alone))
 
 
 def by_frequency(counts: ShownCounts, depth: int) -> tuple[Examination, Examination]:
@@ -532,8 +594,8 @@ def _of_one_swap(counts: ShownCounts, depth: int) -> tuple[float, float, Floats]
     return counts.requests, again, np.cumsum(np.r_[0.0, one])
 
 
-def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:
-    """(views, clicks, query) of the P pairs shown at several ranks and clicked; (P, depth), (P, depth), (P,)."""
+def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints, Ints]:
+    """(views, clicks, query, pair) of the P pairs shown at several ranks and clicked; twice (P, depth), twice (P,)."""
     kept = counts.rank <= depth
     names, pair = np.unique(counts.pair[kept], return_inverse=True)
     shown, clicked, query = np.zeros((len(names), depth)), np.zeros((len(names), depth)), np.zeros(len(names), np.int64)
@@ -542,7 +604,7 @@ def _swapped(counts: ShownCounts, depth: int) -> tuple[Floats, Floats, Ints]:
     np.add.at(clicked, where, counts.clicked[kept])
     query[pair] = counts.query[kept]
     tells = ((shown > 0).sum(axis=1) > 1) & (clicked.sum(axis=1) > 0)
-    return shown[tells], clicked[tells], query[tells]
+    return shown[tells], clicked[tells], query[tells], names[tells]
 
 
 def _unlinked(shown: Floats, clicked: Floats) -> int:

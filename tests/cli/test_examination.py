@@ -191,6 +191,35 @@ def test_people_who_stop_at_a_click_are_warned_of(
     assert "Warning: they stop at a click; the direction of a change is right" in capsys.readouterr().out
 
 
+def test_checks_of_more_slices_are_as_seldom_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By Bonferroni the interval of the same desks is wider if phones are checked as well: 2.24 errors, not 1.96."""
+    fill(f"sqlite:///{tmp_path}/shop.db", 1500, phones=0.5)
+    given = with_slices(configured(tmp_path, f"sqlite:///{tmp_path}/shop.db"), "device")
+    wide = []
+    for change in ("", "DELETE FROM shown WHERE device = 'phone'"):
+        with sqlite3.connect(tmp_path / "shop.db") as db:
+            db.execute(change)
+        capsys.readouterr()
+        assert cli.run(["examination", "fit", "search", *TO, "--by", "device", "--format", "json", *given]) == 0
+        found = {one["slice"]: one for one in json.loads(capsys.readouterr().out)["slices"]}
+        ratio, _, upper = found["device=desk"]["clicks_below_a_click"]
+        wide.append(np.log(upper / ratio))
+    assert wide[0] / wide[1] == pytest.approx(2.2414 / 1.96, rel=1e-3)
+
+
+def test_people_who_trust_rank_1_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(f"sqlite:///{tmp_path}/shop.db")
+    given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
+    with sqlite3.connect(tmp_path / "shop.db") as db:  # a third of them clicks the first item, wanted or not
+        some = "place = 0 AND substr(request, -1) IN ('0', '3', '6', '9')"
+        db.execute(f"INSERT INTO clicks SELECT request, item, 'click', at + 7 FROM shown WHERE {some}")
+    for is_trusted in (True, False):
+        assert cli.run(["examination", "fit", "search", *TO, *given]) == 0
+        assert ("Warning: people trust rank 1 " in capsys.readouterr().out) == is_trusted
+        with sqlite3.connect(tmp_path / "shop.db") as db:
+            db.execute("DELETE FROM clicks WHERE at IN (SELECT at + 7 FROM shown)")
+
+
 def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_looks_sure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

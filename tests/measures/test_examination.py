@@ -22,6 +22,7 @@ from monitor.measures.examination import (
     smoothed,
     swap_errors,
     swaps_needed,
+    trusts_first,
 )
 from tests.support import looks
 
@@ -131,6 +132,59 @@ def test_stopping_at_a_click_is_found(stops: float, ratio: float) -> None:
     assert value == pytest.approx(ratio, abs=0.1)
     assert lower <= value <= upper
     assert (upper < 1) is (stops > 0)
+
+
+def test_of_many_slices_of_people_who_do_not_stop_few_are_taken_to() -> None:
+    rng, families, slices = np.random.default_rng(1), 200, 20
+    wrong = 0
+    for _ in range(families):
+        for _ in range(slices):
+            shown, below = np.full(5, 200.0), np.full(5, 60.0)
+            clicked, clicked_below = (rng.binomial(n.astype(int), 0.2).astype(float) for n in (shown - below, below))
+            number = np.arange(5)
+            made = ShownCounts(number, number, number + 1, shown, clicked + clicked_below, (), below, clicked_below)
+            if after_a_click(made, slices)[2] < 1:
+                wrong += 1
+                break
+    assert wrong <= 0.05 * families  # 20 intervals of 95 % each are below 1 somewhere in 40 % of them
+
+
+def test_people_who_trust_the_first_rank_are_found_and_others_are_not() -> None:
+    logs = {trust: [looks.draw(seed, views=500, trust=trust) for seed in range(12)] for trust in (0.0, 0.25)}
+    found = {
+        trust: np.mean([trusts_first(log.counts(0, 24 * looks.DAY)[looks.ALL], looks.DEPTH) for log in of_it])
+        for trust, of_it in logs.items()
+    }
+    assert found[0.0] <= 1 / 12
+    assert found[0.25] == 1
+
+
+def test_halves_are_the_same_in_whatever_order_a_database_answers() -> None:
+    made = looks.draw(1, views=200).counts(0, 24 * looks.DAY)[looks.ALL]
+    order = np.random.default_rng(1).permutation(len(made.rank))
+    again = replace(made.where(order), pair=len(made.names) - 1 - made.pair[order], names=made.names[::-1])
+    for half, other in zip(made.halves(), again.halves(), strict=True):
+        assert other.clicked.tolist() == half.clicked[order].tolist()
+        assert other.shown.tolist() == half.shown[order].tolist()
+    first, second = made.halves()
+    assert (first.clicked + second.clicked).tolist() == made.clicked.tolist()
+    assert first.shown.sum() == pytest.approx(made.shown.sum() / 2, rel=0.02)
+
+
+def test_slices_that_look_elsewhere_do_not_seem_to_trust_the_first_rank() -> None:
+    """Where people look less far down, items shown there get fewer clicks: they are not less wanted."""
+    found = []
+    for seed in range(8):
+        parts = looks.by_device({"pc": looks.draw(seed), "tv": looks.draw(seed, people=1, steep={0: 2.5})})(
+            0, 24 * looks.DAY
+        )
+        named = [replace(one, names=[(*name, device) for name in one.names]) for device, one in parts.items()]
+        found.append(trusts_first(ShownCounts.joined(named), looks.DEPTH))
+    assert sum(found) <= 1
+
+
+def test_too_few_swaps_say_nothing_about_trust() -> None:
+    assert not trusts_first(counts(1, swaps=False), DEPTH)
 
 
 def test_without_clicks_nothing_tells_whether_people_stop() -> None:

@@ -53,11 +53,12 @@ def draw(
     lost: Mapping[int, float] | None = None,
     people: int = 0,
     shuffled: float = 0.0,
+    trust: float = 0.0,
 ) -> Log:
     """Looks are rank^-steep; lists are sorted by the items' worth and `noise`; a share of the clicks is `lost`.
 
     Each is day -> value from that day on, by default 1, 0.1 and 0 from the beginning. Other `people` want the same
-    items. A share of the lists is `shuffled`.
+    items. A share of the lists is `shuffled`. Who does not want the first item clicks it by `trust`.
     """
     rng = np.random.default_rng(seed)
     worth, fixed = rng.beta(1, 3, (QUERIES, ITEMS)), rng.normal(0, 1, (QUERIES, ITEMS))
@@ -76,5 +77,6 @@ def draw(
     other = np.random.default_rng([seed, people, 1])
     is_random = other.random(len(day)) < shuffled
     items[is_random] = other.permuted(items[is_random], axis=1)
-    likely = worth[query[:, None], items] * RANKS**-steeps * (1 - losses)
+    wish = worth[query[:, None], items]
+    likely = (wish + (1 - wish) * trust * (RANKS == 1)) * RANKS**-steeps * (1 - losses)
     return Log(day, query, items, rng.random(items.shape) < likely, is_random)

@@ -36,6 +36,7 @@ from monitor.measures.examination import (
     other_looks,
     requests_needed,
     smoothed,
+    trusts_first,
 )
 from monitor.measures.measure import LEAST_LOOK, Measure, Table
 from monitor.messages.explanation import misfit
@@ -88,6 +89,7 @@ class FittedExamination:
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
         differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
+        trusts_first: whether people trust rank 1, and do not stop at a click, which looks alike.
         since: seconds at which the page changed: the looks are those from then on.
         clip: the most that a click counts in `measure`, relative to rank 1; None: any number.
         clipped: share of the clicks that would count more.
@@ -105,6 +107,7 @@ class FittedExamination:
     measure: str
     clicks_below_a_click: list[float | None]
     differs_by_frequency: int | None
+    trusts_first: bool
     since: int | None = None
     clip: float | None = None
     clipped: float = 0.0
@@ -155,6 +158,9 @@ class FittedExamination:
             )
             told += f". {stops}" if upper < 1 else unlikely
             yield f"  checked: {told}."
+        if self.trusts_first:
+            told = "people trust rank 1 and also click there what they do not want; weak items on top count too much"
+            yield f"  Warning: {told}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
         if self.differs_by_swaps is not None:
@@ -332,8 +338,9 @@ def fit(
     Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query
     at several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the
     rank alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust
-    no rank more than another. Items are compared among requests of the same slices: name under `slices:` all that lists
-    are personalised by, or whoever sees an item further up is taken to look there more.
+    no rank more than another; it warns where the log says otherwise. Items are compared among requests of the same
+    slices: name under `slices:` all that lists are personalised by, or whoever sees an item further up is taken to look
+    there more.
     """
     config = load_config(config_path)
     wanted = config.monitor(monitor)
@@ -440,7 +447,7 @@ def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
     for value, counts in each.items():
         where = f"{dimension}={value}"
         if value in fits:
-            found.append(_record(past, where, fits[value], counts))
+            found.append(_record(past, where, fits[value], counts, len(fits)))
         else:
             found.append(UnknownExamination(past.monitor.name, where, why[value]))
     differ = other_looks(every, fits)
@@ -460,15 +467,16 @@ def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
 
 
-def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts) -> FittedExamination:
+def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts, slices: int = 1) -> FittedExamination:
+    """The estimate and what is checked of it; checks of so many slices share the chance of a wrong warning."""
     found = smoothed(estimated)
     columns = (found.value, found.lower, found.upper, found.swaps)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     if past.random is not None:
         needed = np.ceil(requests_needed(estimated, SURE)).astype(int).tolist()
         ranks = [RandomRankExamination(**vars(one), enough=n) for one, n in zip(ranks, needed, strict=True)]
-    below = [number if isfinite(number) else None for number in after_a_click(counts)]
-    differs = _unlike(lambda: by_frequency(counts, len(ranks)))
+    below = after_a_click(counts, slices)
+    differs = _unlike(lambda: by_frequency(counts, len(ranks)), slices)
     is_clipped = found.value * (past.clip or np.inf) < 1
     return FittedExamination(
         past.monitor.name,
@@ -478,20 +486,21 @@ def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts)
         counts.effective_queries,
         ranks,
         corrected(found, {}, past.clip),
-        below,
+        [number if isfinite(number) else None for number in below],
         differs,
+        below[2] >= 1 and trusts_first(counts, len(ranks), slices),
         past.since,
         past.clip,
         float(found.clicks[is_clipped].sum() / found.clicks.sum()),
         past.random,
-        None if past.random is None else _unlike(lambda: (estimate(counts, len(ranks)), estimated)),
+        None if past.random is None else _unlike(lambda: (estimate(counts, len(ranks)), estimated), slices),
     )
 
 
-def _unlike(two: Callable[[], tuple[Examination, Examination]]) -> int | None:
+def _unlike(two: Callable[[], tuple[Examination, Examination]], slices: int) -> int | None:
     """The rank with significantly different looks in two estimates; None if none, or if there are too few swaps."""
     try:
         change = most_changed(*two())
     except ValueError:
         return None
-    return change.rank if change.chance < UNSURE else None
+    return change.rank if change.chance * slices < UNSURE else None
