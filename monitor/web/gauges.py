@@ -151,6 +151,13 @@ def _looks(field: str, snapshot: MonitorSnapshot) -> Samples:
                 yield (snapshot.monitor.name, str(rank), *_slice_labels(key)), look
 
 
+def _misfits(snapshot: MonitorSnapshot) -> Samples:
+    if (found := snapshot.examined) is not None:
+        for measure in snapshot.monitor.measures:
+            if measure.is_corrected:
+                yield (snapshot.monitor.name, str(measure)), found.misfit(measure) is not None
+
+
 def _verdict(field: str, snapshot: MonitorSnapshot) -> Samples:
     if snapshot.monitor.drift and snapshot.verdict:
         yield (snapshot.monitor.name,), getattr(snapshot.verdict, field)
@@ -317,6 +324,12 @@ GAUGES: tuple[Gauge, ...] = (
             ("_lower", "Lower end of the 95 % interval of the chance", partial(_looks, "lower")),
             ("_upper", "Upper end of the 95 % interval of the chance", partial(_looks, "upper")),
         )
+    ),
+    Gauge(
+        "examination_misfit",
+        "Whether a corrected measure's table is surely off by more than a tenth at some rank.",
+        ("monitor", "measure"),
+        _misfits,
     ),
     *_gauges(
         _verdict,

@@ -72,10 +72,13 @@ def test_a_table_that_is_surely_off_by_more_than_a_tenth_is_told_with_its_rank_a
     assert found is not None
     assert (found.part, found.rank, found.used) == (ALL, 3, 0.02)
     assert found.lower < 1 / 3 < found.upper
-    bench.monitor = replace(bench.monitor, measures=(MEASURES[0], off))
+    bench.monitor = replace(bench.monitor, measures=(*MEASURES, off))
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, well, END + HOUR)
-    shown = render(PageSource.of(END + HOUR, take_snapshot(bench.monitor, bench.store, END + HOUR)))
+    snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
+    gauge = next(family for family in of_monitors([snapshot]) if family.name == "rankmon_examination_misfit")
+    assert {one.labels["measure"]: one.value for one in gauge.samples} == {str(fits): 0, str(off): 1}
+    shown = render(PageSource.of(END + HOUR, snapshot))
     said = f"Warning: its table does not match the log: at rank 3 it says 0.02, the log says {found.value:.2f} (95 %: "
     assert said in shown
 
