@@ -77,7 +77,8 @@ def summary(found: StoredIncident, first: Told, link: str) -> Iterator[str]:
     known = with_first_version(known, incident.opened_at)
     yield f"Since:  {beginning(incident, known)}; fired at {utc(incident.opened_at)}; {end}"
     yield f"Where:  {_where(first.diagnosis, found.findings)}"
-    yield f"To do:  {shown(advice(known), 1000) if incident.is_open else 'nothing; it is over'}"
+    left = known if incident.is_open else [f for f in found.findings if f.is_incomplete]
+    yield f"To do:  {shown(advice(left), 1000) if left else 'nothing; it is over'}"
     yield f"More:   {link or f'rankmon incidents show {incident.id}'}"
 
 

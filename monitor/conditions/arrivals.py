@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -44,6 +44,7 @@ class Arrivals:
         now: seconds of the data's clock.
         usual_events: events per request; None if unknown.
         requests_since: requests in the stored buckets after an instant.
+        empty_since: starts of the buckets after an instant, before the newest request, that have no request.
     """
 
     monitor: Monitor
@@ -51,6 +52,7 @@ class Arrivals:
     now: float
     usual_events: Callable[[], float | None] = field(default=lambda: None)
     requests_since: Callable[[float], int] = field(default=lambda since: 0)
+    empty_since: Callable[[float], Sequence[int]] = field(default=lambda since: ())
 
 
 class Unknown(Exception):
@@ -70,6 +72,10 @@ class ArrivalEvidence(Evidence):
     def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
         """The evidence if the condition holds. Raises Unknown if that is unknown now."""
         raise NotImplementedError
+
+    def ended(self, seen: Arrivals) -> Self:
+        """With what the end leaves behind."""
+        return self
 
     @classmethod
     def at(cls, drift: Drift, since: int, now: int, allowed: int = 0) -> Self:

@@ -98,7 +98,7 @@ class Evidence:
     fired: ClassVar[str] = "verdict {{ it.title }}"
     recovered: ClassVar[str] = "{{ it.title }}: normal again"
     sound: ClassVar[str] = "The data problem is over."
-    """First line once it is resolved, if it is not about the quality."""
+    """Template of the first line once it is resolved, if it is not about the quality."""
 
     rule: str
     severity: Severity
@@ -158,6 +158,11 @@ class Evidence:
     @property
     def is_new_normal(self) -> bool:
         """Whether it resolved because the present state counts as usual."""
+        return False
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether it resolved though hours are still missing."""
         return False
 
     @property

@@ -65,7 +65,7 @@ class ArrivalConditions(ConditionSet):
             if evidence is not None:
                 after[name] = self._fire(name, was, evidence, events)
             elif was is not None:
-                self._end(kind, was, _lacking(past, begin), events)
+                self._end(kind, was, past, begin, events)
         return after, events
 
     def _standing(self, kind: type[ArrivalEvidence], was: Condition | None) -> Condition | None:
@@ -100,13 +100,16 @@ class ArrivalConditions(ConditionSet):
         since = evidence.since if was is None or was.since is None else was.since
         return Condition("firing", since, 0, now)
 
-    def _end(self, kind: type[ArrivalEvidence], was: Condition, lacks: str, events: EventBatch) -> None:
+    def _end(
+        self, kind: type[ArrivalEvidence], was: Condition, past: FinalHours, begin: Beginning, events: EventBatch
+    ) -> None:
         name, now = (kind.kind, "", ""), int(self.now)
         since = now if was.since is None else was.since
         change = self._change(name, since, now, fires=False)
         events.changes.append(change)
-        known = self._known(name) or kind.at(self.drift, since, now)  # as it was when it last held
-        events.evidence[change] = replace(known, lacks=lacks)
+        known = self._known(name)  # as it was when it last held
+        known = known if isinstance(known, ArrivalEvidence) else kind.at(self.drift, since, now)
+        events.evidence[change] = replace(known.ended(self._arrivals(past, begin)), lacks=_lacking(past, begin))
 
     def _known(self, name: ConditionName) -> Evidence | None:
         found = (one for _, findings in self.opened.values() for one in findings)
@@ -116,8 +119,14 @@ class ArrivalConditions(ConditionSet):
         """Input of the kinds. Raises Unknown if the source was not checked."""
         if self.arrived is None:
             raise Unknown
-        requests_since = lambda since: past.requests_since(int(since))  # noqa: E731
-        return Arrivals(self.monitor, self.arrived, self.now, lambda: _usual_events(begin), requests_since)
+        return Arrivals(
+            self.monitor,
+            self.arrived,
+            self.now,
+            lambda: _usual_events(begin),
+            lambda since: past.requests_since(int(since)),
+            lambda since: past.empty_since(int(since)),
+        )
 
 
 def _lacking(past: FinalHours, begin: Beginning) -> str:

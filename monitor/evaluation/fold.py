@@ -121,6 +121,9 @@ class FinalHours(Protocol):
     def requests_since(self, label: int) -> int:
         """Requests in the buckets, final or not, that begin after the one of a label, seconds."""
 
+    def empty_since(self, request: int) -> list[int]:
+        """Starts of the buckets without requests after the one of a request, seconds, if the source has newer ones."""
+
 
 @dataclass(frozen=True)
 class Beginning:

@@ -99,9 +99,18 @@ class StoredHours:
         return self._store.verdicts.newest(self._monitor.name, kind)
 
     def requests_since(self, label: int) -> int:
-        since = bucket_of(label + self._monitor.bucket, self._monitor.bucket)
+        return sum(self._requests_after(label).values())
+
+    def empty_since(self, request: int) -> list[int]:
+        found, states = self._requests_after(request), self._store.states(self._monitor.traffic, request)
+        return [start for start, number in found.items() if not number and states[start].mark != "awaited"]
+
+    def _requests_after(self, instant: int) -> dict[int, int]:
+        """Bucket start -> requests, of the buckets after the one of an instant."""
+        since = bucket_of(instant + self._monitor.bucket, self._monitor.bucket)
         history = self._store.history(self._monitor.traffic, since, _END, overall_only=True)
-        return int(history.slice(OVERALL)[:, _REQUESTS].sum()) if OVERALL in history.slices else 0
+        requests = history.slice(OVERALL)[:, _REQUESTS].astype(int)
+        return dict(zip(history.starts.tolist(), requests.tolist(), strict=True))
 
 
 def view_of(

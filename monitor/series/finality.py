@@ -13,8 +13,8 @@ CLOCK_TOLERANCE = 300
 """Seconds that clocks may differ: a read dated further ahead was made by a clock that ran ahead."""
 
 Mark = Literal["", "awaited", "refused"]
-"""Mark of a bucket: `awaited` if it became final by the timeout alone, while the source showed nothing newer; `refused`
-if it was not stored because the source holds less of it than another series does."""
+"""Mark of a bucket: `awaited` if the source showed nothing newer when it was read; `refused` if it was not stored
+because the source holds less of it than another series does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,10 @@ def is_due(
         return age >= monitor.ingest_delay
     if state.is_settled:
         return False
-    if state.final:  # awaited: a source that was away may have brought its rows after the timeout
-        return is_over(monitor, start, newest) and is_final(monitor, start, now, newest)
+    if state.mark == "awaited" and is_over(monitor, start, newest):  # a source that was away may have brought its rows
+        return not state.final or is_final(monitor, start, now, newest)
+    if state.final:
+        return False
     if is_final(monitor, start, now, newest):
         return True
     before = state.read_at - end
@@ -100,7 +102,7 @@ def due_buckets(
 
     - Buckets not read yet, from `lookback` ago or the newest stored one, whichever is earlier: downtime leaves no gap.
     - Non-final buckets, at growing ages.
-    - Buckets final by the timeout alone, once more when the source has moved on.
+    - Buckets read while the source had nothing newer, once more when it has moved on.
 
     Buckets further after the source's newest request than any window reaches wait for newer requests: so a clock that
     jumps ahead, which looks like a silent source, adds a bounded number of buckets.

@@ -337,7 +337,7 @@ class _Cycle:
         again = set(inside) if plan.again else plan.late
         targets = {d: [s for s in inside if s in again or not _is_settled(plan.states[d], s)] for d in plan.states}
         finals = self._finals(plan, inside)
-        awaited = {start for start in finals if not is_over(self.monitor, start, plan.arrived.request)}
+        awaited = {start for start in inside if not is_over(self.monitor, start, plan.arrived.request)}
         final = {s for d in plan.states for s in targets[d] if s in plan.states[d] and plan.states[d][s].final}
         restating = final.union(plan.late).intersection(inside)
         return self.store.write(

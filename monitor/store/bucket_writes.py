@@ -28,7 +28,7 @@ class BucketWrite:
     """What a read changes in one series.
 
     Attributes:
-        final, awaited: starts of buckets that become final, and of those that do so by the timeout.
+        final, awaited: starts of buckets that become final, and of those after which the source shows nothing.
         counted: start -> the source's rows, by the rows' own times, for some of `final`.
     """
 
@@ -68,9 +68,9 @@ class BucketWrite:
 
     def hold(self, starts: Sequence[int]) -> None:
         """Keep buckets as they are and record that they were read."""
-        for ends in (False, True):
-            some = [start for start in starts if (start in self.final) is ends]
-            self._update(some, read_at=self.read_at, final=ends)
+        for start in starts:
+            mark = "awaited" if start in self.awaited else None
+            self._update([start], read_at=self.read_at, final=start in self.final, mark=mark)
 
     def refuse(self, starts: Sequence[int]) -> None:
         """Mark buckets as refused. Those not final are deleted: they would block the series forever."""

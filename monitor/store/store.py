@@ -280,7 +280,7 @@ class Store(Connected):
 
         Args:
             restating: starts of final buckets read again, which is recorded.
-            awaited: those of `finals` to mark so; see `finality.Mark`.
+            awaited: starts of buckets to mark so; see `finality.Mark`.
             counted: the source's row counts of some of `finals`; see `schema.buckets`.
 
         Raises:

@@ -58,6 +58,29 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
 
 
+def test_a_silent_source_that_is_back_with_a_gap_is_over_with_the_hours_that_are_missing(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
+    after = Ranking.of(21).draw()
+    bench.put(Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6), is_final=False)
+    bench.put(after.rows(20 * 24 + 6, 20 * 24 + 7), is_final=False)
+    now = END + 7 * HOUR
+    bench.judge(now, arrived=Arrived(now - 5.0, now - 5.0))
+    assert told(bench)[1:] == [("data", "search: resolved, source stale: requests arrive again, but none yet for 6 h")]
+    text = bench.notices[-1][1].full_text
+    assert "Requests arrive again, but none yet for 6 h between 2022-01-28 00:00 and 06:00 UTC." in text
+    assert "What to do: load these hours if they had requests; rankmon will read them" in text
+    assert "The data problem is over" not in text
+
+
+def test_hours_that_were_not_read_since_the_source_is_back_are_not_said_to_be_missing(bench: Bench) -> None:
+    bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
+    empty = Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6)
+    bench.put(empty, is_final=False, is_awaited=True)
+    now = END + 7 * HOUR
+    bench.judge(now, arrived=Arrived(now - 5.0, now - 5.0))
+    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+
+
 def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judged_again(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=replace(bench.drift, baseline_from=END - 5 * 24 * HOUR))
     bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))

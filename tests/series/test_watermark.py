@@ -24,7 +24,7 @@ MONITOR = Monitor("m", "s", RANKINGS, Column("grade", attribution=3 * HOUR), (),
 
 def read(age: float, mark: Mark = "", final: bool = False) -> BucketState:
     """State of the bucket [START, END) as of a read that began this long after its end."""
-    return BucketState(END + age, final or mark == "awaited", mark)
+    return BucketState(END + age, final or (mark == "awaited" and age >= DAY), mark)
 
 
 # (what it shows, what is stored of the bucket, its age now, age of the source's newest request, is it due?)
@@ -58,6 +58,9 @@ CASES: list[tuple[str, BucketState | None, float, float | None, bool]] = [
     ),
     ("and is read once more when it is back", read(90_000 + DAY, "awaited"), 9 * DAY, 0, True),
     ("but not by a clock set back, which could not make it final", read(90_000 + DAY, "awaited"), HOUR, 0, False),
+    ("one read while the source was away rests until it is back", read(300, "awaited"), 3000, -1, False),
+    ("and is read at once then, not at its next age", read(300, "awaited"), 3000, 0, True),
+    ("or at its next age", read(300, "awaited"), 3900, -1, True),
     ("one that was refused is never due", read(300, "refused"), 5 * DAY, 5 * DAY, False),
     ("with the clock set back, what was read rests", read(300), 200, 200, False),
     ("even before the bucket's time", read(300), -DAY, -DAY, False),
@@ -136,7 +139,7 @@ def reads_over_a_year(
         if start in found:
             assert state is None or not state.is_settled, "a settled bucket was read again"
             final = is_final(monitor, start, now, newest)
-            state = BucketState(now, final, "awaited" if final and not is_over(monitor, start, newest) else "")
+            state = BucketState(now, final, "" if is_over(monitor, start, newest) else "awaited")
             reads.append(state)
     return reads
 
@@ -160,7 +163,7 @@ def test_a_bucket_that_the_timeout_made_final_is_read_just_once_more_when_the_so
     ticks = (float(END + n * HOUR) for n in range(1, 90 * 24))
     monitor = replace(MONITOR, lookback=6 * HOUR, windows=(HOUR,))
     reads = reads_over_a_year(monitor, START, ticks, silent_from=START + 60, back_at=END + 30 * DAY)
-    assert [(r.final, r.mark) for r in reads[-3:]] == [(False, ""), (True, "awaited"), (True, "")]
+    assert [(r.final, r.mark) for r in reads[-3:]] == [(False, "awaited"), (True, "awaited"), (True, "")]
     assert reads[-1].read_at == END + 30 * DAY
 
 

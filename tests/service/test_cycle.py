@@ -656,6 +656,22 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_takes_nothing
     assert read.store.history(read.monitor.traffic, START, END).sums.sum() == 0
 
 
+def test_hours_read_while_the_source_was_away_are_read_at_once_when_it_is_back(
+    shop_url: str, filled: Path, stores: Stores
+) -> None:
+    away = END - 12 * HOUR
+    with sqlite3.connect(parse_url(shop_url, None).database or "") as connection:
+        limit = datetime.fromtimestamp(away, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        connection.execute("DELETE FROM rankings WHERE served_at >= ?", (limit,))
+    read = driver(replace(shop(), lateness=5 * DAY), shop_url, stores.new())
+    read.at(END + 600)
+    assert not read.store.history(read.monitor.traffic, away, END).sums[:, 0, 0].any()
+    read.source = pull(read.monitor, f"sqlite:///{filled}")
+    assert read.at(END + HOUR).stored >= 12
+    assert read.store.history(read.monitor.traffic, away, END).sums[:, 0, 0].all()
+    assert read.at(END + HOUR + 10).due == 0
+
+
 @pytest.mark.parametrize("loaded", [("rankings", "events"), ("rankings",), ("events",)], ids="+".join)
 def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(
     loaded: Sequence[str], shop_url: str, filled: Path, stores: Stores

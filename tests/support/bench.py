@@ -43,12 +43,14 @@ class Bench:
         assert self.monitor.drift is not None
         return self.monitor.drift
 
-    def put(self, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
+    def put(self, past: Hours, is_final: bool = True, read_at: float = 1e6, is_awaited: bool = False) -> None:
         """Store some hours."""
         with self.store.hold("search") as lease:
-            self._put(lease, past, is_final, read_at)
+            self._put(lease, past, is_final, read_at, is_awaited)
 
-    def _put(self, lease: Lease, past: Hours, is_final: bool = True, read_at: float = 1e6) -> None:
+    def _put(
+        self, lease: Lease, past: Hours, is_final: bool = True, read_at: float = 1e6, is_awaited: bool = False
+    ) -> None:
         tally = Partials(int(past.starts[0]), int(past.starts[-1]) + HOUR)
         tally.admitted = [("device", name) for name in past.slices]
         kernels = [str(measure.kernel) for measure in self.monitor.measures]
@@ -71,7 +73,8 @@ class Bench:
                     tally.measures.setdefault(kernel, {})[start, *key] = sums
         starts = range(tally.since, tally.until, HOUR)
         targets = dict.fromkeys(self.monitor.definitions, starts)
-        self.store.write(lease, self.monitor, tally, targets, read_at, starts if is_final else [], force=True)
+        finals, awaited = starts if is_final else [], starts if is_awaited else []
+        self.store.write(lease, self.monitor, tally, targets, read_at, finals, force=True, awaited=awaited)
 
     def judge(self, until: int, current: bool = True, arrived: Arrived | None = None) -> None:
         with self.store.hold("search") as lease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown
@@ -11,22 +12,37 @@ from monitor.types import Drift, Monitor
 
 @register
 class SourceStale(ArrivalEvidence):
-    """`since`: time of the newest request."""
+    """`since`: time of the newest request.
+
+    Attributes:
+        empty: seconds of whole buckets that still had no request when requests arrived again.
+        empty_since, empty_until: from the first such bucket to the end of the last.
+    """
 
     kind: ClassVar[str] = "source_stale"
     title: ClassVar[str] = "source stale"
     precedence: ClassVar[int] = 1
-    recovered: ClassVar[str] = "source stale: requests arrive again"
+    recovered: ClassVar[str] = (
+        "source stale: requests arrive again{% if it.empty %}, but none yet for {{ it.empty|lasting }}{% endif %}"
+    )
+    sound: ClassVar[str] = (
+        "{% if it.empty %}Requests arrive again, but none yet for {{ it.empty|lasting }} "
+        "{{ (it.empty_since, it.empty_until)|between }}.{% else %}The data problem is over.{% endif %}"
+    )
     headline: ClassVar[str] = "source stale, no request for {{ it.window|lasting }}"
     text: ClassVar[str] = (
         "No request has arrived since {{ it.since|utc }}. Up to {{ it.allowed|lasting }} without one is normal "
         "(`stale_after`, `ingest_delay`)."
     )
     advice: ClassVar[str] = (
-        "check whether rankings are still logged and loaded into this source; until then, hours wait for their rows."
+        "{% if it.empty %}load these hours if they had requests; rankmon will read them.{% else %}check whether "
+        "rankings are still logged and loaded into this source; until then, hours wait for their rows.{% endif %}"
     )
 
     judged: str = "requests"
+    empty: int = 0
+    empty_since: int = 0
+    empty_until: int = 0
 
     @classmethod
     def detect(cls, seen: Arrivals, drift: Drift) -> Self | None:
@@ -35,6 +51,17 @@ class SourceStale(ArrivalEvidence):
             raise Unknown
         since = stale_since(seen.monitor, seen.arrived, seen.now)
         return None if since is None else cls.at(drift, since, int(seen.now), allowed(seen.monitor))
+
+    def ended(self, seen: Arrivals) -> Self:
+        """With the hours that are still missing."""
+        starts, width = seen.empty_since(self.since), seen.monitor.bucket
+        if not starts:
+            return self
+        return replace(self, empty=len(starts) * width, empty_since=starts[0], empty_until=starts[-1] + width)
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.empty > 0
 
 
 def allowed(monitor: Monitor) -> int:
