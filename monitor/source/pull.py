@@ -40,7 +40,7 @@ MOST_COUNTS = 24
 ATTEMPTS = 3
 """Attempts at a read if tables are replaced while it waits for them."""
 
-_REPLACED = "tables were replaced each time a read had begun; will retry; refill them less often, or in place"
+_REPLACED = "tables were replaced each time a read had begun; refill them less often, or in place"
 
 
 @dataclass(frozen=True)

@@ -122,15 +122,19 @@ class Refused(Exception):
         (Refused("crash of another server process", "57P02"), "connect", "the server ended it"),
         (Refused("the database system is starting up", "57P03"), "connect", "is the database up"),
         (Refused("(1213, 'Deadlock found when trying to get lock')"), "timeout", "in the way"),
-        (Refused("(1038, 'Out of sort memory, consider increasing')"), "resources", "will retry"),
+        (Refused("(1038, 'Out of sort memory, consider increasing')"), "resources", "ran out of memory or disk"),
         (Refused("DB::Exception: Query was cancelled. (QUERY_WAS_CANCELLED)"), "connect", "somebody ended"),
         (Refused("DB::Exception: Too many. (TOO_MANY_SIMULTANEOUS_QUERIES)"), "connect", "max_concurrent"),
         (Refused("DB::Exception: Timeout exceeded: elapsed (TIMEOUT_EXCEEDED)"), "timeout", "statement_timeout"),
-        (Refused("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 1 exited)"), "resources", "will retry"),
+        (
+            Refused("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 1 exited)"),
+            "resources",
+            "ran out of memory or disk",
+        ),
         (Refused("Job 3 cancelled because SparkContext was shut down"), "connect", "somebody ended"),
-        (Refused("Query exceeded per-node memory limit of 1GB"), "resources", "will retry"),
-        (Refused("Resources exceeded during query execution"), "resources", "will retry"),
-        (Refused("ORA-01652: unable to extend temp segment"), "resources", "will retry"),
+        (Refused("Query exceeded per-node memory limit of 1GB"), "resources", "ran out of memory or disk"),
+        (Refused("Resources exceeded during query execution"), "resources", "ran out of memory or disk"),
+        (Refused("ORA-01652: unable to extend temp segment"), "resources", "ran out of memory or disk"),
         (Refused("Transaction was deadlocked on lock resources"), "timeout", "in the way"),
         (Refused("(1412, 'Table definition has changed, please retry transaction')"), "timeout", "in the way"),
     ],
@@ -139,6 +143,13 @@ def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str
     fault = dialect_of("clickhousedb" if "DB::" in str(error) else "postgresql").fault_of(error)
     assert fault is not None
     assert (fault.reason, word in fault.remedy, fault.lasting) == (reason, True, False)
+
+
+def test_a_remedy_promises_no_retry_because_whoever_retries_says_when() -> None:
+    folder = Path(sys.modules[Database.__module__].__file__ or "").parent
+    texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*.py")]
+    assert len(texts) > 30
+    assert sum(text.count("will retry") for text in texts) == 0
 
 
 @pytest.mark.parametrize(

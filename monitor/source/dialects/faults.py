@@ -56,20 +56,19 @@ _PASSING = (
             *("gc overhead limit", "insufficient system memory", "ora-04030", "ora-04031", "resources exceeded during"),
             *("no space left", "disk full", "ora-01652", "spill limit", "is full (errno", "executorlostfailure"),
         ),
-        "the database ran out of memory or disk; will retry; give it more, or lower "
-        "max_concurrent; engine: pull needs less",
+        "the database ran out of memory or disk; give it more, or lower max_concurrent; engine: pull needs less",
     ),
     Fault(
         "resources",
         (),
         ("too many parameters", "count field incorrect"),  # SQL Server's wording, and its ODBC driver's
-        "too large for one statement; will retry in smaller parts; if it continues, use engine: pull",
+        "too large for one statement; if it continues, use engine: pull",
     ),
     Fault(
         "timeout",
         ("40001", "40P01"),
         ("deadlock", "lock wait timeout", "ora-00060", "ora-08177", "definition has changed"),
-        "another transaction was in the way; will retry the statement",
+        "another transaction was in the way",
     ),
     Fault(
         "connect",
@@ -78,7 +77,7 @@ _PASSING = (
             *("too many connections", "too_many_simultaneous_queries", "too many clients", "query_queue_full"),
             *("too many queued queries", "ora-00018", "ora-00020", "rate limit"),
         ),
-        "the database has too many connections or queries; will retry; lower max_concurrent, or let it allow more",
+        "the database has too many connections or queries; lower max_concurrent, or let it allow more",
     ),
     Fault(
         "data",
@@ -88,7 +87,7 @@ _PASSING = (
             *("zstd decompress", "too small to be a parquet", "footer length error"),
         ),
         "a Parquet file is damaged or half written: write it under a different name and rename it when it is "
-        "complete; nothing from it was stored; will retry",
+        "complete; nothing from it was stored",
     ),
     SILENT,
     Fault(
@@ -98,8 +97,7 @@ _PASSING = (
             *("due to user request", "query_was_cancelled", "interrupt error", "administratively_killed"),
             *("sql execution canceled", "ora-01013", "sparkcontext was shut down", "sparkcontext is shutting down"),
         ),
-        "somebody ended this statement on the server; will retry; ask the database administrators, or "
-        "lower max_concurrent",
+        "somebody ended this statement on the server; ask the database administrators, or lower max_concurrent",
     ),
 )
 """Checked first, by words then by codes: transient faults, and those only the words distinguish."""
@@ -192,7 +190,7 @@ _FAULTS = (
         "connect",
         ("57P01", "57P02"),
         ("server has gone away", "lost connection", "query execution was interrupted", "connection was killed"),
-        "the server ended it, by a restart or on request; will retry; is the database up?",
+        "the server ended it, by a restart or on request; is the database up?",
     ),
     Fault(
         "connect",
@@ -261,7 +259,7 @@ def lateness(limit: float, has_no_limit: bool) -> tuple[str, str]:
         return "timeout", f"{slow}; raise statement_timeout, or let each statement read fewer rows"
     return "connect", (
         f"did not answer for {limit:g} s, longer than a statement may run there, so the connection was closed; "
-        "will retry; is the database up, and does a proxy or firewall in between drop connections?"
+        "is the database up, and does a proxy or firewall in between drop connections?"
     )
 
 

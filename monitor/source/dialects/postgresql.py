@@ -114,7 +114,7 @@ class PostgreSQL(Dialect):
             (),
             ("due to conflict with recovery",),
             "a replica cancels statements that delay its replay: raise its max_standby_streaming_delay, or enable "
-            "its hot_standby_feedback; will retry",
+            "its hot_standby_feedback",
         ),
         Fault(
             "data",
