@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -68,15 +67,21 @@ class Table:
         return _with_members(self.origin, {name: e for name, e in self.members.items() if name in used})
 
 
-def tables(database: Database, files: Sequence[str] = (), only: Collection[str] = ()) -> list[Table]:
+def tables(
+    database: Database,
+    files: Sequence[str] = (),
+    only: Collection[str] = (),
+    leave_out: Callable[[str], object] = lambda why: None,
+) -> list[Table]:
     """The database's tables and views with samples, and `files` that DuckDB reads; empty tables are left out.
 
-    `only` names the tables to look at; all by default. A table that this user may not read, or that takes too long, is
-    left out as well.
+    Args:
+        only: names of the tables to look at; all by default.
+        leave_out: called with the name and the reason of each table that cannot be read, if it is not in `only`.
 
     Raises:
         InputError: a file is of an unknown kind, or there is no table of a name.
-        SourceError: the database does not answer.
+        SourceError: the database does not answer, or a file or table that was named cannot be read.
     """
     relations = [Relation(select=_reads(database, file)) for file in files]
     with database.reading() as reader:
@@ -90,8 +95,9 @@ def tables(database: Database, files: Sequence[str] = (), only: Collection[str] 
         try:
             table = sampled_from(database, relation)
         except SourceError as error:
-            if relation.select or error.reason == "connect":
+            if relation.select or only or error.reason == "connect":
                 raise
+            leave_out(f"{'.'.join(relation.table)}: {error}")
             continue
         if len(table.sample):
             sampled.append(table)
@@ -223,12 +229,30 @@ def quoted(relation: Relation) -> str:
 
 
 def rows_with(database: Database, table: Table, column: str, values: Collection[Any]) -> pd.DataFrame:
-    """Up to ROWS rows of a table whose `column` has one of `values`; none if that takes too long or fits no type."""
+    """Up to ROWS rows of a table whose `column` has one of `values`; none if that takes too long or fits no type.
+
+    Raises:
+        SourceError: the table cannot be read, as by a damaged file.
+    """
+    try:
+        found = _rows_with(database, table, column, values)
+    except SourceError:
+        found, own = None, table.sample[column].dropna().tolist()[:1]
+        _rows_with(database, table, column, own)  # fits the type, so it fails only if the table cannot be read
+    return pd.DataFrame(columns=list(table.names), dtype=object) if found is None else found
+
+
+def _rows_with(database: Database, table: Table, column: str, values: Collection[Any]) -> pd.DataFrame | None:
+    """The rows; None if that takes too long."""
     clause = table.clause
     found = sa.select(*clause.c).where(clause.c[column].in_([untyped(v) for v in values])).limit(ROWS)
-    with suppress(SourceError), database.reading() as reader:
-        return _frame(reader, table, found)
-    return pd.DataFrame(columns=list(table.names), dtype=object)
+    try:
+        with database.reading() as reader:
+            return _frame(reader, table, found)
+    except SourceError as error:
+        if error.reason not in ("timeout", "resources"):
+            raise
+        return None
 
 
 def bounds(database: Database, table: Table, column: str) -> tuple[Any, Any]:

@@ -435,7 +435,7 @@ class _Search:
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
         """Events of several tables as one; the type of each is its table."""
-        times = [self._time(f"relevance.events.{one.table.title}.time", one.table, one.rows) for one in found]
+        times = [self._time("relevance.events.time", one.table, one.rows) for one in found]
         if len({(time.format, time.timezone) for time in times}) > 1:
             raise InputError("the event tables have different time formats; choose one table, or join them in a view")
         parts = [

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -224,7 +225,7 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
     kinds = [names.get(kind, kind) for kind in ("click", "purchase")]
     if names:  # no name says which of them means that something was wanted
         assert log.init() == {}
-        assert f"Answer with --answer relevance.events.rules=..., or with --yes: {kinds[0]}=1" in log.err
+        assert f"    --answer 'relevance.events.rules={kinds[0]}=1 {kinds[1]}=1'" in log.err
     made = log.init(*["--yes"] * bool(names))["relevance"]["events"]
     assert [rule["type"] for rule in made["rules"]] == kinds
     written = log.output.read_text()
@@ -470,6 +471,7 @@ def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytes
         made.dispose()
     found = log.init(*files, url=url)
     assert log.code == 0, log.err
+    assert engine != "parquet" or "url: 'duckdb:///:memory:'" in log.output.read_text()
     assert (found["rankings"]["request"], found["rankings"]["item"]) == ("query_id", "list_item")
     assert found["rankings"]["query"] == "user_query"
     assert found["slices"] == ["application"]
@@ -500,7 +502,7 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
     assert log.init() == {}
     assert log.code == 2
     assert "Several tables have events on shown items. Which one? [all of them, clicks, likes]" in log.err
-    assert "--answer relevance.events.table=..." in log.err
+    assert "--answer 'relevance.events.table=all of them'" in log.err
     log.init("--answer", "relevance.events.table=nothing")
     assert "choose one of all of them, clicks, likes" in log.err
     monkeypatch.setattr("sys.stdin", io.StringIO("likes\n"))
@@ -521,6 +523,30 @@ def test_an_answer_to_no_question_is_refused(log: Log, answers: list[str], wante
     assert log.init("--yes", *(part for one in answers for part in ("--answer", one))) == {}
     assert log.code == 2
     assert wanted in log.err
+
+
+def test_without_a_terminal_all_open_questions_are_named_at_once_and_as_many_answers_suffice(log: Log) -> None:
+    shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
+    acts = [{**e, "event_type": {"purchase": "add to list"}.get(e["event_type"], "zap")} for e in events]
+    fill(log.url, search_log=shown, search_events=acts)
+    assert log.init() == {}
+    assert (log.code, log.err.count("--answer ")) == (2, 3)
+    assert log.err.startswith("rankmon: answer 3 questions, each as below or otherwise, or take all of it by --yes:")
+    answers = shlex.split(" ".join(line for line in log.err.splitlines() if line.startswith("    --answer ")))
+    assert [one.partition("=")[0] for one in answers[1::2]] == [
+        "rankings.time.timezone",
+        "relevance.events.time.timezone",
+        "relevance.events.rules",
+    ]
+    made = log.init(*answers)
+    assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "UTC")
+
+
+def test_two_tables_of_events_without_a_zone_share_one(log: Log) -> None:
+    shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
+    fill(log.url, search_log=shown, clicks=events, likes=events)
+    made = log.init("--yes", "--answer", "relevance.events.time.timezone=Europe/Berlin")
+    assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "Europe/Berlin"), log.err
 
 
 def test_an_answer_that_was_not_needed_is_named(log: Log) -> None:

@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.database_url import parse_url
-from monitor.errors import InputError
-from monitor.source.discovery import Table, flattened, tables, unrolled
+from monitor.errors import InputError, SourceError
+from monitor.source.discovery import Table, flattened, rows_with, sampled_from, tables, unrolled
 from monitor.source.engine import Database
+from monitor.types import Relation
 from tests.support.mariadb import MariaServer
 
 ENGINES = ("sqlite", "postgresql", "duckdb", pytest.param("mariadb", marks=pytest.mark.engines), "clickhouse")
@@ -131,6 +132,44 @@ def test_a_table_that_is_not_there(database: Database) -> None:
 def test_a_file_of_an_unknown_kind(database: Database) -> None:
     with pytest.raises(InputError, match=r"log\.xlsx: is not a file of a known kind"):
         tables(database, files=("log.xlsx",))
+
+
+def damaged(tmp_path: Path) -> tuple[str, str, Path]:
+    """(URL of a database with one view, the view's SELECT, its Parquet file)."""
+    duckdb = pytest.importorskip("duckdb")
+    path, base = tmp_path / "log.parquet", tmp_path / "log.duckdb"
+    duckdb.sql(f"COPY (SELECT i AS request FROM range(10) AS r(i)) TO '{path}'")
+    with duckdb.connect(str(base)) as connection:
+        connection.execute(f"CREATE VIEW served AS SELECT * FROM read_parquet('{path}')")
+        connection.execute("CREATE TABLE other AS SELECT 1 AS x")
+    return f"duckdb:///{base}", f"SELECT * FROM read_parquet('{path}')", path
+
+
+def test_a_table_that_cannot_be_read_is_left_out_with_its_file_and_the_reason(tmp_path: Path) -> None:
+    url, _, path = damaged(tmp_path)
+    path.write_bytes(path.read_bytes()[:50])
+    database, left_out = Database("log", parse_url(url, None), 60), list[str]()
+    found = tables(database, leave_out=left_out.append)
+    assert [one.title for one in found] == ["other"]
+    (why,) = left_out
+    assert why.startswith("served: ")
+    assert str(path) in why
+    assert "a Parquet file is damaged" in why
+    with pytest.raises(SourceError, match=r"log\.parquet.*a Parquet file is damaged"):
+        tables(database, only=("served",))
+    database.close()
+
+
+def test_a_look_up_in_a_damaged_file_says_so_and_one_of_another_type_finds_nothing(tmp_path: Path) -> None:
+    url, select, path = damaged(tmp_path)
+    database = Database("log", parse_url(url, None), 60)
+    served = sampled_from(database, Relation(select=select))
+    assert len(rows_with(database, served, "request", [3])) == 1
+    assert len(rows_with(database, served, "request", ["no number"])) == 0
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(SourceError, match=r"log\.parquet.*a Parquet file is damaged"):
+        rows_with(database, served, "request", [3])
+    database.close()
 
 
 def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_their_items_in_any_order(

@@ -15,12 +15,14 @@ Rules are TYPE=GRADE, separated by spaces: `--answer 'relevance.events.rules=cli
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import yaml
@@ -30,12 +32,14 @@ from monitor.cli.common import command, writing
 from monitor.config.report import nearest
 from monitor.config.urls import database_url
 from monitor.errors import InputError
+from monitor.messages.words import counted, plain
 from monitor.source.discovery import tables
 from monitor.source.engine import Database
 from monitor.source.proposal import PAST, QUESTIONS, Proposal, Question, propose
 from monitor.types import format_duration
 
 PASSWORD = "RANKMON_SOURCE_PASSWORD"
+MEMORY = ":memory:"
 
 
 @command
@@ -63,13 +67,19 @@ def init(
         parsed = database_url(url, os.environ.get(PASSWORD), Path())
     except ValueError as error:
         raise InputError(f"the URL {error}") from error
-    given, asked = _answers(answers), set[str]()
+    given, asked, unanswered = _answers(answers), set[str](), dict[str, Question]()
     with closing(Database(name, parsed, 60)) as database:
-        found = tables(database, files, only)
-        proposal = propose(database, found, _answering(given, asked, yes))
+        found = tables(database, files, only, _warn_of)
+        try:
+            proposal = propose(database, found, _answering(given, asked, yes, unanswered))
+        except InputError:
+            _refuse(unanswered.values())  # other answers may lead further
+            raise
+    _refuse(unanswered.values())
     for key in given.keys() - asked:
         click.echo(f"rankmon: warning: --answer {key}: the data left no choice, so the answer was not used", err=True)
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
+    bare = bare.replace(quote(MEMORY, ""), MEMORY)
     with writing(output):
         output.write_text("\n".join(_lines(proposal, name, bare, bool(parsed.password))) + "\n", encoding="utf-8")
     click.echo(f"wrote {output}\n")
@@ -88,6 +98,10 @@ def init(
     return code
 
 
+def _warn_of(unread: str) -> None:
+    click.echo(f"rankmon: warning: left out {plain(unread, one_line=True)}", err=True)
+
+
 def _answers(texts: Sequence[str]) -> dict[str, str]:
     """Key -> answer."""
     found = dict[str, str]()
@@ -103,12 +117,16 @@ def _answers(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _answering(answers: Mapping[str, str], asked: set[str], yes: bool) -> Callable[[Question], str]:
-    """Answers questions: by --answer, by --yes, or by whom it asks. Their keys are added to `asked`."""
+def _answering(
+    answers: Mapping[str, str], asked: set[str], yes: bool, unanswered: dict[str, Question]
+) -> Callable[[Question], str]:
+    """Answers questions: by --answer, by --yes, or by whom it asks. Their keys are added to `asked`.
+
+    Without a terminal, the rest is added to `unanswered`, so that all are known at once.
+    """
 
     def answer(question: Question) -> str:
         asked.add(question.key)
-        options = f" [{', '.join(question.options)}]" if question.options else ""
         given = answers.get(question.key)
         if given is not None:
             try:
@@ -118,15 +136,25 @@ def _answering(answers: Mapping[str, str], asked: set[str], yes: bool) -> Callab
         if given is None and yes:
             given = question.default
         if given is None and not sys.stdin.isatty():
-            raise InputError(
-                f"{question.text}{options} Answer with --answer {question.key}=..., or with --yes: {question.default}"
-            )
+            unanswered.setdefault(question.key, question)
+            return question.default
         if given is not None:
             click.echo(f"{question.key}: {given}")
             return given
         return _asked(question)
 
     return answer
+
+
+def _refuse(unanswered: Collection[Question]) -> None:
+    """Raises InputError if there are questions, with all of them and their likeliest answers."""
+    if not unanswered:
+        return
+    told = [f"answer {counted(len(unanswered), 'question')}, each as below or otherwise, or take all of it by --yes:"]
+    for question in unanswered:
+        told.append(question.text + (f" [{', '.join(question.options)}]" if question.options else ""))
+        told.append(f"    --answer {shlex.quote(f'{question.key}={question.default}')}")
+    raise InputError("\n".join(told))
 
 
 def _asked(question: Question) -> str:

@@ -111,6 +111,12 @@ class DuckDB(Dialect):
         Fault(
             "data",
             (),
+            ("csv error on line",),
+            "mend this line, or give the types or ignore_errors=true to read_csv in a `select:`",
+        ),
+        Fault(
+            "data",
+            (),
             ("schema mismatch in glob",),
             "the files have different columns: read them with read_parquet('...', union_by_name=true)",
             lasting=True,
