@@ -24,6 +24,7 @@ from monitor.service.cycle import CycleResult, FinalizedUpTo, run_cycle
 from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
 from monitor.service.election import LONGEST_RETRY, EvaluatorElection
 from monitor.service.examiner import Examiner
+from monitor.service.new_series import new_series
 from monitor.service.publisher import Failure, Outdated, SnapshotPublisher
 from monitor.service.reading import BatchSize, RequestSource
 from monitor.service.retention import RetentionWorker
@@ -113,6 +114,7 @@ class Runner:
         self._began: float | None = None
         self._token = 0
         self._former = monitor.renamed_from
+        self._is_told = False
         self._show_counters()
 
     def _show_counters(self) -> None:
@@ -186,6 +188,9 @@ class Runner:
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
             self._token = lease.token
             self._take_over(lease)
+            if not self._is_told and (new := new_series(self.monitor, self._store)):
+                log.warning("monitor %s: %s", name, new)
+            self._is_told = True
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
             result = self._examine(now, began, self._audit(now, self._read(now, began, lease)))
             taken = self._judge(now, began, lease, result)

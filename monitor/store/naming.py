@@ -57,6 +57,11 @@ def sums_of(kernel: str, most: int | None = None, overall_only: bool = False) ->
 
 _NUMBER = sa.select(series.c.id).where(*_NAMED)
 _SERIES = sa.select(series.c.id, series.c.kernel, series.c.definition).where(series.c.monitor == MONITOR)
+_DEFINED = (
+    sa.select(series.c.kernel, series.c.definition, series.c.defined_as, current_series.c.series_id.is_not(None))
+    .join_from(series, current_series, isouter=True)
+    .where(series.c.monitor == MONITOR)
+)
 _CURRENT = sa.select(current_series.c.series_id).join(series).where(series.c.monitor == MONITOR)
 _SLICES = sa.select(slices.c.dimension, slices.c.value, slices.c.id).where(slices.c.monitor == MONITOR)
 _GAPS = (
@@ -107,6 +112,18 @@ def current_numbers(connection: sa.Connection, monitor: Monitor) -> tuple[set[in
     all_of_it = connection.execute(_SERIES, of_it)
     present = {number for number, kernel, definition in all_of_it if (kernel, definition) in wanted}
     return set(connection.scalars(_CURRENT, of_it)), present
+
+
+def replaced_series(connection: sa.Connection, monitor: Monitor) -> dict[str, str]:
+    """Kernel -> definition in full of each current series that the monitor does not continue, but replaces."""
+    wanted = {d.kernel: d.id for d in monitor.definitions}
+    stored = connection.execute(_DEFINED, {"monitor": monitor.name}).all()
+    continued = {kernel for kernel, id_, *_ in stored if wanted.get(kernel) == id_}
+    return {
+        kernel: text
+        for kernel, _, text, is_current in stored
+        if is_current and kernel in wanted and kernel not in continued
+    }
 
 
 def note_current(connection: sa.Connection, monitor: Monitor) -> None:

@@ -38,6 +38,7 @@ from monitor.store.naming import (
     identity,
     note_current,
     note_places,
+    replaced_series,
     series_number,
     slice_numbers,
     sums_of,
@@ -334,6 +335,11 @@ class Store(Connected):
         if known[0] != known[1]:
             with self.leases.fenced(lease) as connection:
                 note_current(connection, monitor)
+
+    def replaced(self, monitor: Monitor) -> dict[str, str]:
+        """Kernel -> definition in full of each current series that a new one of the monitor replaces."""
+        with self.reading() as connection:
+            return replaced_series(connection, monitor)
 
     def progress(self, monitor: str) -> Progress:
         return next((Progress(*row) for row in self.rows(_PROGRESS, monitor=monitor)), Progress())

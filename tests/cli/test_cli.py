@@ -514,6 +514,15 @@ def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Sett
     assert "store: answers\n" in rankmon("check-config", "--connect").out
 
 
+def test_connecting_warns_of_series_that_would_start_from_nothing(rankmon: Rankmon, setting: Setting) -> None:
+    setting.write(of_shop("shop"))
+    assert rankmon("backfill", *SPAN).code == 0
+    assert "from nothing" not in rankmon("check-config", "--connect").err
+    setting.write(of_shop("shop").replace("attribution: 3h", "attribution: 2h"))
+    told = rankmon("check-config", "--connect").err
+    assert "monitors[0]: shop: all its series start from nothing with this configuration, because relevance.ev" in told
+
+
 def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting: Setting) -> None:
     setting.store = setting.sources["shop"]
     setting.write(of_shop("shop"))

@@ -20,6 +20,7 @@ from monitor.measures.measure import parse
 from monitor.series.finality import final_age, read_ages
 from monitor.series.partials import TOTAL
 from monitor.service.cycle import BatchSize, CycleResult, FinalizedUpTo, RequestSource, run_backfill, run_cycle
+from monitor.service.new_series import new_series
 from monitor.service.snapshot import take_snapshot
 from monitor.source.choice import open_reader
 from monitor.source.engine import Database
@@ -949,6 +950,34 @@ def test_a_changed_definition_starts_afresh_and_only_the_new_one_is_shown(shop_u
     shown = take_snapshot(changed, store, SETTLED)
     assert {s.definition for s in shown.series} == {changed.definition(changed.measures[0])}
     assert shown.series[0].final[0].value is not None
+
+
+def test_which_series_a_changed_configuration_starts_is_said_with_the_key_that_changed(
+    shop_url: str, stores: Stores
+) -> None:
+    store, plain = stores.new(), shop(["ndcg@10", "mrr@10"])
+    listed = Relation(select="SELECT request_id, item_id, position, served_at, device FROM rankings")
+    was = replace(plain, rankings=replace(plain.rankings, relation=listed), slices=plain.slices[:1])
+    assert new_series(was, store) == "", "nothing is stored"
+    driver(was, shop_url, store).at(SETTLED)
+
+    def said(**changes: Any) -> str:
+        return new_series(replace(was, **changes), store)
+
+    assert said() == ""
+    assert said(slices=(), lookback=was.lookback * 2, measures=was.measures[:1]) == ""
+    assert said(measures=(*was.measures, parse("map@10"))) == ""
+    more = Relation(select=listed.select.replace("device", "device, country"))
+    told = said(rankings=replace(was.rankings, relation=more), slices=plain.slices)
+    assert told.startswith("all its series start from nothing with this configuration, because rankings.select changed")
+    assert "let the `select:` read a view or SELECT *" in told
+    told = said(recipe=replace(was.recipe, attribution=7200))  # type: ignore[type-var]
+    assert "because relevance.events.attribution changed; `rankmon backfill --from DATE` reads their past" in told
+    assert "select" not in told
+    assert said(measures=(was.measures[0], parse("mrr@20"))) == (
+        "its series of traffic start from nothing with this configuration, because the largest k of measures changed; "
+        "`rankmon backfill --from DATE` reads their past"
+    )
 
 
 def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_url: str, stores: Stores) -> None:

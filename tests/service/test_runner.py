@@ -206,6 +206,17 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
     assert "keeping stored values" not in caplog.text
 
 
+def test_series_that_a_changed_configuration_starts_are_warned_of_once(
+    bench: Bench, shop_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert bench.run() is None
+    monitor = replace(bench.monitor, recipe=replace(bench.monitor.recipe, attribution=7200))  # type: ignore[type-var]
+    changed = Bench(monitor, Faulty(pull(monitor, shop_url)), bench.store)
+    for _ in range(2):
+        assert changed.run() is None
+    assert caplog.text.count("all its series start from nothing with this configuration, because relevance.events") == 1
+
+
 def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "monitor")
     bench.run()

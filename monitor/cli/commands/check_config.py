@@ -178,6 +178,7 @@ def _ask(monitor: Monitor, database: Database) -> Freshness:
 def _ask_store(config: Config, warnings: list[str]) -> str:
     """Appends to `warnings` what alert rules need and the store lacks. Raises StoreError."""
     from monitor.cli.commands.replay import rule_lines
+    from monitor.service.new_series import new_series
     from monitor.service.retention import baselines_gone
 
     if fault := unwritable_store(config):
@@ -190,6 +191,8 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
             return f"store: answers; {lacking}"
         store.schema.check()
         for index, monitor in enumerate(config.monitors):
+            if new := new_series(monitor, store):
+                warnings.append(f"{config.place('monitors', index)}: {monitor.name}: {new}")
             place = config.place("monitors", index, "alerts")
             warnings += [f"{place}: {monitor.name}: {text}" for text in baselines_gone(monitor, store)]
             for number, line, is_warning in rule_lines(monitor, store):
