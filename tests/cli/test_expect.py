@@ -58,6 +58,27 @@ def test_a_deployment_says_how_long_it_lasts_and_that_it_brings_a_new_level(
     assert bench.store.verdicts.announced("search") == []
 
 
+@pytest.mark.parametrize("given", ["2026-11-27 00:10 UTC", "2026-11-27T01:10+01:00", FROM])
+def test_what_was_announced_is_taken_back_by_the_time_that_it_was_given_with(bench: Bench, given: str) -> None:
+    assert expect(bench, "--from", "2026-11-27T01:10+01:00", "--for", "2h") == 0
+    assert expect(bench, "--forget", given) == 0
+    assert bench.store.verdicts.announced("search") == []
+
+
+def test_what_cannot_be_taken_back_is_answered_with_what_can_ready_to_copy(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = yaml.safe_load((bench.folder / "rankmon.yaml").read_text())
+    (monitor,) = config["monitors"]
+    monitor["drift"]["calendar"] = [{"from": "2026-12-24", "until": "2026-12-27"}]
+    (bench.folder / "rankmon.yaml").write_text(yaml.safe_dump(config))
+    assert expect(bench, "--from", "2026-11-27T00:00+01:00", "--for", "1d") == 0
+    assert expect(bench, "--forget", "2026-11-27") == 2
+    assert capsys.readouterr().err.endswith("; known: --forget '2026-11-26 23:00 UTC'\n")
+    assert expect(bench, "--forget", "2026-12-24") == 2
+    assert "; take out what a calendar announces there\n" in capsys.readouterr().err
+
+
 def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert expect(bench, "--from", "2022-01-10", "--for", "1d", "--by", "ada") == 0
     bench.live(30)
@@ -75,7 +96,7 @@ def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.Captu
             ["--from", "2026-11-27", "--until", "2026-11-26"],
             "it would end at 2026-11-26 00:00 UTC, before",
         ),
-        (["--forget", "2026-11-27"], f"no announcement for search begins at {FROM}; known beginnings: none"),
+        (["--forget", "2026-11-27"], f"no announcement for search begins at {FROM}; known: nothing"),
         (["--until", "2026-11-27", "--forget", "2026-11-27"], "use --forget alone"),
         (["nobody", "--for", "2h"], "there is no monitor 'nobody'"),
     ],

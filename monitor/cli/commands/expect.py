@@ -32,7 +32,9 @@ from monitor.types import Monitor
 @click.option("--until", type=InstantParam(), help="When it ends, UTC or with an offset.")
 @click.option("--for", "lasting", type=DurationParam(), help="How long it lasts, instead of --until.")
 @click.option("--new-level", "is_new_level", is_flag=True, help="A new level comes afterwards: learn it.")
-@click.option("--forget", type=InstantParam(), help="Remove the announcement that begins at this moment.")
+@click.option(
+    "--forget", type=InstantParam(), help="Remove the announcement that begins at this moment, or in its hour."
+)
 @note_option("What happens.")
 @by_option()
 def expect(
@@ -71,11 +73,17 @@ def expect(
 
 
 def _take_back(monitors: Sequence[Monitor], store: Store, at: int) -> None:
-    gone = [store.verdicts.take_back_announcement(monitor.name, at) for monitor in monitors]
+    begins = {monitor.name: in_steps(monitor, Announcement(at, at, "", "")).since for monitor in monitors}
+    gone = [store.verdicts.take_back_announcement(name, begin) for name, begin in begins.items()]
     if not any(gone):
         known = sorted({one.since for monitor in monitors for one in store.verdicts.announced(monitor.name)})
-        named, begin = ", ".join(monitor.name for monitor in monitors), ", ".join(map(utc, known)) or "none"
-        raise InputError(f"no announcement for {named} begins at {utc(at)}; known beginnings: {begin}")
+        told = "; ".join(f"--forget '{utc(begin)}'" for begin in known) or "nothing that this command announced"
+        more = "; take out what a calendar announces there" if any(_is_in_calendar(m, at) for m in monitors) else ""
+        raise InputError(f"no announcement for {', '.join(begins)} begins at {utc(at)}; known: {told}{more}")
+
+
+def _is_in_calendar(monitor: Monitor, at: int) -> bool:
+    return any(one.since <= at < one.until for one in drift_of(monitor).calendar)
 
 
 def _lines(monitor: Monitor, store: Store) -> Iterator[str]:
