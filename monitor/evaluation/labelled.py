@@ -46,13 +46,14 @@ class PeopleSaid:
 
 
 def held_against_people(monitor: Monitor, store: Store, found: Replay) -> PeopleSaid | None:
-    """A replay of a monitor held against the labels of its incidents on quality; None if none of its span is labelled.
+    """A replay of a monitor held against the labels of its incidents on quality; None if none that opened in its span
+    is labelled.
 
     Raises:
         StoreError: the store is out of reach.
     """
-    said = [(Period(one.incident.began_at, one.incident.closed_at), one.label) for one in labelled(monitor, store)]
-    said = [(period, label) for period, label in said if period.within(found.since, found.until)]
+    pages = [one for one in labelled(monitor, store) if found.since < one.incident.opened_at <= found.until]
+    said = [(Period(one.incident.began_at, one.incident.closed_at), one.label) for one in pages]
     if not said:
         return None
     right, wrong = ([period for period, label in said if label == name] for name in ("right", "wrong"))

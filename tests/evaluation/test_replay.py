@@ -125,12 +125,16 @@ def test_labelled_pages_are_the_truth_and_propose_a_budget(
     store.alerts.label(lost.id, "right", "ada", "")
     store.close()
     said = printed(tmp_path, capsys, *SPAN)
-    assert "people called 1 page right and 1 wrong; of these would page again:" in said
+    assert "people called 1 page right and 1 wrong; of these would page again, or be open before:" in said
     assert re.search(r"^drift +1 of 1 +0 of 1$", said, re.MULTILINE)
     assert re.search(r"^1 \(now\) +1 of 1 +0 of 1$", said, re.MULTILINE)
     assert "false_alarm_budget: 1 agrees best with people, as it is" in said
     (found,) = json.loads(printed(tmp_path, capsys, *SPAN, "--format", "json"))
     assert [budget for budget, _ in found["people_said"]["budgets"]] == [0.25, 0.5, 1.0, 2.0, 4.0]
+    later = printed(tmp_path, capsys, "--from", iso(33), "--to", iso(34))
+    assert "would have paged never" in later
+    assert "already open at the start, so not counted as a page: verdict degraded" in later
+    assert "people called" not in later, "both pages are of before"
 
 
 def test_the_budget_that_keeps_the_right_pages_and_sends_fewest_wrong_ones_is_proposed() -> None:
