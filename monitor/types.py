@@ -315,8 +315,9 @@ class Drift(Section):
     mix_by: Annotated[
         Maybe[Text],
         key(
-            "Dimension whose values are judged separately, and whose mix may shift without an alarm. Default: the "
-            "first of `slices` that is neither the model version nor the query of `rankings`."
+            "Dimension whose values are judged separately, and whose mix may shift without an alarm; of the slices, "
+            "only these are checked for lost labels and missing requests. Default: the first of `slices` that is "
+            "neither the model version nor the query of `rankings`."
         ),
     ] = None
     false_alarm_budget: Annotated[
