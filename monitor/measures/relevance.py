@@ -20,8 +20,9 @@ REASONS = {
     "bad_time": "rows of requests, and events, with an unreadable time; the requests are not counted",
     "long_request": "rows of requests longer than max_request_span; the requests are left out",
     "bad_text": "rows of requests with a slice or query that is not valid UTF-8; the requests are left out",
-    "ambiguous_time": "rows of requests with a local time that occurs twice or never when clocks change; also such "
-    "events, if the reading decides whether they count",
+    "ambiguous_time": "rows of requests with a local time that occurs twice or never when clocks change; the requests "
+    "are traffic of the earlier hour, also in label_coverage, and in no measure; also such events, if the reading "
+    "decides whether they count",
     "duplicate_row": "repeated relevant rows of a request, with the same item and place; the highest grade counts",
     "duplicate_item": "relevant rows of one item at several places; the highest grade counts, then the last place",
     "duplicate_position": "relevant rows at a place taken by another relevant item; the highest grade counts",

@@ -28,6 +28,7 @@ from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of, to_partia
 from monitor.series.readings import MICROS, Answer, Reading
 from monitor.service.reading import RequestSource, read_rows
 from monitor.source.pull import Pull
+from monitor.source.times import changes_clocks
 from monitor.store import Progress, Store
 from monitor.types import OTHER, OVERALL, TRAFFIC, Monitor
 
@@ -114,8 +115,24 @@ def pick(monitor: Monitor, store: Store, now: float) -> int | None:
 
 def finals(monitor: Monitor, store: Store, since: int, until: int) -> list[int]:
     """Starts of final buckets in [since, until) seconds that have requests."""
+    return [start for start, why in auditable(monitor, store, since, until).items() if not why]
+
+
+def auditable(monitor: Monitor, store: Store, since: int, until: int) -> dict[int, str]:
+    """Start of each stored bucket in [since, until) seconds, rising -> why it cannot be audited; empty if it can."""
     starts, final, _, _, requests = store.partials(monitor.traffic, since, until, overall_only=True, most=1)
-    return sorted(start for start, is_final, n in zip(starts, final, requests, strict=True) if is_final and n)
+    found = sorted(zip(starts, final, requests, strict=True))
+    return {start: _why_not(monitor, start, bool(is_final), number) for start, is_final, number in found}
+
+
+def _why_not(monitor: Monitor, start: int, is_final: bool, requests: int) -> str:
+    if not is_final:
+        return "not final yet"
+    if requests:
+        return ""
+    if changes_clocks(monitor.rankings.time, start, start + monitor.bucket):
+        return "without requests, as clocks changed: those of the hour that occurs twice count in the bucket before"
+    return "without requests"
 
 
 def _hash(*words: str) -> int:

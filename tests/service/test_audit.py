@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
@@ -313,20 +317,48 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     assert run(["backfill", *span]) == 0
     capsys.readouterr()
     assert run(["verify", *span]) == 0
-    assert (
-        capsys.readouterr().out == "m: 10 final buckets read again: 10 agree, 0 changed in the source since, 0 differ\n"
-    )
+    left = "m: 14 buckets not compared between 2026-01-01 00:00 and 2026-01-02 00:00 UTC: without requests"
+    assert capsys.readouterr().out.splitlines() == [
+        "m: 10 final buckets read again: 10 agree, 0 changed in the source since, 0 differ",
+        left,
+    ]
     writer = sa.create_engine(engine.url)
     with writer.begin() as connection:
         connection.exec_driver_sql("DELETE FROM events WHERE request BETWEEN 91 AND 120")
     writer.dispose()
     assert run(["verify", *span]) == 0
-    told, counts = capsys.readouterr().out.splitlines()
+    told, counts, again = capsys.readouterr().out.splitlines()
+    assert again == left
     assert told.startswith("m: bucket 2026-01-01 15:00 UTC read again (pull, push-down; ")
     assert "rows or labels have changed in the source: " in told
     assert counts == "m: 10 final buckets read again: 9 agree, 1 changed in the source since, 0 differ"
     with broken(NO_MATCH):
         assert run(["verify", *span, "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert [one["result"] for one in found].count("differs") == 10
+    assert Counter(one["result"] for one in found) == {"differs": 10, "not compared": 14}
     assert found[0]["difference"][PULL] == 0 < found[0]["difference"][PUSHDOWN]
+
+
+def test_verify_says_which_hour_it_cannot_compare_as_clocks_went_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In Berlin, 01:00 UTC shows 02:00 again: the requests of both hours count at 00:00 UTC, and in no measure."""
+    local = "{column: at, format: '%Y-%m-%d %H:%M:%S', timezone: Europe/Berlin}"
+    written = CONFIG.format(folder=tmp_path).replace("{column: at, format: epoch_us}", local)
+    (tmp_path / "rankmon.yaml").write_text(written)
+    shown = [datetime.fromtimestamp(1_792_879_200 + 600 * n, ZoneInfo("Europe/Berlin")) for n in range(24)]
+    with sqlite3.connect(tmp_path / "log.db") as log:
+        log.execute("CREATE TABLE rankings (request TEXT, item TEXT, position INT, at TEXT)")
+        log.execute("CREATE TABLE events (request TEXT, item TEXT, type TEXT, at TEXT)")
+        for n, at in enumerate(shown):
+            log.execute("INSERT INTO rankings VALUES (?, 'a', 1, ?)", (f"r{n}", at.strftime("%Y-%m-%d %H:%M:%S")))
+    span = ["--from", "2026-10-24T22:00", "--to", "2026-10-25T03:00", "-c", str(tmp_path / "rankmon.yaml")]
+    assert run(["backfill", *span]) == 0
+    capsys.readouterr()
+    assert run(["verify", *span]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "m: 3 final buckets read again: 3 agree, 0 changed in the source since, 0 differ",
+        "m: 1 bucket not compared between 2026-10-25 01:00 and 02:00 UTC: without requests, as clocks changed: those "
+        "of the hour that occurs twice count in the bucket before",
+        "m: 1 bucket not compared between 2026-10-25 02:00 and 03:00 UTC: without requests",
+    ]

@@ -135,7 +135,8 @@ def _people(said: PeopleSaid) -> Iterator[str]:
     def of(one: Agreement) -> tuple[str, str]:
         return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
 
-    yield f"\npeople called {counted(said.right, 'page')} right and {said.wrong} wrong; of these would page again, or be open before:"
+    called = f"people called {counted(said.right, 'page')} right and {said.wrong} wrong"
+    yield f"\n{called}; of these would page again, or be open before:"
     yield from table(("judged by", "right ones", "wrong ones"), [(one.name, *of(one)) for one in said.methods])
     if said.budget is None or said.proposed is None:
         return
