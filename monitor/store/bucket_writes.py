@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -68,9 +69,13 @@ class BucketWrite:
 
     def hold(self, starts: Sequence[int]) -> None:
         """Keep buckets as they are and record that they were read."""
-        for start in starts:
-            mark = "awaited" if start in self.awaited else None
-            self._update([start], read_at=self.read_at, final=start in self.final, mark=mark)
+
+        def ends(start: int) -> tuple[bool, bool]:
+            return start in self.final, start in self.awaited
+
+        for (is_final, is_awaited), some in groupby(sorted(starts, key=ends), ends):
+            mark = "awaited" if is_awaited else None
+            self._update(list(some), read_at=self.read_at, final=is_final, mark=mark)
 
     def refuse(self, starts: Sequence[int]) -> None:
         """Mark buckets as refused. Those not final are deleted: they would block the series forever."""
