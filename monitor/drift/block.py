@@ -275,6 +275,7 @@ class FaultTracker:
         self._block = block
         self._found = found
         self._slices = state.slices
+        self._fallen = state.standing.open
         self._settled = state.settled
         self._least_low = min(2, settings.few)
         self._most_silent = found.silence * np.log(
@@ -321,6 +322,12 @@ class FaultTracker:
         )
         return self._gravest(end)
 
+    def explanation(self, row: int, window: Floats, unit: int) -> checks.Explanation:
+        """What explains the fall of a unit in (9, N, S) sums: of the slices without an alarm where these are most."""
+        if self.share(row, ~self._fallen[1:]) > c.MOST_LOST:
+            window = without_lost(window, ~self._fallen[1:] * np.ones(window.shape[1:]))
+        return explanation(self._found, window, unit, self._block.checked.dispersion)
+
     def hold(self, row: int, since: int) -> Kind | None:
         """The most severe fault in the last step, whose labels explain a fall since the step that ended at `since`."""
         now, end = self.now, self._block.ends[row]
@@ -338,7 +345,7 @@ class FaultTracker:
         lacks = checks.labels_still_lack(day) and not any(checks.labels_came_back(s, day) for s in (short, *lately))
         if not (lacks or (now.held and checks.labels_still_lack(short))):
             return False
-        return explanation(self._found, window, 0, self._block.checked.dispersion) != "model"
+        return self.explanation(row, window, 0) != "model"
 
     def _gravest(self, end: int) -> Kind | None:
         now = self.now
@@ -366,15 +373,15 @@ class FaultTracker:
         checked = self._block.checked
         if not self._settled:
             return checked.suspect_settling[row]
-        if fallen is None or not self.is_felt(row, fallen.open):
+        if fallen is None or (not fallen.open[0] and self.share(row, ~fallen.open[1:]) > c.NEARLY_ALL):
             return checked.suspect[row]
         # Who finds less clicks less, about as much less as the mean fell.
         return checked.suspects_beyond(row, 1 + min(float(fallen.effect[0]), 0.0) if fallen.open[0] else 1.0)
 
-    def is_felt(self, row: int, fallen: Bools) -> bool:
-        """Whether open alarms can affect the labels of all traffic: not one on a slice with hardly any requests."""
+    def share(self, row: int, slices: Bools) -> float:
+        """Share of the last day's requests that some of the slices have."""
         size = self._block.window[checks.REQUESTS, row + 1 : row + 1 + self._settings.day].sum(axis=0)
-        return bool(fallen[0] or size[fallen[1:]].sum() >= c.LEAST_FELT * size.sum())
+        return ratio(size[slices].sum(), size.sum()) or 0.0
 
     def _lacks_labels(self, row: int) -> bool:
         """Whether most labels of the step itself are missing, and clearly of the day: a thin day has few by chance."""

@@ -139,7 +139,6 @@ MOST_LOST = 0.5  # of the requests; test_slices: labels_of_half_the_traffic_are_
 MOST_LOST_GOES_ON = 0.4  # as above: hysteresis downwards
 MOST_LOST_BEGINS = 0.6  # as above: hysteresis upwards
 COLLAPSED_DAYS = 1  # test_judge: collapsed_labels_come_with_the_rates_of_events
-LEAST_FELT = 0.1  # of a day's requests; test_slices: while_a_tiny_slice_is_degraded
 
 # ---- traffic, slices, rows, lists ----
 TRAFFIC_Z = -3.5  # one in 4,300 by a normal distribution; scorer: volume12h, none

@@ -166,10 +166,11 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
         error: (2,) relative standard errors of the mean of the labelled requests, of overall and of the unit.
         least: log odds that missing labels need to be the explanation.
     """
-    of_all = np.stack([sums.sum(axis=1), sums[:, max(unit, 1) - 1]], axis=1)
+    whole = sums.sum(axis=1)
+    of_all = np.stack([whole, sums[:, unit - 1] if unit else whole], axis=1)
     expected, of_labels, ratio, mean = _of_labels(of_all, spread)
     lacking = sums[LABELLED] < c.LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
-    is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[SERVED, 0])
+    is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[REQUESTS, 0])
     z = (of_all[LABELLED, 0] - expected[0]) / of_labels[0]
     is_unknown = spread.is_label_all or bool(_has_unseen(of_all)[0]) or not (of_all[EXPECTED] > 0).all()
     if not is_wide or z > c.LABELS_STILL_Z or is_unknown:

@@ -136,25 +136,33 @@ class _StepJudge:
 
     def _explained(self, row: int, before: AlarmStates) -> tuple[Kind | None, tuple[int, ...]]:
         """Ends alarms that missing labels explain; returns that data fault, and the units whose alarm was open."""
-        held = self._held_back(row, before)
-        return (held, ()) if held is not None else self._handed_over(row)
+        held, gone = self._held_back(row, before)
+        return (held, gone) if held is not None else self._handed_over(row)
 
-    def _held_back(self, row: int, before: AlarmStates) -> Kind | None:
-        """Takes back alarms explained by missing labels, and their evidence; returns that data fault."""
+    def _held_back(self, row: int, before: AlarmStates) -> tuple[Kind | None, tuple[int, ...]]:
+        """Takes back alarms explained by missing labels, and their evidence; returns that data fault, open ones too."""
         new = self._standing.open & ~before.open
-        # An open alarm that is felt explains missing labels: people who find less leave fewer.
-        if not some(new) or (before.is_any_open and self._faults.is_felt(row, before.open)):
-            return None
+        if not some(new) or not self._is_another_fall(row, new, before):
+            return None, ()
         found = {self._explanation(row, unit) for unit in np.flatnonzero(new).tolist()}
         end, since = self.block.ends[row], int(self._standing.since[new].min())
         if "labels" not in found:
             if found == {"unclear"} and end - since <= DAY:
                 seen = replace(self.block.seen, judged=np.zeros(len(new), bool))
                 self._standing = alarms.step(before, seen, row, self.block.threshold)
-            return None
+            return None, ()
         self.held = self._is_bad[row] = True
-        self._standing = alarms.forgotten(alarms.unfit(before, since, end), ~before.open, end)
-        return self._faults.hold(row, since + self._settings.step)
+        gone = tuple(u for u in np.flatnonzero(before.open).tolist() if self._explanation(row, u, True) == "labels")
+        kept = alarms.forgotten(alarms.unfit(before, since, end), ~before.open, end)
+        self._standing = alarms.withdrawn(kept, np.isin(np.arange(len(new)), gone), end)
+        return self._faults.hold(row, since + self._settings.step), gone
+
+    def _is_another_fall(self, row: int, new: Bools, before: AlarmStates) -> bool:
+        """Whether no open alarm explains missing labels: people who find less leave fewer, from when they find less."""
+        if not before.is_any_open:
+            return True
+        is_later = self._standing.since[new].min() > before.opened_at[before.open].min()
+        return bool(is_later) and self._faults.share(row, ~before.open[1:]) > c.MOST_LOST
 
     def _handed_over(self, row: int) -> tuple[Kind | None, tuple[int, ...]]:
         """Withdraws all alarms if missing labels surely explain the last day of all traffic, fit and fallen throughout.
@@ -178,12 +186,15 @@ class _StepJudge:
         self.held = self._is_bad[row] = True
         return self._faults.hold(row, since + self._settings.step), is_open
 
-    def _explanation(self, row: int, unit: int) -> checks.Explanation:
+    def _explanation(self, row: int, unit: int, with_fallen: bool = False) -> checks.Explanation:
+        """What explains the fall of a unit; `with_fallen`: by all slices, not by those without an alarm before."""
         if self._settings.are_labels_sound(self.block.ends[row]):
             return "model"
         since = min(int(self._standing.since[unit]), int(self._standing.weighed_since[unit]))
         window = self._kept_window(self._since(row, since))
-        return explanation(self._found, window, unit, self.block.checked.dispersion)
+        if with_fallen:
+            return explanation(self._found, window, unit, self.block.checked.dispersion)
+        return self._faults.explanation(row, window, unit)
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraws alarms of slices without a request for a day while others had some; returns these units."""
