@@ -35,7 +35,7 @@ class Baseline(Section):
     trailing: Annotated[PositiveDuration, key("The time right before the window, e.g. 21d. Default: none.")] = 0
     weeks: Annotated[
         Count,
-        key("The same hours of this many weeks before, for a series with a rhythm. Default: none.", ge=1, le=26),
+        key("The same UTC hours of this many weeks before, for a series with a rhythm. Default: none.", ge=1, le=26),
     ] = 0
     pinned: Annotated[
         tuple[int, int] | None,
