@@ -158,7 +158,10 @@ class _StepJudge:
         return self._faults.hold(row, since + self._settings.step), gone
 
     def _is_another_fall(self, row: int, new: Bools, before: AlarmStates) -> bool:
-        """Whether no open alarm explains missing labels: people who find less leave fewer, from when they find less."""
+        """Whether the `new` falls began after any open alarm, and most requests are in slices without one.
+
+        Else people who find less leave fewer labels, which explains what is missing.
+        """
         if not before.is_any_open:
             return True
         is_later = self._standing.since[new].min() > before.opened_at[before.open].min()
