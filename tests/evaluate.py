@@ -59,7 +59,7 @@ RUNS = (
     tests("kills: 400 of backfilling and running", "tests/service/test_kill.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 400 with alerts", "tests/service/test_kill_alerts.py", RANKMON_TEST_KILLS="400"),
     tests("kills: 50 of each channel", "tests/service/test_kill_channels.py", RANKMON_TEST_KILLS="50"),
-    tests("restarts: 20 of PostgreSQL amid a backfill, as source and as store", RESTARTS, RANKMON_TEST_RESTARTS="20"),
+    tests("restarts: 20 of PostgreSQL during a backfill, as source and as store", RESTARTS, RANKMON_TEST_RESTARTS="20"),
     tests("frozen: 50 holders of a lease, and 50 behind a pooler", FROZEN, RANKMON_TEST_FREEZES="50"),
     tests("drills: clocks, poolers, audits, stuck sources, better models", DRILLS),
     replace(

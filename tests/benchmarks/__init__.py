@@ -1,1 +1,1 @@
-"""What rankmon costs, as ratios against floors and peers: `make bench`. The last results are in RESULTS.md."""
+"""What rankmon costs, as ratios to floors and peers: `make bench`. The latest results are in RESULTS.md."""

@@ -42,12 +42,12 @@ def sections(folder: Path, quick: bool, is_large: bool = False) -> Iterator[Sect
 
 
 def without_aims(section: Section) -> Section:
-    """Small data show that it runs; against them no aim is set."""
+    """Small data only show that it runs, so they have no aims."""
     return replace(section, lines=[replace(line, aim=None) for line in section.lines])
 
 
 def main() -> None:
-    """Run all, print each table as soon as it is there."""
+    """Run all, print each table as soon as it is ready."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small data, one round, without ranx: a smoke test")
     parser.add_argument("--large", action="store_true", help="also 20 million rows: many minutes and some gigabytes")

@@ -1,4 +1,4 @@
-"""The whole way from a SQLite log to stored partials, beside one scan of the same rows and beside pandas."""
+"""The whole way from a SQLite log to stored partials, against one scan of the same rows and against pandas."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def backfill(log: Log, store_path: Path) -> Backfilled:
 
 
 def empty_store(path: Path) -> Store:
-    """A store of its own. It is a copy, for to make one is no part of a cycle: that happens once."""
+    """A new store, copied from one made before: creating a store is not part of a cycle."""
     path.write_bytes(_made_before())
     return Store(make_url(f"sqlite:///{path}"))
 
@@ -105,7 +105,7 @@ def scan(log: Log, statement: str = SCAN) -> Any:
 
 
 def by_pandas(log: Log) -> float:
-    """The same job as one would write it down: read all, merge, groupby.apply. The mean NDCG of it all."""
+    """The mean NDCG by the obvious pandas code: read all, merge, groupby.apply."""
     with closing(sqlite3.connect(log.path)) as connection:
         shown = pd.read_sql("SELECT * FROM rankings", connection)
         events = pd.read_sql("SELECT DISTINCT request_id, item_id, occurred_at FROM events", connection)
@@ -146,18 +146,18 @@ def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
 
 
 REMARKS = f"""\
-{DENSITY} requests of {LENGTH} items an hour, each tenth item clicked; the primary key is (request, position), and there
-is an index on each time. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into an empty store
-on SQLite that was made before. A scan is a single SELECT of sums and maxima over the columns that this needs, without
-any order or join. The pandas way reads both tables whole, merges them and goes through the requests with groupby.apply;
-its mean NDCG and rankmon's are the same, which is checked."""
+{DENSITY} requests of {LENGTH} items an hour, one item in ten clicked. The primary key is (request, position), and
+each time has an index. rankmon computes ndcg@10 and mrr@10 of each hour, overall and by device, into an empty store
+on SQLite that exists already. A scan is a single SELECT of sums and maxima over the columns that this needs, without
+order or join. pandas reads both tables whole, merges them and scores each request with groupby.apply; a check
+confirms that its mean NDCG is rankmon's."""
 
 
 def compare(log: Log, folder: Path, rounds: int, with_pandas: bool) -> Iterator[Line]:
     """The lines of one table.
 
     Raises:
-        RuntimeError: pandas comes to another mean.
+        RuntimeError: pandas gives another mean.
     """
     number = count()
 

@@ -24,7 +24,7 @@ _LISTS = DataDefinition(
 
 
 def mean(frame: pd.DataFrame) -> float:
-    """NDCG@10 over the requests with something relevant; Evidently works out those for 1 to 9 as well.
+    """NDCG@10 over the requests with something relevant; Evidently also computes those for 1 to 9.
 
     The values come in the order of k; their ranks are one too high in 0.7.23.
     """
@@ -33,7 +33,7 @@ def mean(frame: pd.DataFrame) -> float:
 
 
 def main(url: str) -> None:
-    """Answer until there are no more lines."""
+    """Answer each line of standard input."""
     feeds = {name: make(url) for name, make in FEEDS.items()}
     for line in sys.stdin:
         name, _, query = line.rstrip("\n").partition("\t")

@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.examination`: what corrected measures cost, on 2 million rows of a simulated log.
 
-Times, as ratios to one read of the same log by push-down: fitting examination, of all requests and by device; and
-reads with a corrected measure, of one table and of a table for each device, beside those without. `--write` keeps the
-table. Processor time of this process, in which SQLite and DuckDB run too, is what a busy machine disturbs least.
+Times fits of examination (of all requests, and by device) and reads with a corrected measure (one table, and a table
+for each device). The ratio of a read is to the same read without a corrected measure, that of a fit to the push-down
+read without one. Times are processor time of this process, which includes SQLite and DuckDB: a busy machine disturbs
+it least. `--write` keeps the table.
 """
 
 from __future__ import annotations

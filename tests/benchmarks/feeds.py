@@ -1,4 +1,4 @@
-"""Ways from a query to a DataFrame. Imports nothing of rankmon: Evidently's environment has it not."""
+"""Ways from a query to a DataFrame. Imports nothing of rankmon, which Evidently's environment lacks."""
 
 from __future__ import annotations
 

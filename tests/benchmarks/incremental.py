@@ -1,4 +1,4 @@
-"""A cycle with one new bucket after a long history and with long windows, beside one after a day of history."""
+"""A cycle with one new bucket after a long history and with long windows, against one after a day of history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.simulated import configured, put
 
 SLICES, REQUESTS, ITEMS = 20, 200, 10
 HISTORY_DAYS, ROUNDS, WARM, STARTS = 90, 50, 30, 5
-"""Days of history; cycles that are timed, those before them in which a daemon comes to its stride, and starts."""
+"""Days of history; timed cycles, cycles of warm-up before them, and starts."""
 AIM, IDLE_AIM = 1.3, 0.3
 AT_FOURTH = 0.3
 """Share of fourth among fourth and fifth positions, by which their mean is LOW."""
@@ -47,12 +47,12 @@ SETTINGS = """\
         baseline: {trailing: 21d}
 """
 REMARKS = f"""\
-Times of the processor, cycles of the two in turn, each in one process that has been running for {WARM} cycles: reading,
-storing, judging by an alert rule and by verdicts, the new snapshot and the page's curves. Source and store are SQLite;
-an hour has {REQUESTS} requests of {ITEMS} items in {SLICES} slices. Both have the same windows of 1, 7 and 90 days; of
-the one there are {HISTORY_DAYS} days of hours, of the other there is one, so that its baselines know nothing yet. The
-first cycle after a start reads once what the windows rest on and draws the curves; a later one reads what is new. That
-with nothing new is compared with that with one."""
+Processor time of cycles, the two daemons in turn, after {WARM} cycles of each. A cycle reads, stores, judges by an
+alert rule and by verdicts, and makes the new snapshot and the page's curves. Source and store are SQLite; an hour has
+{REQUESTS} requests of {ITEMS} items in {SLICES} slices. Both daemons have windows of 1, 7 and 90 days. One has
+{HISTORY_DAYS} days of hourly history; the other has one day, so its baselines are empty. The first cycle after a
+start also reads the history that the windows need and draws the curves; later ones read what is new. The cycle with
+nothing new is compared with the one that has a new bucket."""
 
 
 def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> Iterator[Section]:
@@ -69,7 +69,7 @@ def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> It
     first: dict[str, list[float]] = {"short": [], "long": []}
     for _ in range(STARTS):
         for name, one in (("short", short), ("long", long)):
-            one.start_anew()
+            one.restart()
             first[name].append(seconds(one.cycle, time.process_time))
     floor, full, kind = taken["short"], taken["long"], long.kind
     begun = {name: median(times) for name, times in first.items()}
@@ -91,7 +91,7 @@ def sections(folder: Path, days: int = HISTORY_DAYS, rounds: int = ROUNDS) -> It
 
 @dataclass
 class Daemon:
-    """One monitor's job as a daemon runs it, an hour of the data's time with each cycle."""
+    """One monitor's job as a daemon runs it; each cycle is one hour of the data."""
 
     runner: Runner
     board: Board
@@ -104,7 +104,7 @@ class Daemon:
         """With so many days of history, the last of which ends at day `end`."""
         folder.mkdir()
         config = configured(folder, SETTINGS)
-        # The floor has no more than its day: else the daemon would fill the time before it with empty buckets.
+        # lookback ends where the history does: else the daemon would fill the time before it with empty buckets.
         (monitor,) = config.monitors
         rankings = replace(monitor.rankings, time=TimeColumn("time", "epoch_s"))
         monitor = replace(monitor, rankings=rankings, lookback=min(monitor.lookback, days * DAY))
@@ -117,8 +117,8 @@ class Daemon:
         board = Board()
         return cls(_runner(monitor, store, board, database, clock), board, store, database, clock)
 
-    def start_anew(self) -> None:
-        """As a process does that knows nothing yet, but for what is stored."""
+    def restart(self) -> None:
+        """As a new process, which knows only what is stored."""
         self.runner = _runner(self.monitor, self.store, self.board, self.database, self.clock)
 
     @property
@@ -150,7 +150,7 @@ class Daemon:
         self.clock.at -= 1
 
     def monitor_with(self, **changes: object) -> None:
-        """Start anew with another configuration of the same series."""
+        """Restart with another configuration of the same series."""
         changed = replace(self.monitor, **changes)  # type: ignore[arg-type]
         self.runner = _runner(changed, self.store, self.board, self.database, self.clock)
 
@@ -184,14 +184,14 @@ class Clock:
 
 
 class Nobody:
-    """Nobody is told."""
+    """Notifies nobody."""
 
     def telling(self) -> Telling:
-        """Whom to tell."""
+        """No receivers."""
         return Telling()
 
     def wake(self) -> None:
-        """There is nothing to send."""
+        """Nothing to send."""
 
 
 def _runner(monitor: Monitor, store: Store, board: Board, database: Database, clock: Clock) -> Runner:
@@ -200,7 +200,7 @@ def _runner(monitor: Monitor, store: Store, board: Board, database: Database, cl
 
 
 def write_log(path: Path, hours: Hours) -> None:
-    """Requests that amount to just these steps: with one relevant item, whose position gives HIGH or nearly LOW."""
+    """Requests that add up to these steps: each has one relevant item, whose position gives HIGH or nearly LOW."""
     rng, rows = np.random.default_rng(7), []
     for row, start in enumerate(hours.starts.tolist()):
         for column, name in enumerate(hours.slices):

@@ -1,4 +1,4 @@
-"""NDCG@10 of many lists: rankmon's kernel beside ranx, pytrec_eval and pandas, each from the same DataFrame."""
+"""NDCG@10 of many lists: rankmon's kernel against ranx, pytrec_eval and pandas, each from the same DataFrame."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +25,11 @@ _DISCOUNTS = 1 / np.log2(np.arange(2, 12))
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to the mean NDCG@10: `convert` makes of the DataFrame what `mean` takes.
+    """One way to the mean NDCG@10: `convert` turns the DataFrame into what `mean` takes.
 
     Attributes:
         module: what must be installed.
-        aim: how many times as long as rankmon it should take.
+        aim: how many times rankmon's time it should take.
         share: of the requests that are timed; the time is then scaled up.
     """
 
@@ -74,7 +74,7 @@ def rankings(frame: pd.DataFrame) -> GradedRankings:
 
 
 def mean(rows: GradedRankings, requests: int) -> float:
-    """Over all requests, also those of which no row was given: these have nothing relevant, and count 0."""
+    """Over all requests; those without a row have nothing relevant and count 0."""
     return float(score(MEASURE, rows).value.sum()) / requests
 
 
@@ -137,7 +137,7 @@ def sections(requests: int, rounds: int, peers: Sequence[Contender] = PEERS) -> 
     """One table for each of `VARIANTS`, and one of the scores alone.
 
     Raises:
-        RuntimeError: a peer comes to another mean.
+        RuntimeError: a peer gives another mean.
     """
     for number, variant in enumerate(VARIANTS):
         frame = lists(requests, variant.graded, variant.ids)
@@ -150,11 +150,11 @@ def sections(requests: int, rounds: int, peers: Sequence[Contender] = PEERS) -> 
 
 
 REMARKS = """\
-A tenth of the items is relevant. Conventions of all: linear gain, log2 discount, the ideal over all items listed and
-cut at 10, the mean over all requests with 0 where nothing is relevant; the means agree to 1e-6, which is checked. Each
-time includes the conversion from one DataFrame (request_id, item_id, position, grade): `factorize` for rankmon,
-`from_df` for ranx (compiled beforehand), dicts for pytrec_eval. rankmon is fed the relevant rows, as its pull reads
-them, and then all rows. A time marked "scaled" is of the first so many requests, times their share."""
+A tenth of the items is relevant. All use linear gain, log2 discount, the ideal over all listed items cut at 10, and the
+mean over all requests, where a request without a relevant item counts 0. A check confirms that the means agree to 1e-6.
+Each time includes the conversion from one DataFrame (request_id, item_id, position, grade): `factorize` for rankmon,
+`from_df` for ranx (already compiled), dicts for pytrec_eval. rankmon gets the relevant rows, as its pull reads them,
+and then all rows. A time marked "scaled" was measured on that many requests and scaled up to all."""
 
 REMARKS_ALONE = "The first table's lists as each library's own objects; only the scoring is timed."
 
@@ -178,12 +178,12 @@ def compare(frame: pd.DataFrame, requests: int, rounds: int, peers: Sequence[Con
         Line("rankmon, all rows", duration(taken["all"])),
     ]
     for peer in peers:
-        lines += _beside(peer, requests, taken, {"relevant rows": taken["relevant"], "all rows": taken["all"]})
+        lines += _against(peer, requests, taken, {"relevant rows": taken["relevant"], "all rows": taken["all"]})
     return lines
 
 
 def compare_scores_alone(frame: pd.DataFrame, requests: int, rounds: int, peers: Sequence[Contender]) -> Iterator[Line]:
-    """What is left when everything was converted beforehand."""
+    """The scores alone, with everything converted beforehand."""
     relevant = rankings(frame[frame["grade"] > 0])
     calls: list[tuple[str, Callable[[], Any]]] = [("own", lambda: mean(relevant, requests))] * 3
     peers = [p for p in peers if p.module != "pandas"]
@@ -194,18 +194,18 @@ def compare_scores_alone(frame: pd.DataFrame, requests: int, rounds: int, peers:
     taken = interleaved(calls, rounds)
     yield Line("rankmon, relevant rows", duration(taken["own"]))
     for peer in peers:
-        yield from _beside(peer, requests, taken, {"relevant rows": taken["own"]}, aimed=False)
+        yield from _against(peer, requests, taken, {"relevant rows": taken["own"]}, aimed=False)
 
 
 def _sample(peer: Contender, requests: int) -> int:
     return max(1, round(requests * peer.share))
 
 
-def _beside(
+def _against(
     peer: Contender, requests: int, taken: dict[str, float], own: dict[str, float], aimed: bool = True
 ) -> Iterator[Line]:
     for fed, seconds in own.items():
-        what = f"{peer.name}, beside rankmon on {fed}"
+        what = f"{peer.name}, against rankmon on {fed}"
         if not peer.is_installed:
             yield Line(what, "not installed")
             continue
@@ -242,5 +242,5 @@ def linearity(requests: int, rounds: int, peers: Sequence[Contender] = PEERS) ->
             Line(f"{peer.name}, {half:,} and {whole:,} requests", figure, taken[str(whole)] / taken[str(half)])
         )
     columns = ("what", "times", "ratio", "aim", "met")
-    remarks = "Twice the requests should take about twice the time; then the scaled times above may stand."
+    remarks = "The scaled times above hold if twice the requests take about twice the time."
     return Section("Whether times may be scaled", columns, lines, remarks)

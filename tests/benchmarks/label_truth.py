@@ -1,11 +1,11 @@
-"""`python -m tests.benchmarks.label_truth --seeds 301 302`: does the corrected DCG tell what is true?
+"""`python -m tests.benchmarks.label_truth --seeds 301 302`: how close is the corrected DCG to the truth?
 
-Scores rankmon by the shared simulator of clicks whose truth is known, by the product's own path: a log in SQLite, one
-monitor, `rankmon examination fit --by device`, the measure that it prints, `backfill`, the stored series. Where people
-look elsewhere from day 21 on, the measure of the days before is followed by that of `--since` day 21. Days are
-covered by the intervals that `rankmon series` shows, with the days before as their history. What is told is by a
-daemon whose verdicts judge the plain NDCG, once a run: `degraded` within a day of the change and `examination` within
-three, else with `-late`.
+Scores rankmon on the shared click simulator, whose truth is known. Each log takes the product's own path: a log in
+SQLite, one monitor, `rankmon examination fit --by device`, the measure that it prints, `backfill`, the stored series.
+Where people look elsewhere from day 21 on, the fit of `--since` day 21 replaces the measure from that day.
+`days covered`: the share of days whose interval in `rankmon series` (estimated with the days before) contains the
+true value. `told`: what a daemon with verdicts on the plain NDCG reports, counted once a run: `degraded` within a day
+of the change, `examination` within three; later ones end in `-late`.
 `--write` keeps the table, here and in the docs.
 """
 
@@ -41,7 +41,7 @@ SHARED = ROOT.parent / "shared" / "label_truth"
 RESULTS = Path(__file__).with_name("LABEL_TRUTH.md")
 START, DAY, DEPTH, CHANGED = 1_767_225_600, 86_400, 10, 21
 WITHIN = {"degraded": ("degraded", 1.0), "examination_changed": ("examination", 3.0)}
-"""Condition -> (name of it in the table, days from the change in which it is to be told)."""
+"""Condition -> (its name in the table, days after the change within which it is due)."""
 PAGE = ROOT / "docs" / "explanation" / "position-bias.md"
 WHAT = {
     "order": "another model fills its lists with good items",
@@ -55,7 +55,7 @@ WHAT = {
 HEAD = "| what happens | NDCG of clicks is off by | corrected DCG is off by | its direction is right | days covered |"
 NAME = "search"
 FEW = 50
-"""Requests of a day and model that are too few to score."""
+"""A day and model with this many requests or fewer is not scored."""
 LOOK_ELSEWHERE = ("page", "both")
 TWO_MODELS = ("order", "trust", "cascade", "better")
 
@@ -105,7 +105,7 @@ def estimate(path: str, scenario: str) -> dict[str, Any]:
 
 
 def told(path: str) -> list[tuple[float, str]]:
-    """(day, what) that a daemon tells of days 20 to 27 of the log, each the first time."""
+    """(day, what) that a daemon reports on days 20 to 27 of the log, each the first time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         measure = _fitted(folder, path, CHANGED, CHANGED).measure
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"keep the table in {RESULTS.name}")
     given = parser.parse_args()
     if not SHARED.is_dir():
-        parser.error("needs the shared simulator beside the checkout")
+        parser.error("needs the shared simulator next to the checkout")
     seeds = list(map(str, given.seeds))
     command = [sys.executable, str(SHARED / "run.py"), f"{__spec__.name}:estimate", "--seeds", *seeds]
     environment = {**os.environ, "PYTHONPATH": f"{SHARED}{os.pathsep}{ROOT}"}

@@ -1,6 +1,6 @@
 """Whether one daemon keeps up with many monitors on one source: a run of each with a new bucket, and one without.
 
-`python -m tests.benchmarks.many FOLDER NOW PACE` runs the daemon of FOLDER/many.yaml and prints what came of it.
+`python -m tests.benchmarks.many FOLDER NOW PACE` runs the daemon of FOLDER/many.yaml and prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ REFRESH = 300
 """Seconds between two runs of a monitor."""
 
 PACE = 3.0
-"""Times as fast as that it is looked whether runs are skipped."""
+"""Times as often as REFRESH, in the phase that counts skipped runs."""
 
 HOUR, LOGGED = 3600, 6
-"""Hours of the log that are in the source; what came before is stored."""
+"""Hours of the log that are in the source; earlier ones are in the store."""
 
 WAIT = 1800
 """Seconds after which a round of runs is given up."""
@@ -89,17 +89,17 @@ INDEXES = (
 )
 
 REMARKS = """\
-The daemon itself, in a process of its own with 4 workers: {monitors} monitors of one source with {slices} slices, 3
-windows, an alert rule on every slice and verdicts, {days} days of hourly buckets stored, {requests} requests of
-{length} items an hour each. All of them are asked to run at once: with one hour more to read, judge and show, and again
-with nothing new. Ratios are to the {refresh} s after which each is to run again. Then there is one hour more, and for a
-while each runs {pace:g} times as often as that; skipped runs are those that the scheduler itself has counted, but for
-turns that came while all monitors were asked to run at once."""
+One daemon in its own process with 4 workers: {monitors} monitors of one source with {slices} slices, 3 windows, an
+alert rule on every slice and verdicts. Each has {days} days of hourly buckets stored and {requests} requests of
+{length} items an hour. All are asked to run at once: with one new hour to read, judge and show, and again with
+nothing new. Ratios are to the {refresh} s between two runs of a monitor. Then one more hour arrives, and for a while
+each monitor runs {pace:g} times as often. Skipped runs are counted by the scheduler, except those that fell due while
+all monitors were asked to run at once."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a daemon came to.
+    """What a daemon took.
 
     Attributes:
         answers, start, first, new, idle: seconds until `/-/healthy` and `/metrics` had answered, until everything was
@@ -172,7 +172,7 @@ def _lines(done: Done, monitors: int) -> Iterator[Line]:
     yield Line("peak memory", f"{done.peak:.0f} MB")
 
 
-# ---- what there is ---------------------------------------------------------------------------------------------------
+# ---- the set-up ------------------------------------------------------------------------------------------------------
 
 
 def _configured(folder: Path, source: str, store: str, size: _Size) -> Config:

@@ -1,4 +1,4 @@
-"""Peak memory of a backfill in a process of its own: it must not grow with the log.
+"""Peak memory of a backfill in its own process: it must not grow with the log.
 
 `python -m tests.benchmarks.memory LOG SINCE UNTIL STORE` prints the megabytes; with SINCE = UNTIL nothing is read.
 """
@@ -19,7 +19,7 @@ from tests.support.postgres import free_port
 
 ROOT = Path(__file__).parents[2]
 SIZES = (0.2, 1.0, 4.0)
-"""Of the logs, in parts of the one that the others are compared with."""
+"""Sizes of the logs, as multiples of the one that the others are compared with."""
 AIM = 1.2
 
 
@@ -34,7 +34,7 @@ def peak_megabytes() -> float:
 
 
 def measured(log: Log, store: Path) -> float:
-    """Megabytes that a backfill of `log` comes to in a fresh process."""
+    """Peak megabytes of a backfill of `log` in a fresh process."""
     return printed("tests.benchmarks.memory", log.path, log.since, log.until, store)
 
 
@@ -51,9 +51,9 @@ def section(folder: Path, requests: int, sizes: tuple[float, ...] = SIZES) -> Se
 
 
 REMARKS = f"""\
-The job of the tables above in a process of its own, over more and more hours of {DENSITY} requests of {LENGTH} items,
-and over a fifth of the hours with five times the requests; less what a process holds that has imported and opened the
-same and reads nothing. Ratios are to the line of ratio 1. A log that is shorter than one read needs less."""
+The job of the tables above in its own process, over more and more hours of {DENSITY} requests of {LENGTH} items, and
+over a fifth of the hours with five times the requests, less that of a process that imports and opens the same but reads
+nothing. Ratios are to the line of ratio 1. A log shorter than one read needs less."""
 
 
 RESTING = """\
@@ -78,11 +78,11 @@ print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 sys.exit(code)
 """
 RESTS = 5.0
-"""Seconds after which a daemon that answers has run and waits."""
+"""Seconds after which a daemon that answers has finished its first run."""
 
 
 def resting(folder: Path, rounds: int) -> Section:
-    """A table of what is called often, and of a daemon that waits."""
+    """A table of frequent commands and of an idle daemon."""
     log = write_log(folder / "resting-log.db", 100, 1, "number")
     path, port = folder / "resting.yaml", free_port()
     path.write_text(RESTING.format(folder=folder, log=log.path, port=port), encoding="utf-8")
@@ -112,14 +112,14 @@ def resting(folder: Path, rounds: int) -> Section:
         Line("rankmon --help: processor", f"{help_time * 1000:.0f} ms", help_time, 0.15, "at most"),
         Line("a daemon that waits: memory", f"{resident:.0f} MB", resident, 110, "at most"),
     ]
-    return Section("What is called often, and what waits", ("what", "figure", "s or MB", "aim", "met"), lines, WAITING)
+    return Section("Frequent commands and an idle daemon", ("what", "figure", "s or MB", "aim", "met"), lines, WAITING)
 
 
-WAITING = "Each in a process of its own, medians; a daemon of one monitor on SQLite, some seconds after its first run."
+WAITING = "Medians, each command in its own process; a daemon of one monitor on SQLite, idle after its first run."
 
 
 def _used(command: Sequence[str | Path]) -> tuple[float, float]:
-    """(seconds of the processor, megabytes) of a command in a process of its own, which ends well."""
+    """(seconds of the processor, megabytes) of a command in its own process, which must succeed."""
     before = getrusage(RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     after = getrusage(RUSAGE_CHILDREN)

@@ -1,7 +1,7 @@
-"""NDCG@10 of all requests in PostgreSQL: rankmon beside libraries that are fed from the same database.
+"""NDCG@10 of all requests in PostgreSQL: rankmon against libraries that are fed from the same database.
 
-The libraries get what each asks for: pytrec_eval, ir_measures and ranx the lists and the relevant items, two queries,
-and Evidently one table with a grade in each row. The join of labels and rankings is PostgreSQL's in any case.
+Each library gets what it needs: pytrec_eval, ir_measures and ranx the lists and the relevant items by two queries,
+Evidently one table with a grade in each row. PostgreSQL joins labels and rankings in all cases.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.benchmarks.timing import interleaved
 from tests.benchmarks.ways import backfill
 
 AIMS = {"pandas.read_sql": 7, "ADBC": 2}
-"""Feed -> how many times as long as rankmon the fastest library should take by it."""
+"""Feed -> how many times rankmon's time the fastest library should take by it."""
 TOLERANCE = 1e-9
 WARM = 50
-"""Requests of the run before, in which what is imported late is imported, and what is compiled compiled."""
+"""Requests of a warm-up run, which does all late imports and compiles."""
 EVIDENTLY = ROOT / ".venv-evidently" / "bin" / "python"
 
 _COUNTS = (
@@ -55,10 +55,10 @@ _GRADED = (
 )
 _FIRST = " AND position <= 10"
 SHORTENED = "fed the first 10 of each list"
-"""In the names of those that are given less than what rankmon reads."""
+"""In the names of those that get less than rankmon reads."""
 
 Job = Callable[[Feed, int], float]
-"""The mean NDCG of the requests with an id up to that, from what the feed brings."""
+"""(feed, largest id) -> the mean NDCG of the requests up to that id."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,17 @@ PEERS = (
     Peer("ranx", "ranx", _ranx),
 )
 REMARKS = """\
-A tenth of the items is relevant. All come to the mean NDCG@10 over the requests with something relevant, and agree on
-it to 1e-9, which is checked. rankmon does its whole cycle by push-down, of ndcg@10 by the hour and without slices, into
-an empty store. pytrec_eval (dicts), ir_measures (DataFrames) and ranx (`from_df`, compiled beforehand) get the lists
-and the relevant items by two queries, with ids as text, as they want them; that NDCG@10 asks for the first ten of a
-list alone is used once, for the fastest of them. Evidently gets one table with a grade in each row, in a process and
-environment of its own (it cannot be imported with pandas 3), and works out NDCG at 1 to 9 as well. The aims are for the
-fastest by each feed: of those that are fed what rankmon reads, and of all."""
+A tenth of the items is relevant. All compute the mean NDCG@10 over the requests with a relevant item; a check confirms
+that they agree to 1e-9. rankmon runs its whole cycle by push-down, ndcg@10 by the hour without slices, into an empty
+store. pytrec_eval (dicts), ir_measures (DataFrames) and ranx (`from_df`, already compiled) get the lists and the
+relevant items by two queries, with ids as text, as they require. NDCG@10 needs only the first ten items of a list; the
+fastest of them also runs on those alone. Evidently gets one table with a grade in each row, in its own process and
+environment (it cannot be imported with pandas 3), and also computes NDCG at 1 to 9. The aims are for the fastest by
+each feed: among those fed what rankmon reads, and among all."""
 
 
 class Evidently:
-    """Evidently in a process of its own, kept for as long as the benchmark runs."""
+    """Evidently in its own process, kept while the benchmark runs."""
 
     def __init__(self, url: str) -> None:
         """Start it; the first answer waits for its imports."""
@@ -146,7 +146,7 @@ class Evidently:
         self._process.communicate()
 
     def mean(self, feed: str, most: int) -> float:
-        """As it says.
+        """The mean NDCG as Evidently computes it.
 
         Raises:
             RuntimeError: it ended instead.
@@ -170,13 +170,13 @@ def section(copied: Copied, folder: Path, rounds: int, is_quick: bool = False) -
         is_quick: without Evidently, which takes long to start, and without ranx, which compiles for a minute.
 
     Raises:
-        RuntimeError: one comes to another mean.
+        RuntimeError: one gives another mean.
     """
     with ExitStack() as stack:
         evidently = stack.enter_context(Evidently(copied.url)) if EVIDENTLY.exists() and not is_quick else None
         peers = [peer for peer in PEERS if not (is_quick and peer.module == "ranx")]
         lines = list(_lines(copied, folder, rounds, peers, evidently))
-    title = f"NDCG@10 of {copied.log.requests:,} requests in PostgreSQL, beside libraries fed from it"
+    title = f"NDCG@10 of {copied.log.requests:,} requests in PostgreSQL, against libraries fed from it"
     return Section(title, ("what", "time", "times rankmon's", "aim", "met"), lines, REMARKS)
 
 
@@ -210,18 +210,18 @@ def _lines(
     taken = interleaved(calls, rounds)
     _check(means)
     yield Line("rankmon", duration(taken["rankmon"]))
-    yield from (_beside(what, taken, what) for what in means if what != "rankmon")
+    yield from (_against(what, taken, what) for what in means if what != "rankmon")
     for feed, aim in AIMS.items():
         by_feed = [what for what in means if what.endswith(f", by {feed}")]
         whole = [what for what in by_feed if SHORTENED not in what]
         for which, names in ((", fed whole lists", whole), ("", by_feed)):
             if names:
-                yield _beside(f"the fastest of them{which}, by {feed}", taken, min(names, key=taken.__getitem__), aim)
+                yield _against(f"the fastest of them{which}, by {feed}", taken, min(names, key=taken.__getitem__), aim)
     for name in [peer.name for peer in peers if not _is_there(peer.module)] + ["Evidently"] * (evidently is None):
         yield Line(name, "not installed")
 
 
-def _beside(what: str, taken: dict[str, float], name: str, aim: float | None = None) -> Line:
+def _against(what: str, taken: dict[str, float], name: str, aim: float | None = None) -> Line:
     return Line(what, duration(taken[name]), taken[name] / taken["rankmon"], aim)
 
 

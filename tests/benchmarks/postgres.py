@@ -1,7 +1,7 @@
-"""A backfill from PostgreSQL beside a COPY of the same rankings and beside pandas; and its memory as the log grows.
+"""A backfill from PostgreSQL against a COPY of the same rankings and against pandas; and its memory as the log grows.
 
-`python -m tests.benchmarks.postgres WAY URL SINCE UNTIL STORE` does the job one way in a process of its own and prints
-the megabytes that this took at the most; with SINCE = UNTIL it reads nothing.
+`python -m tests.benchmarks.postgres WAY URL SINCE UNTIL STORE` does the job one way in its own process and prints the
+peak megabytes; with SINCE = UNTIL it reads nothing.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def filled(folder: Path, requests: int) -> Iterator[Copied | None]:
 
 
 def sections(copied: Copied, folder: Path, rounds: int) -> Iterator[Section]:
-    """Both ways beside a COPY, and push-down beside pandas."""
+    """Both ways against a COPY, and push-down against pandas."""
     yield section(copied.place, copied.log, folder, rounds)
-    yield Section("The same beside pandas", _COLUMNS, list(_beside_pandas(copied, folder)), _PANDAS)
+    yield Section("The same, against pandas", _COLUMNS, list(_against_pandas(copied, folder)), _PANDAS)
 
 
 def large(folder: Path, requests: int, times: int = TIMES) -> Iterator[Section]:
@@ -110,13 +110,13 @@ def large(folder: Path, requests: int, times: int = TIMES) -> Iterator[Section]:
 _COLUMNS = ("what", "figure", "times rankmon's", "aim", "met")
 _PANDAS = """\
 The job of the table above, and the same by pandas: read_sql of both tables through SQLAlchemy, merge, groupby.apply.
-Both come to the same mean NDCG, which is checked. Memory is the most that a process of its own came to, above one that
-has imported and opened the same and read nothing; what PostgreSQL takes in its own processes is not in it, and by
-push-down that is up to 128 MB for each step of a statement."""
+A check confirms that both give the same mean NDCG. Memory is the peak of a separate process, less that of one that
+imports and opens the same but reads nothing. It leaves out PostgreSQL's own processes, which take up to 128 MB for each
+step of a push-down statement."""
 _LARGE = """\
-The log of the tables above; one in which its requests come again in each of the weeks that follow, so that there are as
-many more buckets to store; and one in which they come again at the same times. Ratios are to the same way over the
-first log: first of all that a process of its own takes, then of what it takes beyond one that reads nothing."""
+Three logs: that of the tables above; one that repeats its requests in each of the following weeks, so that there are as
+many times the buckets to store; and one that repeats them at the same times. Ratios are to the same way over the first
+log: first of all memory of a process, then of what it takes beyond one that reads nothing."""
 
 
 # ---- the log -------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def grow(copied: Copied, times: int, is_longer: bool) -> Copied:
 
 
 def floors(copied: Copied) -> dict[str, Callable[[], Any]]:
-    """Ways of a COPY to nowhere. The first one is what the aim is about: its rows travel, and nobody looks at them."""
+    """Ways of a COPY to nowhere. The aim is about the first: its rows are sent, and discarded unread."""
     binaries = find_binaries()
     assert binaries is not None
 
@@ -205,7 +205,7 @@ def by_pandas(url: str, since: int, until: int) -> float:
     return mean_by_apply(*read_frames(url, since, until))
 
 
-def _beside_pandas(copied: Copied, folder: Path) -> Iterator[Line]:
+def _against_pandas(copied: Copied, folder: Path) -> Iterator[Line]:
     log, number = copied.log, count()
     found: dict[str, float] = {}
 
@@ -233,13 +233,13 @@ def _beside_pandas(copied: Copied, folder: Path) -> Iterator[Line]:
 
 
 def _above_idle(copied: Copied, way: str, folder: Path) -> float:
-    """Megabytes that one way takes at the most, above a process that does the same over no time at all."""
+    """Peak megabytes of one way, less those of a process that does the same over an empty span."""
     idle, peak = _peaks(copied, way, folder)
     return peak - idle
 
 
 def _peaks(copied: Copied, way: str, folder: Path) -> tuple[float, float]:
-    """Megabytes of a process that does the job over no time at all, and over the whole log."""
+    """Peak megabytes of a process that does the job over an empty span, and over the whole log."""
     log = copied.log
     idle, peak = (
         printed(
@@ -278,7 +278,7 @@ def _as_it_grows(server: PostgresServer, log: Log, folder: Path, times: int) -> 
 
 
 def main(way: str, url: str, since: int, until: int, store: Path) -> None:
-    """One way over [since, until) seconds, and the megabytes it took."""
+    """One way over [since, until) seconds; prints the megabytes it took."""
     if way != "pandas":
         Copied(url, Log(Path(), since, until, 0)).backfill(store, way)
     elif since < until:

@@ -20,7 +20,7 @@ class Line:
     Attributes:
         figure: what was measured, with its unit; or why it was not.
         ratio: what `aim` is about.
-        aim: what it should be at least or at most; None: it stands there for scale.
+        aim: what it should be at least or at most; None: shown for scale only.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Section:
-    """A table, and what one must know to read it."""
+    """A table, and what a reader must know about it."""
 
     title: str
     columns: tuple[str, str, str, str, str]
@@ -69,7 +69,7 @@ def table(section: Section) -> str:
 
 
 def markdown(sections: Sequence[Section]) -> str:
-    """All of it, with the machine's facts."""
+    """All tables, with the facts of the machine."""
     parts = ["# Benchmarks", "By `make bench ARGS=--write`. Every time is a median of runs in turn.", facts()]
     for section in sections:
         parts += [f"## {section.title}", section.remarks, table(section)]

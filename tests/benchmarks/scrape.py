@@ -1,4 +1,4 @@
-"""A scrape of many monitors through the real server, beside prometheus_client serving as many plain gauges."""
+"""A scrape of many monitors through the real server, against prometheus_client serving as many plain gauges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.simulated import put
 
 MONITORS, SLICES, DAYS = 200, 20, 70
 DIFFERENT = 2
-"""Monitors whose numbers are simulated; the others show the same under other names."""
+"""Simulated monitors; the others show the same numbers under other names."""
 
 AIM, AIM_OF_ALL = 0.5, 1.5
 """Times the peer: where most monitors have not run since the last scrape, and where all have."""
@@ -58,9 +58,9 @@ MONITOR = """\
 
 REMARKS = """\
 {monitors} monitors of one measure, {slices} slices and 3 windows, with an alert rule on the slices and verdicts:
-{samples:,} samples, {megabytes:.1f} MB of text, asked for as Prometheus does, {packed}. The peer serves the very same
-samples from plain gauges in a registry by its own server. Both run in this process, so the few milliseconds of whoever
-asks are in each of the times. Ratios are to the peer."""
+{samples:,} samples, {megabytes:.1f} MB of text, requested as Prometheus does, {packed}. The peer serves the same
+samples from plain gauges in a registry, by its own server. Both run in this process, as does the client: each time
+includes its few milliseconds. Ratios are to the peer."""
 
 
 def sections(

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.spark_scale`: a large log on Spark, summed up by its executors, beside a scan of it.
+"""`python -m tests.benchmarks.spark_scale`: a large log on Spark, summed up by its executors, against a scan of it.
 
 Fails unless the plan aggregates before it exchanges, few rows come back, all of the log is in them, and an hour of it
 is the same to 1e-12 by the pull.
@@ -31,13 +31,13 @@ SCAN = "SELECT max(request_id), sum(item_id), sum(position), max(served_at), max
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """(what came of it, seconds)"""
+    """(result, seconds)"""
     began = time.monotonic()
     return work(), time.monotonic() - began
 
 
 def measure(server: SparkServer, log: Large) -> None:
-    """Print what it takes. Raises AssertionError if it is not as it must be."""
+    """Print the times. Raises AssertionError if a check of the plan or the results fails."""
     database, name = Database(MONITOR.source, parse_url(log.url, None), MOST_SECONDS), log.url.rpartition("/")[2]
     _, (statement, *_) = explained(replace(MONITOR, engine="pushdown"), database, log.since, log.until)
     ((plan,),) = server.execute(f"EXPLAIN FORMATTED {statement}", database=name)
@@ -62,7 +62,7 @@ def measure(server: SparkServer, log: Large) -> None:
 
 
 def main() -> int:
-    """0 if all is as it must be."""
+    """0 if all checks pass."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.spark_scale", description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000, help="rankings, 20 a request")
     parser.add_argument("--hours", type=int, default=24 * 7, help="over which they are spread")

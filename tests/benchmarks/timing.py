@@ -1,4 +1,4 @@
-"""Times of things that are run in turn, so that a busy moment of the machine hits all of them alike."""
+"""Times of calls that run in turn, so that a busy moment of the machine hits all of them alike."""
 
 import gc
 import time
@@ -10,7 +10,7 @@ from typing import Any
 def interleaved(
     calls: Sequence[tuple[str, Callable[[], Any]]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Name -> median seconds. A name may stand more than once, so that what is short is timed more often."""
+    """Name -> median seconds. Repeat a name to time a short call more often."""
     taken: dict[str, list[float]] = {name: [] for name, _ in calls}
     for _ in range(rounds):
         for name, call in calls:
@@ -19,7 +19,7 @@ def interleaved(
 
 
 def seconds(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    """How long one call takes, without the rubbish of the one before."""
+    """How long one call takes, after a garbage collection."""
     gc.collect()
     began = clock()
     call()

@@ -100,7 +100,7 @@ def gdeval(lists: Lists) -> float:
 
 
 def elasticsearch(lists: Lists) -> float:
-    """`dcg` with `normalize`, by the formula of Elasticsearch: its ideal has no more documents than there are hits."""
+    """`dcg` with `normalize`, by the formula of Elasticsearch: its ideal is cut to the number of hits."""
     found = []
     for shown, more in lists:
         best = sorted([*shown, *more], reverse=True)[: min(len(shown), K)]

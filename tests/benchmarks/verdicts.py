@@ -1,4 +1,4 @@
-"""Judging one more bucket of many monitors, and replaying a past, each beside the least that it could take."""
+"""Judging one more bucket of many monitors, and replaying a past, each against the least that it could take."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ JUDGE_AIM, REPLAY_AIM = 0.050, 2.0
 REPLAYED_SLICES, REPLAYED_DAYS, BEFORE_DAYS = 8, 90, 28
 
 JUDGING = f"""\
-Times of the processor, on one core, without the store: the state is there, one hour of partials comes in, in the middle
-of a day in which all is well, or as a line says. Ratios are to the aim of {1000 * JUDGE_AIM:.0f} ms, that of the last
-line to the threshold, which is the least that judging could be: the mean of each series, compared with a number. The
-first hour of a day also tracks levels and misses; three times a monitor is fitted, and then an hour takes more."""
+Processor time on one core, without the store: the state is known and one hour of partials arrives, in the middle of a
+healthy day unless a line says otherwise. Ratios are to the aim of {1000 * JUDGE_AIM:.0f} ms; that of the last line is
+to the threshold, which is the cheapest judging possible: the mean of each series, compared with a number. The first
+hour of a day also tracks levels and misses. A monitor is fitted three times, and those hours take longer."""
 REPLAYING = f"""\
-Times of the processor, on one core; hourly buckets in SQLite. {BEFORE_DAYS} days before the span are judged as well,
-and two plain thresholds beside the verdicts. The ratio of the first two lines is to the aim of {REPLAY_AIM:.0f} s, that
-of the last to the reading."""
+Processor time on one core; hourly buckets in SQLite. The replay also judges {BEFORE_DAYS} days before the span, and two
+plain thresholds for comparison. The ratio of the first two lines is to the aim of {REPLAY_AIM:.0f} s, that of the last
+to the reading."""
 
 
 def sections(folder: Path, monitors: int = MONITORS, days: int = REPLAYED_DAYS, rounds: int = 9) -> Iterator[Section]:
@@ -48,7 +48,7 @@ def sections(folder: Path, monitors: int = MONITORS, days: int = REPLAYED_DAYS, 
 
 
 def judging(monitors: int, rounds: int) -> Section:
-    """One step of each monitor, from the state that the steps before came to."""
+    """One step of each monitor, from the state after the steps before."""
     settings = DriftSettings()
     work = {name: [_known(seed, *case) for seed in range(min(monitors, 4))] for name, case in CASES.items()}
 
@@ -100,7 +100,7 @@ def _compared(hours: Hours) -> Floats:
 
 
 def replaying(folder: Path, days: int, rounds: int) -> Section:
-    """`rankmon replay` over a store, beside the reading of what is stored."""
+    """`rankmon replay` over a store, against the reading of what is stored."""
     config = configured(folder)
     (monitor,), store = config.monitors, new_store(config.store.url)
     drawn = Ranking.of(BEFORE_DAYS + days, slices=REPLAYED_SLICES, peak=4000).since(BEFORE_DAYS + days / 2, mean=0.9)
@@ -122,6 +122,6 @@ def replaying(folder: Path, days: int, rounds: int) -> Section:
     lines = [
         Line("reading what is stored of them", duration(taken["floor"]), taken["floor"] / REPLAY_AIM),
         Line("rankmon replay", duration(taken["replay"]), taken["replay"] / REPLAY_AIM, 1, "at most"),
-        Line("rankmon replay beside the reading", duration(taken["replay"]), taken["replay"] / taken["floor"]),
+        Line("rankmon replay against the reading", duration(taken["replay"]), taken["replay"] / taken["floor"]),
     ]
     return Section(title, ("what", "time", "ratio", "aim", "met"), lines, REPLAYING)

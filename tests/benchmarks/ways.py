@@ -1,4 +1,4 @@
-"""Both ways of reading beside each other and beside each database's own floor, over the same log."""
+"""Both ways of reading against each other and against each database's own floor, over the same log."""
 
 import sqlite3
 from collections import deque
@@ -50,7 +50,7 @@ class Place:
 
     Attributes:
         url: how rankmon reaches it.
-        floors: name -> what the database needs at the least; the first is what the aim is about.
+        floors: name -> the least that the database needs; the first is what the aim is about.
         aim: of the way that `engine: auto` takes there, in multiples of that floor.
     """
 
@@ -69,16 +69,15 @@ def sections(folder: Path, requests: int, rounds: int) -> Iterator[Section]:
 
 
 def section(place: Place, log: Log, folder: Path, rounds: int) -> Section:
-    """Both ways beside the floors of one database."""
+    """Both ways against the floors of one database."""
     title = f"Both ways over {log.rows:,} rows in {place.title}"
     return Section(title, ("what", "time", "ratio", "aim", "met"), list(_lines(place, log, folder, rounds)), REMARKS)
 
 
 REMARKS = """\
-The whole backfill of the tables above, by the pull and by push-down; ratios are to the first line. That both come to
-the same mean NDCG is checked. The bare sums are two plain statements: of each request its rows,
-its times and its slice, and its events on their rows. Nothing else is done with them: neither dirt nor measures are
-looked at, nor is anything summed by hour or stored."""
+The whole backfill of the tables above, by the pull and by push-down. Ratios are to the first line. A check confirms
+that both give the same mean NDCG. The bare sums are two plain statements: the rows, times and slice of each request,
+and the events on its rows. They check no data, compute no measure, group nothing by hour and store nothing."""
 
 
 def _lines(place: Place, log: Log, folder: Path, rounds: int) -> Iterator[Line]:

@@ -310,7 +310,7 @@ def test_a_daemons_snapshots_are_those_of_a_process_that_begins_now(daemon: Daem
         if hour == 10:
             backfill(daemon, other, day(28) + 3 * HOUR, day(28) + 9 * HOUR)
         if hour == 18:
-            daemon.start_anew()
+            daemon.restart()
         an_hour_later(daemon)
         if hour % 4 == 3:
             shown, fresh = daemon.shown, take_snapshot(daemon.monitor, other, daemon.clock.at)
