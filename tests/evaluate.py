@@ -1,4 +1,4 @@
-"""`make evaluate`: what takes too long for every run of the tests. Keeps a table in the repository, run by run.
+"""`make evaluate`: what takes too long for every run of the tests. Keeps a table of results in the repository.
 
 - The kill drills with 400 kills instead of 50, of the daemon and of its alerts.
 - Restarts of PostgreSQL, frozen processes, wrong clocks, poolers, audits of mutated SQL, better models.
@@ -6,7 +6,7 @@
 - The benchmarks at full size, 20 million rows and 200 monitors among them.
 - 20 fail-overs of two daemons instead of six, under a real Prometheus and Alertmanager.
 - A log of 20 million rows, summed up by Spark's executors.
-- The scorer of alert quality at full size, on seeds that nobody tuned on, where it lies beside the checkout.
+- The scorer of alert quality at full size, on seeds that nobody tuned on, where it lies next to the checkout.
 
 Names of runs, or their beginnings, as arguments choose some of them; the others keep their lines.
 """

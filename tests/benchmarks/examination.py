@@ -81,7 +81,7 @@ def filled(kind: str, path: Path) -> None:
 
 
 def monitor(*measures: str) -> Monitor:
-    """It by hours and devices."""
+    """The monitor of the log, by hours and devices."""
     at, of = TimeColumn("at", format="epoch_s"), ("request", "item")
     rankings = Rankings(Relation(("shown",)), *of, Position("position", 0), at, query="query")
     recipe = Events(Relation(("clicks",)), *of, at, (EventRule(1.0),), attribution=HOUR)

@@ -61,7 +61,7 @@ TWO_MODELS = ("order", "trust", "cascade", "better")
 
 
 def monitor(measure: str, *more: str) -> dict[str, Any]:
-    """Its configuration, with verdicts on the first of several measures."""
+    """The configuration of a monitor, with verdicts on the first of several measures."""
     return {
         "name": NAME,
         "source": "log",

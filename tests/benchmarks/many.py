@@ -183,7 +183,7 @@ def _configured(folder: Path, source: str, store: str, size: _Size) -> Config:
 
 
 def _stock(config: Config, size: _Size) -> tuple[str, ...]:
-    """Fill the store with the past of all monitors, the same of each; the names of the slices."""
+    """Fill the store with the same past for each monitor; returns the names of the slices."""
     store, (first, *others) = Store(config.store.url), config.monitors
     store.schema.migrate()
     hours = Ranking.of(size.days, slices=size.slices, peak=4000).draw()

@@ -52,8 +52,8 @@ def section(folder: Path, requests: int, sizes: tuple[float, ...] = SIZES) -> Se
 
 REMARKS = f"""\
 The job of the tables above in its own process, over more and more hours of {DENSITY} requests of {LENGTH} items, and
-over a fifth of the hours with five times the requests, less that of a process that imports and opens the same but reads
-nothing. Ratios are to the line of ratio 1. A log shorter than one read needs less."""
+over a fifth of the hours with five times the requests. Memory is the peak less that of a process that imports and opens
+the same but reads nothing. Ratios are to the line of ratio 1. A log shorter than one read needs less."""
 
 
 RESTING = """\

@@ -3,7 +3,7 @@
 ZOZO's Open Bandit data (Saito et al. 2021; CC BY 4.0) shows fashion items at three places of a page: chosen at random
 in one part, by a learning policy in the other. Clicks by place of the random part measure how often people look there;
 `rankmon examination fit` estimates it from the other part alone, by items that the policy showed at several places. A
-sample of 30,000 rows of each part comes with the package obp, with some 150 clicks in each, so that both are wide:
+sample of 30,000 rows of each part comes with the package obp, with some 150 clicks in each: both intervals are wide.
 
     pip download obp==0.5.7 --no-deps --no-binary obp --ignore-requires-python -d .cache
     tar xzf .cache/obp-0.5.7.tar.gz -C .cache

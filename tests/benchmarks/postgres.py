@@ -40,7 +40,7 @@ from tests.support.postgres import PostgresServer, find_binaries, postgres_serve
 
 COPY_AIM, PANDAS_AIM, MEMORY_AIM = 2, 25, 15
 TIMES = 10
-"""How much longer the long log is."""
+"""Rows of the long log, as a multiple."""
 
 _TABLES = (
     "CREATE TABLE rankings (request_id bigint, item_id bigint, position int, served_at timestamptz, device text)",
