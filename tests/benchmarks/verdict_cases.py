@@ -1,8 +1,8 @@
-"""`python -m tests.benchmarks.verdict_cases --seeds 71 72`: are people told what is right on logs of messy days?
+"""`python -m tests.benchmarks.verdict_cases --seeds 71 72`: are reports right on logs of messy days?
 
-Each of the shared cases is a raw log with what should be told. It is backfilled into a store and replayed by the
-product's own path; what would have been told is held against what is right. `--keep FOLDER` keeps the stores, so that
-judging can be tried again without the logs; `--write` writes the table.
+Each shared case is a raw log with the incidents that it should open. It is backfilled into a store and replayed by the
+product's own path, and its incidents are compared with these. `--keep FOLDER` keeps the stores, so that judging can be
+tried again without the logs; `--write` writes the table.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ THIN = 5
 """Requests an hour at which it is enough that no page is wrong."""
 
 
-# ---- what was told ---------------------------------------------------------------------------------------------------
+# ---- what was reported -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Told:
     Attributes:
         matter: `quality` pages on-call, `data` tells the owners of the data.
         within: between what instants it says that the fall began; None if it does not say.
-        on_call: when on-call was told of broken data too; None if never.
+        on_call: when on-call heard of broken data too; None if never.
         names: slices and versions that it names.
         by: its conditions.
     """
@@ -73,7 +73,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Run:
-    """All that was told of one log; `new`: instant -> slices and versions that `status` and the page tell of."""
+    """All that was reported of one log; `new`: instant -> slices and versions that `status` and the page name."""
 
     told: tuple[Told, ...]
     verdicts: tuple[Verdict, ...]
@@ -90,7 +90,7 @@ class Run:
 
 
 def judged(folder: Path) -> Run:
-    """What would have been told of a store's past."""
+    """What would have been reported of a store's past."""
     config = store_config(folder / "rankmon.yaml")
     with stored(config) as store:
         monitor = config.monitors[0]
@@ -128,7 +128,7 @@ Wrong = Iterator[str]
 
 
 def _quiet(run: Run) -> Wrong:
-    yield from (f"told: {one}" for one in run.told)
+    yield from (f"reported: {one}" for one in run.told)
 
 
 def _only(run: Run, pages: tuple[int, int] | None = None, data: tuple[int, int] | None = None) -> Wrong:
@@ -161,7 +161,7 @@ def two_slices(run: Run) -> Wrong:
 def canary(run: Run) -> Wrong:
     half = CHANGE + 5 * DAY
     if "v2" not in run.new[half]:
-        yield "v2 is not told by status and the page"
+        yield "status and the page do not name v2"
     yield from _only(run, pages=(CHANGE, run.until))
     yield from _one(run, "quality", CHANGE, half + 5 * DAY)
     if "v2" not in frozenset[str]().union(*(one.names for one in run.of("quality"))):
@@ -180,14 +180,14 @@ def early_drop(run: Run) -> Wrong:
     yield from _only(run, pages=(second, run.until))
     yield from _one(run, "quality", second, second + 3 * DAY)
     if any(v.decayed for v in run.verdicts):
-        yield "told as a decay"
+        yield "reported as a decay"
 
 
 def slow_decay(run: Run) -> Wrong:
     soonest = FIRST + 42 * DAY
     yield from _only(run, pages=(soonest, run.until))
     if any(v.decayed for v in run.verdicts if v.end <= soonest):
-        yield "decay told too soon"
+        yield "decay reported too soon"
     if not run.of("quality") and not any(v.decayed for v in run.verdicts):
         yield "neither page nor decay"
 
@@ -228,7 +228,7 @@ def data_alone(run: Run, by: int, until: int | None = None, on_call: int | None 
         yield from _over_by(run, CHANGE + until + DAY)
     for one in run.of("data"):
         if one.on_call is not None and (on_call is None or one.on_call < CHANGE + on_call):
-            yield f"on-call told at {utc(one.on_call)}"
+            yield f"on-call notified at {utc(one.on_call)}"
 
 
 def short(run: Run) -> Wrong:
@@ -274,7 +274,7 @@ BEGAN = {"two_slices": CHANGE, "recovery": CHANGE, "drop_and_loss": CHANGE, "ear
 
 
 def wrong(case: str, rate: int, run: Run) -> list[str]:
-    """What is wrong with what was told; on thin traffic, wrong pages only."""
+    """What is wrong with what was reported; on thin traffic, wrong pages only."""
     if rate > THIN:
         return list(RULES[case](run))
     since = FIRST + 19 * DAY if case == "early_drop" else FIRST + 28 * DAY if case == "slow_decay" else CHANGE
@@ -343,7 +343,7 @@ def table(found: Sequence[Scored]) -> Iterator[str]:
     yield f"Pages while all was well: {pages}, {pages / max(quiet, 1) * 90 * DAY:.2f} in 90 days."
     yield ""
     yield (
-        "| hours from a fall to its page, and how many began in the range that is told | "
+        "| hours from a fall to its page, and how many began in the reported range | "
         + " | ".join(map(str, rates))
         + " |"
     )
