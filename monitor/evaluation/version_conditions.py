@@ -24,8 +24,11 @@ from monitor.types import Drift, Monitor
 LONGEST = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""
 NO_LONGER_NEW = "almost all requests have had it for so long that it now counts as normal"
+ALONE = "no other version serves its slices now, so there is nothing to compare it with"
+TOO_FEW = "it and the others have too few requests in common slices to compare"
 
-Compared = dict[ConditionName, VersionWorse]
+Compared = dict[ConditionName, VersionWorse | str]
+"""Each new version compared with the others, or why one that was found worse is not."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class VersionConditions(ConditionSet):
         self, past: FinalHours, begin: Beginning, until: int
     ) -> tuple[Mapping[ConditionName, Condition], EventBatch]:
         lived_until = begin.since if begin.lived_until is None else begin.lived_until
-        after, seen, events = dict(begin.conditions), dict[Change, VersionWorse | None](), EventBatch()
+        after, seen, events = dict(begin.conditions), dict[Change, VersionWorse | str](), EventBatch()
         step, newest = step_of(self.monitor.bucket), Compared()
         for ends in chain(past.windows(begin.since, lived_until), past.windows(lived_until, until)):
             steps = [end for end in ends if end % step == 0]
@@ -67,11 +70,12 @@ class VersionConditions(ConditionSet):
         for change, told in begin.events(list(seen), lived_until + self.monitor.bucket).items():
             events.changes.append(told)
             evidence = seen[change]
-            if evidence is not None:
-                events.evidence[told] = evidence
+            if isinstance(evidence, str):
+                events.reasons[told] = evidence
             else:
-                events.reasons[told] = NO_LONGER_NEW
-        events.newest |= {name: one for name, one in newest.items() if name in after and after[name].state == "firing"}
+                events.evidence[told] = evidence
+        known = {name: one for name, one in newest.items() if not isinstance(one, str)}
+        events.newest |= {name: one for name, one in known.items() if name in after and after[name].state == "firing"}
         # Kept without a version too: else it would count as new each time.
         return after or {(VersionWorse.kind, "", ""): Condition()}, events
 
@@ -95,20 +99,24 @@ class VersionConditions(ConditionSet):
             one = newcomer(known, key, "" if by == key[0] else by, end, young, least)
             if one is not None and not one.is_before:
                 found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
+            elif name in before:
+                is_new = (known.began(key) or 0) >= end - young
+                found[name] = ALONE if one is not None else TOO_FEW if is_new else NO_LONGER_NEW
         return found
 
     def _after(
         self, before: Mapping[ConditionName, Condition], newest: Compared, end: int
-    ) -> tuple[dict[ConditionName, Condition], dict[Change, VersionWorse | None]]:
-        after, changes = dict[ConditionName, Condition](), dict[Change, VersionWorse | None]()
+    ) -> tuple[dict[ConditionName, Condition], dict[Change, VersionWorse | str]]:
+        after, changes = dict[ConditionName, Condition](), dict[Change, VersionWorse | str]()
+        number = sum(not isinstance(one, str) for one in newest.values())
         for name in sorted(before.keys() | newest.keys()):
-            was, one = before.get(name, Condition()), newest.get(name)
-            fired = was.state == "firing"
-            fires = one is not None and one.holds(self.drift, len(newest), fired)
-            since = next((s for s in (was.since, None if one is None else one.since) if s is not None), end)
+            was, one = before.get(name, Condition()), newest.get(name, NO_LONGER_NEW)
+            fired, began = was.state == "firing", None if isinstance(one, str) else one.since
+            fires = not isinstance(one, str) and one.holds(self.drift, number, fired)
+            since = next((s for s in (was.since, began) if s is not None), end)
             if fires:
                 after[name] = Condition("firing", since, 0, end)
             if fires != fired:
-                became: State = "firing" if fires else "withdrawn" if one is None else "ok"
+                became: State = "firing" if fires else "withdrawn" if isinstance(one, str) else "ok"
                 changes[Change(name, severity_of(self.drift, name[0]), False, was.state, became, since, end)] = one
         return after, changes

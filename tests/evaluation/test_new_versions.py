@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from monitor.causes.newcomers import YOUNG, newcomer
+from monitor.causes.newcomers import YOUNG, Newcomer, newcomer
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.kinds.version_worse import BUDGET_SHARE, VersionWorse, compared
 from monitor.drift.constants import BUDGET_HOURS
 from monitor.drift.series import DAY, HOUR, Hours
+from monitor.evaluation import version_conditions
 from monitor.evaluation.replay import replay
 from monitor.measures.measure import parse
 from monitor.series import partials as b
-from monitor.series.windows import History
+from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
@@ -102,6 +103,27 @@ def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench
     assert state == "withdrawn"
     if step == 24:
         assert "almost all requests have had it" in bench.notices[-1][1].text
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        (lambda one: replace(one, is_before=True), "no other version serves its slices now"),
+        (lambda one: None, "too few requests in common slices"),
+    ],
+    ids=["alone", "too few"],
+)
+def test_one_that_can_no_longer_be_compared_is_withdrawn_for_that(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, later: Callable[[Newcomer], Newcomer | None], said: str
+) -> None:
+    def compared_at_first(history: History, key: SliceKey, by: str, until: int, *more: float) -> Newcomer | None:
+        one = newcomer(history, key, by, until)
+        return one if one is None or until <= day(BEGAN + 4) else later(one)
+
+    monkeypatch.setattr(version_conditions, "newcomer", compared_at_first)
+    ((_, closed_at, state),) = lived(bench, past(0.08, days=14), 1)
+    assert (closed_at, state) == (4 * 24 + 1, "withdrawn")
+    assert said in bench.notices[-1][1].text
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.engines), 7])
