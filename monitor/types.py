@@ -505,9 +505,12 @@ class Monitor(Section):
         Literal["push", "prometheus"],
         key("Who pages: rankmon through its channels, or Prometheus rules on its gauges."),
     ] = "push"
-    retrain: Annotated[RetrainRequests, key("Who is asked to retrain, and how often. Default: nobody.")] = (
-        RetrainRequests(())
-    )
+    retrain: Annotated[
+        RetrainRequests,
+        key(
+            "Who is asked to retrain, and how often. Default: nobody; status, page and gauge recommend it all the same."
+        ),
+    ] = RetrainRequests(())
     engine: Annotated[
         Literal["auto", "pull", "pushdown"],
         key(

@@ -227,7 +227,7 @@ def _incidents(monitor: Monitor, found: Hindsight, since: int) -> Iterator[Repla
 
 
 def _asked(monitor: Monitor, found: Hindsight) -> dict[str, int]:
-    """Incident -> when it would have asked to retrain: it lasted, the data are sound, the last request is old."""
+    """Incident -> when it would have asked to retrain: it lasted, no data problem was found, no request is recent."""
     incidents = [stored.incident for stored in found.incidents]
     broken = [
         (i.opened_at, found.until + 1 if i.closed_at is None else i.closed_at) for i in incidents if i.matter == "data"

@@ -93,7 +93,7 @@ def before_retraining(findings: Sequence[Evidence]) -> str:
 def on_retraining(findings: Sequence[Evidence]) -> str:
     """Advice while retraining is requested: what to do first."""
     if first := before_retraining(findings):
-        return f"Requested, but first {first}: retrain only if that does not help."
+        return f"Not yet: first {first}; retrain only if that does not help."
     return "Recommended, unless something that changed when it fell can be rolled back."
 
 

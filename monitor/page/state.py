@@ -103,9 +103,12 @@ def _data(snapshot: MonitorSnapshot) -> Iterator[MonitorState]:
     coverage = coverage_of(snapshot)
     if coverage.has_fallen:
         usual = "" if coverage.usual is None else f", {percent(coverage.usual)} usually"
-        is_judged = snapshot.verdict_kind == DEGRADED
-        kind, words = ("note", "Fewer labels, as worse lists bring") if is_judged else ("labels", "Labels missing")
-        have = "of items have a judgment" if coverage.by_items else "have one"
+        if coverage.by_items:  # whatever people find
+            kind, words, have = "labels", "Judgments missing", "of items have one"
+        elif snapshot.verdict_kind == DEGRADED:
+            kind, words, have = "note", "Fewer labels, as worse lists bring", "have one"
+        else:
+            kind, words, have = "labels", "Labels missing", "have one"
         yield MonitorState(kind, f"{words}: {percent(coverage.now)} {have}{usual}")
 
 

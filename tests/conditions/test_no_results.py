@@ -251,7 +251,7 @@ def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data
     assert re.search(r"3\d\.\d % of requests have no results \(usually \d\.\d %\)\.", shown)
     assert "What to do: find out why searches return nothing" in shown
     assert run(filled, "status") == 0
-    assert "retraining is not requested now: more requests without results" in capsys.readouterr().out
+    assert "retraining is not recommended now: more requests without results" in capsys.readouterr().out
 
 
 def test_the_share_of_empty_lists_is_a_series_and_one_of_them_can_be_inspected(

@@ -316,7 +316,7 @@ def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
     bench.live(Ranking.of(35).since(32, mean=0.85).draw(), 32, 34)
     (asked,) = (notice for notice in bench.notices if notice.kind == "retrain")
     assert asked.title.startswith("search: roll back v2 before retraining, ndcg(empty=zero)@10 down ")
-    said = "Requested, but first roll back v2: retrain only if that does not help."
+    said = "Not yet: first roll back v2; retrain only if that does not help."
     config = str(bench.folder / "rankmon.yaml")
     assert cli.run(["status", "-c", config]) == 0
     assert f"  retraining: {said}\n" in capsys.readouterr().out

@@ -183,4 +183,4 @@ def test_a_rule_on_clicked_lists_alone_says_that_people_find_more(
     assert "do not retrain for this" in shown
     assert "or retrain" not in shown
     assert cli.run(["status", "-c", str(path)]) == 0
-    assert "retraining is not requested now: more requests with something relevant" in capsys.readouterr().out
+    assert "retraining is not recommended now: more requests with something relevant" in capsys.readouterr().out

@@ -352,7 +352,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     assert before_retraining(asked.findings) == first
     assert ("recommended" in asked.title) == said.startswith("Recommended,") == (not first)
     stands = "This is the incident's one request to retrain; see below what to do first. "
-    assert (stands in asked.full_text) == ("Requested, but first" in said) == bool(first)
+    assert (stands in asked.full_text) == ("Not yet: first" in said) == bool(first)
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 
 

@@ -159,7 +159,7 @@ def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommende
     blamed = replace(snapshot.incident, findings=(of_kind("degraded", DROP, since=0, new_version=V2),))
     said = page(replace(snapshot, opened=MappingProxyType({"quality": blamed})), at)
     assert "first consider rolling model version v2 back to v1" in said
-    assert "<b>Retraining:</b> Requested, but first roll back v2: retrain only if" in said
+    assert "<b>Retraining:</b> Not yet: first roll back v2; retrain only if" in said
     assert "ecommended" not in said
 
 
@@ -300,7 +300,7 @@ def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> Non
     fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
     snapshot = shown(store, monitor, END)
     told = [text for kind, text in words(snapshot, END) if kind == "labels"]
-    assert told == ["Labels missing: 10.0 % of items have a judgment, 100.0 % usually"]
+    assert told == ["Judgments missing: 10.0 % of items have one, 100.0 % usually"]
     shown_ = page(snapshot, END)
     assert "Label coverage (items with a judgment)" in shown_
     assert re.search(r"label coverage \(items with a judgment\) over 24h until [\d :-]+ UTC fell from", shown_)

@@ -153,7 +153,7 @@ def _told(state: State) -> Iterator[str]:
     if state["retraining"]:
         yield f"retraining: {state['retraining']}"
     elif state["no_retraining_as"]:
-        yield f"retraining is not requested now: {state['no_retraining_as']}"
+        yield f"retraining is not recommended now: {state['no_retraining_as']}"
     if state["silenced_until"] is not None:
         yield f"silenced until {utc(int(state['silenced_until']))}: new incidents page nobody"
     for queue in state["waiting"]:
