@@ -19,7 +19,7 @@ from monitor.cli.options import format_option
 from monitor.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress
 
     from monitor.config import Config
     from monitor.drift.verdicts import Verdict
@@ -113,11 +113,12 @@ def store_config(path: Path) -> Config:
     return load_config(path, unread=("sources", "web", "channels", "routes", "reports", "templates"))
 
 
-def progress(*columns: ProgressColumn) -> Progress:
+def progress() -> Progress:
     """A bar on standard error. With its redirections, rich would write it to the stream that escapes its colours."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     return Progress(*columns, console=Console(stderr=True), redirect_stdout=False, redirect_stderr=False)
 
 

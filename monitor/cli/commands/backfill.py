@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from monitor.cli import exit_code
 from monitor.cli.commands.replay import rule_lines
@@ -120,10 +119,9 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
 def _read(
     app: App, monitor: Monitor, span: tuple[int, int], again: bool, force: bool, outages: _Outages
 ) -> tuple[CycleResult, Judgement | None]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     name, total = monitor.name, CycleResult()
     now, source, batch_size = app.clock.now(), app.source_of(monitor), BatchSize()
-    with progress(*columns) as bar:
+    with progress() as bar:
         task = bar.add_task(f"{name}: buckets", total=None)
         while True:
             outcome, left = CycleResult(), starts(*span, monitor.bucket)

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from monitor.cli.common import command, load_config, pick_monitors, prepared, rendered
+from monitor.cli.common import command, load_config, pick_monitors, prepared, progress, rendered
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.cli.render import Shown
 from monitor.errors import Stopped
@@ -82,8 +82,11 @@ def _lines(found: Mapping[str, Sequence[Audit]], left: Mapping[str, Sequence[str
 
 
 def _audits(app: App, monitor: Monitor, known: Mapping[int, str]) -> Iterator[Audit]:
-    ways = app.readers_of(monitor)
-    for number, start in enumerate(start for start, why in known.items() if not why):
-        if app.stopping.is_set():
-            raise Stopped(f"{monitor.name}: stopped after {number} buckets")
-        yield audit(monitor, start, app.store, ways, app.stopping.is_set)
+    ways, starts = app.readers_of(monitor), [start for start, why in known.items() if not why]
+    with progress() as bar:
+        task = bar.add_task(f"{monitor.name}: buckets", total=len(starts))
+        for number, start in enumerate(starts):
+            if app.stopping.is_set():
+                raise Stopped(f"{monitor.name}: stopped after {number} buckets")
+            yield audit(monitor, start, app.store, ways, app.stopping.is_set)
+            bar.advance(task)
