@@ -109,6 +109,7 @@ class Question:
         options: answers to choose from; empty if any text will do.
         default: the most likely answer.
         check: raises InputError for an answer that will not do.
+        is_open: False if the values leave only `default`: it holds unless another answer is given, and nobody is asked.
     """
 
     key: str
@@ -116,6 +117,7 @@ class Question:
     options: Sequence[str]
     default: str
     check: Callable[[str], object] = str
+    is_open: bool = True
 
     def answered(self, text: str) -> str:
         """The answer that a text gives: itself, or the option whose number, from 1 on, it is.
@@ -125,7 +127,8 @@ class Question:
         """
         if self.options and text not in self.options:
             if not (text.isdecimal() and 1 <= int(text) <= len(self.options)):
-                raise InputError(f"{text!r}: choose one of {', '.join(self.options)}, or its number")
+                choices = f"choose one of {', '.join(self.options)}, or its number"
+                raise InputError(f"{text!r}: {choices if self.is_open else f'only {self.default} fits'}")
             return self.options[int(text) - 1]
         self.check(text)
         return text
@@ -444,7 +447,7 @@ class _Search:
             for one, time in zip(found, times, strict=True)
         ]
         time, attribution = replace(times[0], column="happened_at"), max(map(self._attribution, found, times))
-        rules = [{"type": one.table.title, "grade": 1} for one in found]
+        rules = self._ruled([one.table.title for one in found])
         names = {"request": "request_id", "item": "item_id", "type": "type", "time": _written(time)}
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
 
@@ -467,10 +470,14 @@ class _Search:
         if left := [str(name) for name in counts.index if name not in wanted]:
             told += f"; without {', '.join(left)}, as nearly every list has it: it says what was shown"
         self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of events that are worth more"
+        is_open = (bool(seen) or len(wanted) > 1) and not all(_is_wanted(str(name)) for name in wanted)
+        return self._ruled(wanted, told, is_open)
+
+    def _ruled(self, wanted: Sequence[str], told: str = "", is_open: bool = False) -> list[dict[str, Any]]:
+        """The rules: by default, all `wanted` types are worth the same."""
         likely = " ".join(f"{name}=1" for name in wanted)
-        if (seen or len(wanted) > 1) and not all(_is_wanted(str(name)) for name in wanted):
-            return rules_of(self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of))
-        return [{"type": name, "grade": 1} for name in wanted]
+        answer = self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of, is_open)
+        return [{"type": name, "grade": 1} for name in wanted] if answer == likely else rules_of(answer)
 
     def _attribution(self, events: _Match, time: TimeColumn) -> int:
         """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
@@ -485,7 +492,7 @@ class _Search:
 
     def _choose(self, key: str, options: Sequence[str], **facts: object) -> str:
         """The only option, or the answer to a question."""
-        return options[0] if len(options) == 1 else self._asked(key, options, options[0], facts)
+        return self._asked(key, options, options[0], facts, is_open=len(options) > 1)
 
     def _asked(
         self,
@@ -494,8 +501,9 @@ class _Search:
         default: str,
         facts: Mapping[str, object],
         check: Callable[[str], object] = str,
+        is_open: bool = True,
     ) -> str:
-        return self.ask(Question(key, QUESTIONS[key].format(**facts), options, default, check))
+        return self.ask(Question(key, QUESTIONS[key].format(**facts), options, default, check, is_open))
 
 
 def _given(**values: Any) -> dict[str, Any]:

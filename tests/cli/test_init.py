@@ -549,11 +549,60 @@ def test_two_tables_of_events_without_a_zone_share_one(log: Log) -> None:
     assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "Europe/Berlin"), log.err
 
 
-def test_an_answer_that_was_not_needed_is_named(log: Log) -> None:
+def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)
-    assert log.init("--answer", "rankings.table=other")["rankings"]["table"] == "search_log"
-    assert "--answer rankings.table: the data left no choice, so the answer was not used" in log.err
+    assert log.init("--answer", "relevance.judgments.grade=stars")["rankings"]["table"] == "search_log"
+    assert "--answer relevance.judgments.grade: the question did not arise, so it was not used" in log.err
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+@pytest.mark.parametrize("joined", [False, True])
+def test_an_answer_wins_over_what_nobody_would_have_been_asked(log: Log, joined: bool, yes: Sequence[str]) -> None:
+    shown, events = shop()
+    if joined:
+        of = {
+            kind: [{k: v for k, v in e.items() if k != "event_type"} for e in events if e["event_type"] == kind]
+            for kind in ("click", "purchase")
+        }
+        fill(log.url, search_log=shown, **of)
+        yes = (*yes, "--answer", "relevance.events.table=all of them")
+    else:
+        fill(log.url, search_log=shown, search_events=events)
+    made = log.init("--answer", "relevance.events.rules=click=1 purchase=3", *yes)
+    assert (log.code, log.err) == (0, "")
+    rules = [{"type": "click", "grade": 1}, {"type": "purchase", "grade": 3}]
+    assert made["relevance"]["events"]["rules"] == rules
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        ("rankings.table=other", "'other': only search_log fits"),
+        ("rankings.time=price", "'price': only served_at fits"),
+        ("relevance.events.table=other", "'other': only search_events fits"),
+        ("relevance.events.time=price", "'price': only occurred_at fits"),
+        ("relevance.events.type=price", "'price': only event_type fits"),
+        ("relevance.events.rules=click", "'click' is not a rule; write TYPE=GRADE"),
+    ],
+)
+def test_an_answer_that_the_values_rule_out_is_refused_with_the_one_that_fits(
+    log: Log, answer: str, wanted: str
+) -> None:
+    shown, events = shop()
+    fill(log.url, search_log=shown, search_events=events)
+    assert log.init("--yes", "--answer", answer) == {}
+    assert log.code == 2
+    assert f"--answer {answer}: {wanted}" in log.err
+
+
+def test_an_answer_for_one_of_several_tables_leaves_the_others_alone(log: Log) -> None:
+    shown, events = shop()
+    likes = [{"request_id": e["request_id"], "item_id": e["item_id"], "liked_at": e["occurred_at"]} for e in events]
+    fill(log.url, search_log=shown, clicks=[{**e, "sent_at": e["occurred_at"]} for e in events], likes=likes)
+    select = log.init("--yes", "--answer", "relevance.events.time=sent_at")["relevance"]["events"]["select"]
+    assert log.code == 0, log.err
+    assert ("sent_at AS happened_at" in select, "liked_at AS happened_at" in select) == (True, True)
 
 
 def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,17 +67,17 @@ def init(
         parsed = database_url(url, os.environ.get(PASSWORD), Path())
     except ValueError as error:
         raise InputError(f"the URL {error}") from error
-    given, asked, unanswered = _answers(answers), set[str](), dict[str, Question]()
+    answering = _Answering(_answers(answers), yes)
     with closing(Database(name, parsed, 60)) as database:
         found = tables(database, files, only, _warn_of)
         try:
-            proposal = propose(database, found, _answering(given, asked, yes, unanswered))
+            proposal = propose(database, found, answering)
         except InputError:
-            _refuse(unanswered.values())  # other answers may lead further
+            answering.refuse()  # other answers may lead further
             raise
-    _refuse(unanswered.values())
-    for key in given.keys() - asked:
-        click.echo(f"rankmon: warning: --answer {key}: the data left no choice, so the answer was not used", err=True)
+    answering.refuse()
+    for key in answering.unused():
+        click.echo(f"rankmon: warning: --answer {key}: the question did not arise, so it was not used", err=True)
     bare = parsed._replace(password=None).render_as_string()  # `set` would keep it
     bare = bare.replace(quote(MEMORY, ""), MEMORY)
     with writing(output):
@@ -117,44 +117,65 @@ def _answers(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _answering(
-    answers: Mapping[str, str], asked: set[str], yes: bool, unanswered: dict[str, Question]
-) -> Callable[[Question], str]:
-    """Answers questions: by --answer, by --yes, or by whom it asks. Their keys are added to `asked`.
+class _Answering:
+    """Answers questions: by --answer, by --yes, or by whom it asks.
 
-    Without a terminal, the rest is added to `unanswered`, so that all are known at once.
+    Without a terminal, the rest is collected, so that all are known at once.
     """
 
-    def answer(question: Question) -> str:
-        asked.add(question.key)
-        given = answers.get(question.key)
-        if given is not None:
-            try:
-                given = question.answered(given)
-            except InputError as error:
-                raise InputError(f"--answer {question.key}={given}: {error}") from None
-        if given is None and yes:
+    def __init__(self, given: Mapping[str, str], yes: bool) -> None:
+        self.given, self.yes = given, yes
+        self.used = set[str]()
+        self.unfit = dict[str, InputError]()
+        self.unanswered = dict[str, Question]()
+
+    def __call__(self, question: Question) -> str:
+        given = self._given(question)
+        if given is None and not question.is_open:
+            return question.default
+        if given is None and self.yes:
             given = question.default
         if given is None and not sys.stdin.isatty():
-            unanswered.setdefault(question.key, question)
+            self.unanswered.setdefault(question.key, question)
             return question.default
         if given is not None:
             click.echo(f"{question.key}: {given}")
             return given
         return _asked(question)
 
-    return answer
+    def _given(self, question: Question) -> str | None:
+        """The --answer, if there is one that fits."""
+        key = question.key
+        if key not in self.given:
+            return None
+        try:
+            answer = question.answered(self.given[key])
+        except InputError as error:
+            self.unfit[key] = InputError(f"--answer {key}={self.given[key]}: {error}")
+            if question.is_open:
+                raise self.unfit[key] from None
+            return None  # it may be meant for another table
+        self.used.add(key)
+        return answer
 
+    def unused(self) -> list[str]:
+        """Keys of the answers to questions that did not arise. Raises InputError for an answer that fits nowhere."""
+        left = [key for key in self.given if key not in self.used]
+        for key in left:
+            if key in self.unfit:
+                raise self.unfit[key]
+        return left
 
-def _refuse(unanswered: Collection[Question]) -> None:
-    """Raises InputError if there are questions, with all of them and their likeliest answers."""
-    if not unanswered:
-        return
-    told = [f"answer {counted(len(unanswered), 'question')}, each as below or otherwise, or take all of it by --yes:"]
-    for question in unanswered:
-        told.append(question.text + (f" [{', '.join(question.options)}]" if question.options else ""))
-        told.append(f"    --answer {shlex.quote(f'{question.key}={question.default}')}")
-    raise InputError("\n".join(told))
+    def refuse(self) -> None:
+        """Raises InputError if questions are left, with all of them and their likeliest answers."""
+        if not self.unanswered:
+            return
+        number = counted(len(self.unanswered), "question")
+        told = [f"answer {number}, each as below or otherwise, or take all of it by --yes:"]
+        for question in self.unanswered.values():
+            told.append(question.text + (f" [{', '.join(question.options)}]" if question.options else ""))
+            told.append(f"    --answer {shlex.quote(f'{question.key}={question.default}')}")
+        raise InputError("\n".join(told))
 
 
 def _asked(question: Question) -> str:
