@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from monitor.measures import kernels
 from monitor.measures.kernels import JudgedItems, Scores, score
-from monitor.measures.measure import Measure, parse
+from monitor.measures.measure import SPECS, Measure, parse
 from tests.support.examples import examples
 from tests.support.oracle import (
     OF_LABELS,
@@ -371,3 +371,15 @@ def test_measures_over_judgments_are_those_of_trec_eval(grades: list[int], unsee
     for name, text in TREC.items():
         ours = value(text.format(k=k), listed(grades, unseen))
         assert ours == pytest.approx(peer[name.format(k=k)], rel=1e-9, abs=1e-9), name
+
+
+@pytest.mark.parametrize("name", ["map", "ndcg", "recall"])
+def test_a_list_without_results_is_empty_unless_the_ideal_knows_of_items_that_were_not_shown(name: str) -> None:
+    """As docs/reference/measures.md says."""
+    none = np.array([], int)
+    judged = JudgedItems(np.array([0]), np.array([2.0]), np.array([3]))  # of the first request's query only
+    lists = kernels.GradedRankings(2, none, none, none.astype(float), np.ones(2, bool), judged=judged)
+    for ideal in {"local", "recall", "global"} & {*SPECS[name].ideals}:
+        empty = [ideal != "global", True]
+        scores = score(parse(f"{name}(ideal={ideal})@5"), lists)
+        assert (scores.empty.tolist(), scores.value.tolist()) == (empty, [0, 0])
