@@ -56,7 +56,7 @@ def _fault(url: URL, password: str | None) -> str | None:
     # After a password with @ and / what is left of it would be taken for the database's name, and shown as such.
     if "@" in (url.host or "") or (url.password is not None and "@" in (url.database or "")):
         return "the user or password contains an @; write it as %40, or set `password:`"
-    if url.password is not None and password is not None:
+    if url.password is not None and password is not None and url.password != password:
         return "contains a password, and another is given; keep one"
     if any(word in key.lower() for key in url.query for word in _SHOWN):
         return "contains a password after the ?, where it would be shown; set `password:` instead"

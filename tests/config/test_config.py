@@ -652,6 +652,11 @@ def test_what_a_rule_judges_is_shown_beside_what_is_configured(one: Callable[...
     assert {d.kernel for d in made.definitions} == {"traffic", *(str(m.kernel) for m in made.measures)}
 
 
+def test_a_password_that_is_also_in_the_url_is_no_contradiction(read: Callable[..., Config]) -> None:
+    config = read(("{url: sqlite:///shop.db}", "{url: 'postgresql://u:hunter%402@h/d', password: hunter@2}"))
+    assert config.source("shop").url.password == "hunter@2"
+
+
 def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(
     read: Callable[..., Config], tmp_path: Path
 ) -> None:
