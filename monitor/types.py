@@ -193,7 +193,7 @@ class Judgments(Section):
     relation: Annotated[Relation, Flat]
     query: Annotated[Text, key("Column with the query.", examples=["query"])]
     item: Annotated[Text, key("Column with the item id.", examples=["item_id"])]
-    grade: Annotated[Text, key("Column with the grade.", examples=["grade"])]
+    grade: Annotated[Text, key("Column with the grade. Of several for a pair, the highest counts.", examples=["grade"])]
     max_grade: _Bound = None
 
     @property
