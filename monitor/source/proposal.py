@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import product
+from time import time as clock
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from monitor.errors import InputError
+from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.readings import MICROS
 from monitor.source import discovery
 from monitor.source.discovery import Table, as_list, rows_with
@@ -75,7 +77,7 @@ for _part in ("rankings", "relevance.events"):
     QUESTIONS |= {
         f"{_part}.time": "Which column of {table} is the time?",
         f"{_part}.time.timezone": (
-            "{table}.{column} has no time zone; the newest value is {newest}. Which zone is it in?"
+            "{table}.{column} has no time zone; the newest value is {newest}.{ahead} Which zone is it in?"
         ),
     }
 """What to ask if the values leave it open, by configuration key."""
@@ -107,7 +109,7 @@ class Question:
     Attributes:
         key: of the configuration, as in `rankings.time`.
         options: answers to choose from; empty if any text will do.
-        default: the most likely answer.
+        default: the most likely answer; empty if the values rule out what is usual.
         check: raises InputError for an answer that will not do.
         is_open: False if the values leave only `default`: it holds unless another answer is given, and nobody is asked.
     """
@@ -230,6 +232,7 @@ class _Search:
         self.tables = [discovery.flattened(database, table, as_text) for table in tables]
         self.ask = ask
         self.reasons: dict[str, str] = {}
+        self.zone = "UTC"  # the likely one: that of the rankings, once known
 
     def proposal(self) -> Proposal:
         self.lists = lists = self._lists()
@@ -253,6 +256,7 @@ class _Search:
         tables = [*self.tables, *self._unrolled()]
         looks = (map(look, tables) for look in (_lists_in, self._lists_by_id, partial(_lists_in, once=False)))
         found = next((some for look in looks if (some := [*filter(None, look)])), [])
+        found = [lists for lists in found if columns("time", lists.table.sample)] or found
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -333,14 +337,36 @@ class _Search:
     def _time(self, key: str, table: Table, rows: pd.DataFrame, likely: Collection[str] = ()) -> TimeColumn:
         found = columns("time", rows)
         if not found:
-            raise InputError(f"{table.title}: no column has the time of each row; {key} needs one")
+            lacks = f"{table.title}: no column has the time of each row; {key} needs one"
+            raise InputError(lacks + self._join_of_times() * (key == "rankings.time"))
         column = self._choose(key, [n for n in found if n in likely] or found, table=table.title)
         form, has_zone = _times(rows[column]) or ("native", True)
         if has_zone:
             return TimeColumn(column, form)
         _, newest = discovery.bounds(self.database, table, column)
-        zone = self._asked(f"{key}.timezone", (), "UTC", {"table": table.title, "column": column, "newest": newest})
-        return TimeColumn(column, form, zone)
+        facts = {"table": table.title, "column": column, "newest": newest, "ahead": ""}
+        time = TimeColumn(column, form, self.zone)
+        if ahead := _minutes_ahead(time, newest):
+            facts["ahead"] = f" {self.zone} would put it {ahead} min in the future."
+        self.zone = self._asked(f"{key}.timezone", (), "" if ahead else self.zone, facts) or self.zone
+        return replace(time, timezone=self.zone)
+
+    def _join_of_times(self) -> str:
+        """The view that gives the lists the time, and all else, of a table with one row per request; empty if none."""
+        lists, own = self.lists.table, self.lists.request
+        for table in self.tables:
+            for key in table.names if columns("time", table.sample) and table.title != lists.title else ():
+                if not _is_id(table.sample[key]) or not _is_like(table.sample[key], _known(lists.sample[own])):
+                    continue
+                _, rows = self._rows_of(table, key, lists.sample[own])
+                if len(rows) and rows[key].is_unique:
+                    added = ", ".join(f"l.{name}" for name in lists.names if name not in (own, *table.names))
+                    return (
+                        f"; {table.title} has one row with a time for each request, so join both in a view and run "
+                        f"init again:\n    CREATE VIEW shown_lists AS SELECT r.*, {added} FROM {table.title} AS r "
+                        f"LEFT JOIN {lists.title} AS l ON l.{own} = r.{key};"
+                    )
+        return ""
 
     def _past(self) -> tuple[int | None, int | None]:
         """(from when on to read, time of the oldest request), seconds since 1970."""
@@ -504,6 +530,13 @@ class _Search:
         is_open: bool = True,
     ) -> str:
         return self.ask(Question(key, QUESTIONS[key].format(**facts), options, default, check, is_open))
+
+
+def _minutes_ahead(time: TimeColumn, value: Any) -> int:
+    """Minutes that a value lies in the future; 0 if it does not, by more than clocks differ."""
+    found = to_micros(time, [value])
+    ahead = int(found.micros[0]) / MICROS - clock()
+    return 0 if found.unreadable.any() or ahead <= CLOCK_TOLERANCE else round(ahead / 60)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
-from monitor.source import discovery
+from monitor.source import discovery, proposal
 from monitor.source.proposal import QUESTIONS
 from tests.support import hackernews
 
@@ -547,6 +547,44 @@ def test_two_tables_of_events_without_a_zone_share_one(log: Log) -> None:
     fill(log.url, search_log=shown, clicks=events, likes=events)
     made = log.init("--yes", "--answer", "relevance.events.time.timezone=Europe/Berlin")
     assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "Europe/Berlin"), log.err
+
+
+def test_a_zone_that_puts_rows_in_the_future_is_no_default(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
+    newest = datetime.strptime(max(row["served_at"] for row in shown), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    fill(log.url, search_log=shown, search_events=events)
+    monkeypatch.setattr(proposal, "clock", lambda: newest.timestamp() - 52 * 60)
+    assert log.init("--yes") == {}
+    assert log.code == 2
+    assert "UTC would put it 52 min in the future. Which zone is it in?" in log.err
+    assert "--answer rankings.time.timezone=VALUE" in log.err
+    assert "by --yes" not in log.err
+    made = log.init("--yes", "--answer", "rankings.time.timezone=Asia/Dhaka")
+    assert log.code == 0, log.err
+    zones = made["rankings"]["time"]["timezone"], made["relevance"]["events"]["time"]["timezone"]
+    assert zones == ("Asia/Dhaka", "Asia/Dhaka")
+
+
+def test_lists_whose_time_is_in_another_table_come_with_the_view_that_joins_both(log: Log) -> None:
+    shown, events = shop()
+    of_lists = ("request_id", "item_id", "position", "price")
+    lines = [{key: row[key] for key in of_lists} for row in shown]
+    firsts = {row["request_id"]: row for row in shown}.values()
+    heads = [{"id": r["request_id"], **{k: v for k, v in r.items() if k not in of_lists}} for r in firsts]
+    fill(log.url, search_result=lines, search_request=[*heads, {**heads[0], "id": "without"}], search_events=events)
+    assert log.init("--yes") == {}
+    assert (log.code, "search_result: no column has the time of each row" in log.err) == (2, True)
+    (view,) = re.findall(r"CREATE VIEW .*;", log.err)
+    engine = sa.create_engine(log.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(view)
+        assert connection.exec_driver_sql("SELECT count(*) FROM shown_lists WHERE item_id IS NULL").scalar() == 1
+    engine.dispose()
+    made = log.init("--yes")
+    assert log.code == 0, log.err
+    names = [made["rankings"][key] for key in ("table", "request", "item", "position")]
+    assert names == ["shown_lists", "id", "item_id", "position"]
+    assert (made["slices"], made["rankings"]["query"]) == (["device"], "query")
 
 
 def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:

@@ -133,7 +133,7 @@ class _Answering:
         given = self._given(question)
         if given is None and not question.is_open:
             return question.default
-        if given is None and self.yes:
+        if given is None and self.yes and question.default:
             given = question.default
         if given is None and not sys.stdin.isatty():
             self.unanswered.setdefault(question.key, question)
@@ -171,10 +171,12 @@ class _Answering:
         if not self.unanswered:
             return
         number = counted(len(self.unanswered), "question")
-        told = [f"answer {number}, each as below or otherwise, or take all of it by --yes:"]
+        by_yes = ", or take all of it by --yes" * all(one.default for one in self.unanswered.values())
+        told = [f"answer {number}, each as below or otherwise{by_yes}:"]
         for question in self.unanswered.values():
             told.append(question.text + (f" [{', '.join(question.options)}]" if question.options else ""))
-            told.append(f"    --answer {shlex.quote(f'{question.key}={question.default}')}")
+            answer = f"{question.key}={question.default or 'VALUE'}"
+            told.append(f"    --answer {shlex.quote(answer)}")
         raise InputError("\n".join(told))
 
 
@@ -188,7 +190,7 @@ def _asked(question: Question) -> str:
             raise click.UsageError(str(error)) from None
 
     if not question.options:
-        return str(click.prompt(question.text, default=question.default, value_proc=read))
+        return str(click.prompt(question.text, default=question.default or None, value_proc=read))
     click.echo(question.text)
     for number, option in enumerate(question.options, 1):
         click.echo(f"  {number}  {option}")
