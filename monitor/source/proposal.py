@@ -15,6 +15,7 @@ from itertools import product
 from time import time as clock
 from typing import Any, TypeAlias
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
@@ -348,7 +349,7 @@ class _Search:
         time = TimeColumn(column, form, self.zone)
         if ahead := _minutes_ahead(time, newest):
             facts["ahead"] = f" {self.zone} would put it {ahead} min in the future."
-        self.zone = self._asked(f"{key}.timezone", (), "" if ahead else self.zone, facts) or self.zone
+        self.zone = self._asked(f"{key}.timezone", (), "" if ahead else self.zone, facts, _zone) or self.zone
         return replace(time, timezone=self.zone)
 
     def _join_of_times(self) -> str:
@@ -530,6 +531,13 @@ class _Search:
         is_open: bool = True,
     ) -> str:
         return self.ask(Question(key, QUESTIONS[key].format(**facts), options, default, check, is_open))
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InputError(f"{text!r} is not a time zone; write e.g. UTC or Europe/Berlin") from None
 
 
 def _minutes_ahead(time: TimeColumn, value: Any) -> int:

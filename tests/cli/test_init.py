@@ -559,6 +559,8 @@ def test_a_zone_that_puts_rows_in_the_future_is_no_default(log: Log, monkeypatch
     assert "UTC would put it 52 min in the future. Which zone is it in?" in log.err
     assert "--answer rankings.time.timezone=VALUE" in log.err
     assert "by --yes" not in log.err
+    log.init("--yes", "--answer", "rankings.time.timezone=Asia/Daka")
+    assert (log.code, "'Asia/Daka' is not a time zone; write e.g. UTC or Europe/Berlin" in log.err) == (2, True)
     made = log.init("--yes", "--answer", "rankings.time.timezone=Asia/Dhaka")
     assert log.code == 0, log.err
     zones = made["rankings"]["time"]["timezone"], made["relevance"]["events"]["time"]["timezone"]
