@@ -88,12 +88,12 @@ class Observations:
     def events(self, keys: Sequence[SliceKey], since: int, until: int) -> EventCounts:
         """Matched events per request of some slices, and the unmatched share of all events.
 
-        Over the steps that end in [since, until], a day at most, and the same hours of the last week before.
+        Over the steps that end in [since, until], a day at most, and over the whole week before: a slice may have a
+        single request in the same hours of it.
         """
         step = step_of(self.width)
-        weeks = _weeks(until - since + step)
         now = range(until, max(since - step, until - max(DAY, step)), -step)
-        spans = (now, [end - weeks for end in now if end - weeks not in self.masked])
+        spans = (now, [end for end in range(since - step, since - step - WEEK, -step) if end not in self.masked])
         events = [
             b.events_per_request(sum((self._traffic(key, ends, step) for key in keys), np.zeros(FIELDS)))
             for ends in spans

@@ -33,7 +33,6 @@ from monitor.conditions.verdicts import (
 )
 from monitor.conditions.verdicts import follow as follow_verdicts
 from monitor.drift.judge import judge
-from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, ConditionSet, EventBatch, FinalHours
@@ -265,13 +264,13 @@ class VerdictConditions(ConditionSet):
             fires = change.became == "firing"
             verdict = seen.verdict if fires else _last_of(change.name, past, events.verdicts, seen.verdict)
             told = evidence_at(observed, change.name, verdict, seen.alarm if fires else None, change.since)
-            told = self._with_reasons(told, past)
+            told = _with_rows(told, observed, past)
             events.evidence[change] = told if fires else told.resolved(observed, seen)
         alarms = {name_of(self.drift, alarm.unit): alarm for alarm in last.alarms}
         for name in firing:
             verdict = _last_of(name, past, events.verdicts, last)
             told = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
-            events.newest[name] = self._with_reasons(told, past).calming(after[name], self.step)
+            events.newest[name] = _with_rows(told, observed, past).calming(after[name], self.step)
 
     def _observations(self, past: FinalHours, update: VerdictUpdate, since: int) -> Observations:
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
@@ -290,11 +289,9 @@ class VerdictConditions(ConditionSet):
             dimensions=tuple(one.dimension for one in dimensions(monitor)),
         )
 
-    def _with_reasons(self, found: Degraded | DataEvidence, past: FinalHours) -> Degraded | DataEvidence:
-        """Adds reasons to refused rows: of at most the day before, and its first window."""
-        if not isinstance(found, RowsRefused):
-            return found
-        return found.with_reasons(past.refused(max(found.since, found.end - DAY) - found.window, found.end))
+
+def _with_rows(found: Degraded | DataEvidence, seen: Observations, past: FinalHours) -> Degraded | DataEvidence:
+    return found.with_rows(seen, past.refused) if isinstance(found, RowsRefused) else found
 
 
 def _why_withdrawn(past: FinalHours, verdict: Verdict) -> str:

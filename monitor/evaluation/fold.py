@@ -19,6 +19,7 @@ from typing import Protocol
 from monitor.conditions.checkpoint import BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence
 from monitor.conditions.examined import Examined
+from monitor.conditions.kinds.rows_refused import Refused
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Rule
 from monitor.conditions.thresholds import Change, Condition, ConditionName, View
@@ -109,8 +110,8 @@ class FinalHours(Protocol):
     def steps(self, since: int, until: int) -> Iterator[Hours]:
         """The steps in [since, until) for verdicts, in batches."""
 
-    def refused(self, since: int, until: int) -> Mapping[str, int]:
-        """Reason -> refused rows, without harmless reasons."""
+    def refused(self, since: int, until: int) -> Refused:
+        """The refused rows of the buckets that start in [since, until), without harmless reasons."""
 
     def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
         """The stored verdicts on steps that ended in (since, until]."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, known_by
 from monitor.conditions.examined import Examined
+from monitor.conditions.kinds.rows_refused import Refused
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import View
 from monitor.conditions.verdict_hours import hours, step_of
@@ -19,7 +20,6 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Store
-from monitor.store.store import HARMLESS
 from monitor.types import FARTHEST, OVERALL, Definition, Drift, Judgments, Monitor
 
 SOME = 500
@@ -88,9 +88,8 @@ class StoredHours:
         for at in self._some(len(known.starts)):
             yield known.rows(at, at + SOME)
 
-    def refused(self, since: int, until: int) -> Mapping[str, int]:
-        rows = self._store.refused(self._monitor.traffic, since, until)
-        return {reason: number for reason, number in rows.items() if reason not in HARMLESS}
+    def refused(self, since: int, until: int) -> Refused:
+        return self._store.refused_by_slice(self._monitor.traffic, since, until)
 
     def drawn(self, since: int, until: int) -> Sequence[VerdictPoint]:
         return self._store.verdicts.drawn(self._monitor.name, since, until)

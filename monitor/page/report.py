@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from monitor import __version__
 from monitor.page.judged import judged_figure
-from monitor.page.words import TEMPLATES
+from monitor.page.words import MARKDOWN, TEMPLATES
 from monitor.service.reporting import QualityReport
 
 POINTS = 400
@@ -15,7 +15,7 @@ POINTS = 400
 
 def as_text(found: Sequence[QualityReport]) -> list[str]:
     """The reports in Markdown, texts from outside escaped."""
-    template = TEMPLATES.get_template("report.md")
+    template = MARKDOWN.get_template("report.md")
     return [line for one in found for line in template.render(it=one).split("\n")]
 
 

@@ -47,7 +47,7 @@ class Explainer:
         """Conditions that fired, at least one: the most severe still firing first, then by time of firing."""
         first, began = first_fired(self.found, self.store), {f.name: f for f in fired(self.found, self.store)}
         if (matter := self.found.incident.matter) != "quality":
-            why = f"it is about the {matter}, not the model: no request or slice is to blame"
+            why = f"it is about the {matter}, not the model"
             yield Told(first.name, first.at, missing=why)
             return
         taken = {one.condition: one for one in self.store.verdicts.diagnoses(self.found.incident.id)}

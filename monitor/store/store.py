@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState
 from monitor.series.partials import Partials
 from monitor.series.slices import Gap, SliceRegistry
-from monitor.series.windows import History
+from monitor.series.windows import History, SliceKey
 from monitor.store.alerts import Alerts
 from monitor.store.bucket_writes import BucketWrite, gone, shrinking
 from monitor.store.engine import Connected, blaming_damage, create, upserted
@@ -248,6 +248,15 @@ class Store(Connected):
         found = self.rows(query, identity(definition), since=since, until=until)
         return {start: int(rows) for start, rows in found}
 
+    def refused_by_slice(self, definition: Definition, since: int, until: int) -> dict[SliceKey, dict[str, int]]:
+        """Slice, overall included -> reason -> refused rows of the buckets in [since, until); events are not rows."""
+        query = _refused_by_slice(slices.c.dimension, slices.c.value, refusals.c.reason)
+        query = query.where(refusals.c.reason.not_in(HARMLESS))
+        found = dict[SliceKey, dict[str, int]]()
+        for dimension, value, reason, rows in self.rows(query, identity(definition), since=since, until=until):
+            found.setdefault((dimension, value), {})[reason] = int(rows)
+        return found
+
     def refused(self, definition: Definition, since: int, until: int) -> dict[str, int]:
         """Reason -> refused rows (overall) of the buckets that start in [since, until)."""
         found = self.rows(_refused(refusals.c.reason), identity(definition), since=since, until=until)
@@ -394,9 +403,13 @@ def _fine(kernel: str, most: int | None, overall_only: bool) -> sa.Select[Any]:
 
 def _refused(by: sa.Column[Any]) -> sa.Select[Any]:
     """Refused rows, overall, of a series' buckets that start in [since, until), fine or coarse."""
-    query = sa.select(by, sa.func.sum(refusals.c.rows)).where(*OF_SERIES, refusals.c.bucket_id == buckets.c.id)
-    query = query.where(refusals.c.slice_id == slices.c.id, slices.c.dimension == OVERALL[0])
-    return query.where(buckets.c.bucket_start >= SINCE, buckets.c.bucket_start < UNTIL).group_by(by)
+    return _refused_by_slice(by).where(slices.c.dimension == OVERALL[0])
+
+
+def _refused_by_slice(*by: sa.Column[Any]) -> sa.Select[Any]:
+    query = sa.select(*by, sa.func.sum(refusals.c.rows)).where(*OF_SERIES, refusals.c.bucket_id == buckets.c.id)
+    query = query.where(refusals.c.slice_id == slices.c.id)
+    return query.where(buckets.c.bucket_start >= SINCE, buckets.c.bucket_start < UNTIL).group_by(*by)
 
 
 @cache

@@ -468,7 +468,7 @@ def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmo
     setting.write(of_shop("shop") + alert)
     assert rankmon("backfill", *SPAN).code == 0
     told = rankmon("status").out
-    assert told.startswith("shop: backfilled, but not run yet; start rankmon run\n")
+    assert re.match(r"shop: stored until \d{4}-\d\d-\d\d 00:00 UTC, but not run yet; start rankmon run\n", told)
     assert "  alert low: not judged: too few requests\n" in told
     setting.write(of_shop("shop") + alert.replace("floor: 0.1,", "floor: 0.1, slices: [device],"))
     told = rankmon("status").out

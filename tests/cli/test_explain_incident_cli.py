@@ -136,7 +136,7 @@ def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, caps
     verdict = """replace(summary, '"verdict": ""', '"verdict": "labels_suspect"')"""
     execute(folder, f"UPDATE incidents SET matter = 'data', summary = {verdict}")
     said = explained(folder, name, capsys, "--capture")
-    assert "Not captured: it is about the data, not the model: no request or slice is to blame." in said
+    assert "Not captured: it is about the data, not the model." in said
     table = said.split("Hour by hour; events are for each request:\n")[1].split("\n\n")[0].splitlines()
     assert table[0].split() == [
         "from",

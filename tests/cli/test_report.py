@@ -121,7 +121,7 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     text, page = "\n".join(as_text([odd])), as_page([odd])
     assert "1 incident: 1 on quality (1 notified); 1 open now. 1 incident waits for your verdict: was the " in text
     assert "so it is wide after one. Verdicts judge ndcg(empty=zero)@10: " in text
-    assert "| device=&lt;b&gt;\\| |" in text
+    assert "| device=\\<b>\\| |" in text
     assert "<td>device=&lt;b&gt;|</td>" in page
     assert "expected at the same mix" in page
 
@@ -135,7 +135,7 @@ def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) ->
     assert found.marks == ((day(18), "version v2"),)
     assert f"Changes: version v2, {utc(day(18))}.\n" in "\n".join(as_text([found]))
     odd = replace(found, marks=(ChartMark(day(20), "<b>|"), *found.marks))
-    assert f"Changes: &lt;b&gt;\\|, {utc(day(20))}; version v2, {utc(day(18))}." in "\n".join(as_text([odd]))
+    assert f"Changes: \\<b>\\|, {utc(day(20))}; version v2, {utc(day(18))}." in "\n".join(as_text([odd]))
     assert f"<li>&lt;b&gt;|, {utc(day(20))}</li>" in as_page([odd])
 
 

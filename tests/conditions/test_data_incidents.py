@@ -106,6 +106,41 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     assert 24 * 400 < int(rows.replace(",", "")) < 24 * 400 + 24 * 2, "and those of the hours until it was over"
 
 
+def test_refused_rows_are_of_the_hours_that_are_named_for_them(bench: Bench) -> None:
+    past = Ranking.of(32).draw()
+    past = replace(past, refused=np.where(past.starts == day(30), 3000.0, past.starts // HOUR % 3.0))
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    said = set[str]()
+    for hour in range(30 * 24, 30 * 24 + 12):
+        bench.live(past.rows(0, hour + 1), hour)
+        said |= {sentence(found) for one in bench.incidents for found in one.findings}
+    told = [re.search(r"([\d,]+) rows .* over 3 h until ([\d :-]+) UTC \(usually", text) for text in said]
+    spans = [
+        (int(one[1].replace(",", "")), int(datetime.fromisoformat(f"{one[2]}+00:00").timestamp()))
+        for one in told
+        if one is not None
+    ]
+    assert len(spans) >= 2
+    for rows, until in spans:
+        inside = (past.starts >= until - 3 * HOUR) & (past.starts < until)
+        assert rows == past.refused[inside].sum()
+
+
+@pytest.mark.parametrize(("of", "where"), [(("slice 1",), "device=slice 1"), (("slice 0", "slice 1"), "all traffic")])
+def test_the_slice_that_has_nearly_all_refused_rows_is_named(bench: Bench, of: tuple[str, ...], where: str) -> None:
+    bench.refused_of = of
+    past = Ranking.of(31).draw()
+    past = replace(past, refused=np.where(past.starts >= day(30), 400.0, 2.0))
+    bench.put(past.rows(0, 30 * 24))
+    bench.judge(day(30))
+    bench.live(past.rows(0, 30 * 24 + 6), 30 * 24)
+    (text,) = [notice.full_text for target, notice in bench.notices if target == "data"]
+    assert f"\nWhere: {where}.\n" in text
+    said = re.search(r"All of them are of device=slice 1, with (\d+) % of the requests\.", text)
+    assert (said is not None) == (len(of) == 1)
+
+
 def _page(bench: Bench, now: int) -> str:
     return render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 

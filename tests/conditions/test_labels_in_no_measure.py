@@ -61,7 +61,7 @@ def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None
     first = graded.notices[0][1]
     assert first.title == "search: labels of slices suspect: device=slice 1"
     assert (
-        "Labels of slices are suspect: they lost most of their labels. Label coverage: device=slice 1"
+        "Labels of slices are suspect: they lost most of their labels. Requests with a label: device=slice 1"
         in first.full_text
     )
     assert "check how these slices' labels are logged" in first.full_text
@@ -87,7 +87,7 @@ def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> No
     lived(graded, Ranking.of(34, peak=2000.0).since(32, mean=0.85, coverage=0.85), 31)
     paged = [notice for target, notice in graded.notices if target == "team"]
     assert paged[0].kind == "firing"
-    assert "Label coverage" in paged[0].full_text
+    assert "Requests with a label" in paged[0].full_text
     assert "labels first" not in paged[0].full_text
     assert "by about as much" not in paged[0].full_text
 

@@ -401,7 +401,7 @@ def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(ben
     assert found.coverage == pytest.approx(0.9, abs=0.01)
     assert found.coverage_before == pytest.approx(0.9, abs=0.01)
     told = notification("updated", ABOUT, INCIDENT, [found], 1).full_text
-    assert re.search(r"Label coverage over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
+    assert re.search(r"Requests with a label over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
 
 
 def test_coverage_that_really_fell_is_told(bench: Bench) -> None:

@@ -174,6 +174,18 @@ def test_what_others_served_fell_as_well_or_it_did_not(rest: float, requests: in
     assert seen.others_fell(("model_version", "v2"), 9 * DAY, 10 * DAY, 0.06) is fell
 
 
+def test_events_before_are_of_more_than_the_same_hour_of_a_thin_slice() -> None:
+    starts, key = np.arange(0, 10 * DAY, HOUR), ("device", "tablet")
+    sums = np.zeros((len(starts), 2, len(b.TRAFFIC_FIELDS)))
+    sums[..., b.TRAFFIC_FIELDS.index("requests")] = 1
+    events = b.TRAFFIC_FIELDS.index("events")
+    sums[:-1, 1, events] = 2
+    sums[-1 - 7 * 24, 1, events] = 0
+    history = History(starts, np.ones(len(starts), bool), (OVERALL, key), sums)
+    found = Observations(Drift("ndcg@10"), HOUR, history, history).events([key], 10 * DAY, 10 * DAY)
+    assert (found.events, found.events_before) == (0.0, pytest.approx(2.0, rel=0.01))
+
+
 # ---- a version that is worse than those beside it --------------------------------------------------------------------
 
 LATER = 100 * DAY

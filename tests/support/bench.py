@@ -33,6 +33,8 @@ class Bench:
     monitor: Monitor
     said: list[tuple[str, str, str]]
     notices: list[tuple[str, Notification]] = field(default_factory=list)
+    refused_of: tuple[str, ...] = ()
+    """Devices that the refused rows are of, in equal parts."""
 
     @property
     def is_on_postgres(self) -> bool:
@@ -57,6 +59,8 @@ class Bench:
         for row, start in enumerate(past.starts.tolist()):
             if refused := int(past.refused[row]):
                 tally.refused[(start, *OVERALL), "bad_position"] = refused
+                for name in self.refused_of:
+                    tally.refused[(start, "device", name), "bad_position"] = refused // len(self.refused_of)
             for column, key in enumerate([OVERALL, *(("device", name) for name in past.slices)]):
                 at = slice(None) if key == OVERALL else column - 1
                 requests, labelled = past.served[row, at].sum(), past.labelled[row, at].sum()

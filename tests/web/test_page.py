@@ -302,7 +302,7 @@ def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> Non
     told = [text for kind, text in words(snapshot, END) if kind == "labels"]
     assert told == ["Judgments missing: 10.0 % of items have one, 100.0 % usually"]
     shown_ = page(snapshot, END)
-    assert "Label coverage (items with a judgment)" in shown_
+    assert "<dt>Items with a judgment</dt>" in shown_
     assert re.search(r"label coverage \(items with a judgment\) over 24h until [\d :-]+ UTC fell from", shown_)
 
 

@@ -87,8 +87,11 @@ def _lines(state: State, now: float) -> Iterator[str]:
 
 
 def _progress(state: State, now: float) -> str:
-    if state["last_attempt_at"] is None and state["last_success_at"] is None:
-        return f"{'backfilled, but ' if state['windows'] else ''}not run yet; start rankmon run"
+    if state["last_success_at"] is None:
+        until = max((w["end"] for w in state["windows"]), default=None)
+        stored_until = "" if until is None else f"stored until {utc(until)}, but "
+        is_new = state["last_attempt_at"] is None
+        return stored_until + ("not run yet; start rankmon run" if is_new else "no run has succeeded yet")
     return f"last success {_ago(state['last_success_at'], now)}, newest request {_ago(state['newest_source_at'], now)}"
 
 

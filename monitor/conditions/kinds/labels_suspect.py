@@ -35,8 +35,7 @@ class LabelsSuspect(DataEvidence):
     )
     text: ClassVar[str] = """
 {{ it|fill(it.suspected) }}
-{{ "Label coverage" if it.counts_unlabelled else "The share of requests with a label" }}
-{{ it|span }}: {{ it.before|percent }} to {{ it.value|percent }}.
+The share of requests with a label {{ it|span }}: {{ it.before|percent }} to {{ it.value|percent }}.
 
 {% include "events.txt" %}
 

@@ -25,7 +25,7 @@ class SliceLabelsSuspect(DataEvidence):
     suspected: ClassVar[str] = "Labels of slices are suspect"
     text: ClassVar[str] = """
 {{ it.suspected }}: they lost most of their labels
-{{- ", which explains the drop in their measure" if it.counts_unlabelled }}. Label coverage:
+{{- ", which explains the drop in their measure" if it.counts_unlabelled }}. Requests with a label:
 {% for s in it.slices %}
 {{ s|slice }} {{ s.before|percent }} to {{ s.value|percent }}{{ ", " if not loop.last }}
 {%- endfor %}

@@ -42,7 +42,7 @@ class VersionWorse(QualityEvidence):
 {{ it|subject }} is {{ it.value|written(it) }} {{ it|span }} ({{ it.requests|count }} requests), \
 {{ '%.1f'|format(100 * it.change|abs) }} % {{ "below" if it.change < 0 else "above" }} {{ it.compared_with }} \
 ({{ it.before|written(it) }}; 95 %: {{ it.lower|written(it) }} to {{ it.upper|written(it) }}). \
-{% if it.share %}It serves {{ it.share|share }} of the requests.{% else %}It no longer serves.{% endif %} \
+{% if it.share %}It serves {{ it.share|share }} of the last day's requests.{% else %}It no longer serves.{% endif %} \
 {%- if not is_over %} Statistically significant, no matter how often you look.{% endif %}
 {%- if not is_short %} Requests with nothing relevant count as 0.{% endif %}"""
 
