@@ -532,6 +532,11 @@ class Monitor(Section):
         return self.recipe.attribution + self.lateness
 
     @property
+    def by_judgments(self) -> bool:
+        """Whether labels are judgments, so that label coverage counts items, not requests."""
+        return isinstance(self.recipe, Judgments)
+
+    @property
     def has_events(self) -> bool:
         """Whether labels are made of events."""
         return isinstance(self.recipe, Events)

@@ -20,7 +20,7 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Store
-from monitor.types import FARTHEST, OVERALL, Definition, Drift, Judgments, Monitor
+from monitor.types import FARTHEST, OVERALL, Definition, Drift, Monitor
 
 SOME = 500
 """Windows evaluated between two checks for a stop request; some tenths of a second."""
@@ -128,9 +128,8 @@ def view_of(
         if pinned is not None and pinned[0] < first:
             history = history.after(read(definition, pinned[0], min(pinned[1], first)))
     traffic = read(monitor.traffic, begin, until)
-    by_judgments = isinstance(monitor.recipe, Judgments)
     personal = frozenset(s.dimension for s in monitor.slices if s.column == monitor.rankings.query)
-    return View(history, traffic, monitor.bucket, monitor.min_completeness, by_judgments, personal)
+    return View(history, traffic, monitor.bucket, monitor.min_completeness, monitor.by_judgments, personal)
 
 
 def drift_of(monitor: Monitor) -> Drift:

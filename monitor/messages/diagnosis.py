@@ -276,10 +276,10 @@ def _bare(document: Document) -> Iterator[str]:
     if not (bare := sum(bool(r.get("bare")) for r in captured["requests"])):
         return
     many = f"All {bare}" if bare == len(captured["requests"]) else f"{bare} of these {len(captured['requests'])}"
-    has = "has" if bare == 1 else "have"
+    has, counts = ("has", "it counts") if bare == 1 else ("have", "they count")
     none = f"{has} no item judged relevant" if document["by_judgments"] else "got no label at all (no click, say)"
     now, before = captured.get("bare", (None, None))
-    yield f"  {many} {none}, so they count as 0, like {percent(now)} of all requests ({percent(before)} before)."
+    yield f"  {many} {none}, so {counts} as 0, like {percent(now)} of all requests ({percent(before)} before)."
 
 
 def _queries(document: Document) -> Iterator[Part]:

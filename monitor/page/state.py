@@ -12,7 +12,7 @@ from monitor.page.words import change, percent, utc
 from monitor.series.windows import Point
 from monitor.service.history import SeriesHistory
 from monitor.service.snapshot import MonitorSnapshot, Series, shown
-from monitor.types import OVERALL, Judgments
+from monitor.types import OVERALL
 
 LABELS_FELL = 0.7
 """Share of the usual label coverage below which labels count as missing, as in notifications."""
@@ -146,5 +146,5 @@ def coverage_of(snapshot: MonitorSnapshot) -> Coverage:
         return Coverage(None, None)
     before = history.newest.end - history.window
     known = [p.coverage for p in history.points if p.end <= before and p.coverage is not None]
-    by_items = isinstance(snapshot.monitor.recipe, Judgments)
-    return Coverage(history.newest.coverage, median(known) if known else None, by_items)
+    usual = median(known) if known else None
+    return Coverage(history.newest.coverage, usual, snapshot.monitor.by_judgments)

@@ -117,7 +117,7 @@ class QualityReport:
             with.
         new: what began in the last two weeks, against the others, in words.
         marks: new model versions, announcements and new baselines of these days, oldest first.
-        coverage, coverage_before: share of the traffic with labels.
+        coverage, coverage_before: share of the requests with a label; with judgments, of the items with a judgment.
         completeness: share of the buckets that were read.
         refused: reason -> rows.
         judged, verdicts: the measure that verdicts judge, and the hours of each verdict.

@@ -245,7 +245,11 @@ GAUGES: tuple[Gauge, ...] = (
                 "empty_ratio",
                 "Share of those requests in which nothing was relevant; not of ctr, coec and no_results.",
             ),
-            ("label_coverage", "label_coverage_ratio", "Share of the window's traffic that has a label."),
+            (
+                "label_coverage",
+                "label_coverage_ratio",
+                "Share of requests with a label; by judgments, of items with a judgment.",
+            ),
         )
     ),
     Gauge(

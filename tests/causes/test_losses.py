@@ -47,6 +47,9 @@ def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_tho
     assert found["bare"] == [0.5, 0.0]
     document = {"captured": found, "by_judgments": False, "window": [0, HOUR], "compared": [[-DAY, HOUR - DAY]]}
     (*_, said) = _requests(document)
+    one = [{**r, "bare": i == 0} for i, r in enumerate(found["requests"])]
+    (*_, single) = _requests(document | {"captured": found | {"requests": one}, "by_judgments": True})
+    assert str(single).startswith("  1 of these 3 has no item judged relevant, so it counts as 0, like ")
     assert said == (
         "  2 of these 3 got no label at all (no click, say), so they count as 0, like 50.0 % of all requests (0.0 % "
         "before)."
