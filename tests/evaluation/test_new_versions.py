@@ -67,6 +67,7 @@ def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench
     assert told.title.startswith("search: ndcg(empty=zero)@10 for device=slice 1 ")
     assert " % below the others, at 50 % of requests" in told.title
     assert "the others at the same time" in told.text
+    assert " It serves 50 % of the last day's requests. " in told.full_text
     assert "if so, roll model version slice 1 back" in told.text
 
 
