@@ -118,12 +118,14 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
 
 
 def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
-    ending = threading.Event()
+    ending, ended = threading.Event(), threading.Event()
     source = Database("s", parse_url(duck.url, None), 600, ending.is_set)
 
     def end() -> None:
         ending.set()
         source.interrupt()
+        while not ended.wait(0.3):  # as a process does: the statement may have begun since
+            source.interrupt()
 
     timer = threading.Timer(0.3, end)
     timer.start()
@@ -131,6 +133,7 @@ def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
     with pytest.raises(Stopped), source.reading() as reader:
         ask(reader, ENDLESS)
     assert time.monotonic() - began < LONG
+    ended.set()
     timer.join()
 
 
