@@ -418,7 +418,7 @@ def test_status_shows_the_last_error_and_says_where_nothing_is_known(
     rankmon("once", "-m", "ill")
     told = rankmon("status")
     assert told.code == 0
-    assert "ill: last success never, newest request never" in told.out
+    assert "ill: no run has succeeded yet" in told.out
     assert f"last error: source search: there is no file {tmp_path}/none.db" in told.out
     assert "new: not run yet; start rankmon run\n" in told.out
     assert [e["windows"] for e in json.loads(rankmon("status", "--format", "json").out)] == [[], []]
