@@ -323,7 +323,7 @@ class FaultTracker:
         return self._gravest(end)
 
     def explanation(self, row: int, window: Floats, unit: int) -> checks.Explanation:
-        """What explains the fall of a unit in (9, N, S) sums: of the slices without an alarm where these are most."""
+        """What explains a unit's fall, in (9, N, S) sums; by slices without an alarm if these have most requests."""
         if self.share(row, ~self._fallen[1:]) > c.MOST_LOST:
             window = without_lost(window, ~self._fallen[1:] * np.ones(window.shape[1:]))
         return explanation(self._found, window, unit, self._block.checked.dispersion)

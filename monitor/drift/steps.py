@@ -140,7 +140,7 @@ class _StepJudge:
         return (held, gone) if held is not None else self._handed_over(row)
 
     def _held_back(self, row: int, before: AlarmStates) -> tuple[Kind | None, tuple[int, ...]]:
-        """Takes back alarms explained by missing labels, and their evidence; returns that data fault, open ones too."""
+        """Takes back alarms that missing labels explain; returns that data fault, and those open before."""
         new = self._standing.open & ~before.open
         if not some(new) or not self._is_another_fall(row, new, before):
             return None, ()

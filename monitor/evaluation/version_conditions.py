@@ -14,17 +14,19 @@ from monitor.conditions.evidence import severity_of
 from monitor.conditions.kinds.version_worse import VersionWorse, compared
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.drift.series import WEEK
+from monitor.drift.constants import NEARLY_ALL
+from monitor.drift.series import DAY, WEEK
 from monitor.evaluation.fold import Beginning, ConditionSet, EventBatch, FinalHours
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
-from monitor.series.windows import History
-from monitor.types import Drift, Monitor
+from monitor.series.windows import History, SliceKey
+from monitor.types import OVERALL, Drift, Monitor
 
 LONGEST = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""
 NO_LONGER_NEW = "almost all requests have had it for so long that it now counts as normal"
 ALONE = "no other version serves its slices now, so there is nothing to compare it with"
+GONE = "it has not served for weeks"
 TOO_FEW = "it and the others have too few requests in common slices to compare"
 
 Compared = dict[ConditionName, VersionWorse | str]
@@ -100,8 +102,7 @@ class VersionConditions(ConditionSet):
             if one is not None and not one.is_before:
                 found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
             elif name in before:
-                is_new = (known.began(key) or 0) >= end - young
-                found[name] = ALONE if one is not None else TOO_FEW if is_new else NO_LONGER_NEW
+                found[name] = ALONE if one is not None else _why_unknown(history.between(end - DAY, end), key)
         return found
 
     def _after(
@@ -110,7 +111,7 @@ class VersionConditions(ConditionSet):
         after, changes = dict[ConditionName, Condition](), dict[Change, VersionWorse | str]()
         number = sum(not isinstance(one, str) for one in newest.values())
         for name in sorted(before.keys() | newest.keys()):
-            was, one = before.get(name, Condition()), newest.get(name, NO_LONGER_NEW)
+            was, one = before.get(name, Condition()), newest.get(name, GONE)
             fired, began = was.state == "firing", None if isinstance(one, str) else one.since
             fires = not isinstance(one, str) and one.holds(self.drift, number, fired)
             since = next((s for s in (was.since, began) if s is not None), end)
@@ -120,3 +121,8 @@ class VersionConditions(ConditionSet):
                 became: State = "firing" if fires else "withdrawn" if isinstance(one, str) else "ok"
                 changes[Change(name, severity_of(self.drift, name[0]), False, was.state, became, since, end)] = one
         return after, changes
+
+
+def _why_unknown(last_day: History, key: SliceKey) -> str:
+    of_it, every = (float(last_day.slice(one)[:, b.REQUESTS].sum()) for one in (key, OVERALL))
+    return NO_LONGER_NEW if of_it > NEARLY_ALL * every else TOO_FEW

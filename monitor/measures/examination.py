@@ -102,8 +102,9 @@ class ShownCounts:
 
     def halves(self) -> tuple[ShownCounts, ShownCounts]:
         """Those of a random half of the requests, the same whatever their order, and those of the other."""
-        texts = np.array([str(name) for name in self.names] or np.arange(self.pair.max(initial=0) + 1))
-        order = np.lexsort((self.rank, np.unique(texts, return_inverse=True)[1][self.pair]))
+        texts = [str(name) for name in self.names] or [f"{n:9}" for n in range(self.pair.max(initial=0) + 1)]
+        place = {text: number for number, text in enumerate(sorted(set(texts)))}
+        order = np.lexsort((self.rank, np.array([place[text] for text in texts])[self.pair]))
         rng = np.random.default_rng(0)
         clicked, shown = np.zeros((2, len(order)))
         clicked[order] = rng.binomial(self.clicked[order].astype(np.int64), 0.5)

@@ -226,7 +226,7 @@ def between_two(span: tuple[int, int]) -> str:
 
 
 def estimated(dimension: str) -> str:
-    """What a figure by looks that were estimated, for each value of a dimension if it is named, assumes."""
+    """The assumptions behind a figure by estimated looks; `dimension`: they were estimated for each of its values."""
     return assumes(NO_OTHER_LISTS, dimension)
 
 

@@ -204,7 +204,7 @@ NO_OTHER_LISTS = ", that lists are personalised at most by the slices"
 
 
 def assumes(looks: str, dimension: str = "") -> str:
-    """What a figure corrected for where people look assumes, with what else it takes `looks` to be.
+    """What a figure corrected for where people look assumes; `looks` adds to what it assumes of looks.
 
     >>> assumes(ITS_TABLE, "device").partition(", and ")[0]
     'assumes that looks depend on the rank and device alone and match its table'

@@ -79,7 +79,7 @@ TEMPLATES.filters.update(
 )
 TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
 TEMPLATES.filters["unbroken"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
-TEMPLATES.filters["cell"] = lambda text: re.sub(r"([\\|<&])", r"\\\1", str(text))
+TEMPLATES.filters["cell"] = lambda text: re.sub(r"([\\|<&*`\[\]])", r"\\\1", str(text))
 """A text within a cell of a Markdown table, in which it begins no markup."""
 TEMPLATES.filters.update(named=named, title_of=title_of, assumed=assumed)
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)

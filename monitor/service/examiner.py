@@ -21,31 +21,32 @@ class Examiner:
     monitor: Monitor
     store: Store
     source: Pull
-    tried: int = field(default=0, init=False)
+    done: int = field(default=0, init=False)
+    given_up: int = field(default=0, init=False)
 
     def due(self, now: float) -> range:
         """Ends of the whole UTC days to check, whose buckets are final: those since the newest check, oldest first.
 
         Without one it is the newest day. Days beyond `lookback` were not read after a downtime, and stay unchecked.
+        Nothing is due on a day on which the source failed.
         """
         end = self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
         newest = 0 if end is None else end - end % DAY
-        if newest <= self.tried:
+        if newest <= self.given_up:
             return range(0)
         was = self.store.verdicts.newest_check(self.monitor.name)
-        last = max(self.tried, 0 if was is None else was.at) or newest - DAY
-        return range(max(last, newest - self.monitor.lookback // DAY * DAY) + DAY, newest + 1, DAY)
+        last = max(self.done, 0 if was is None else was.at) or newest - DAY
+        return range(max(last, newest - max(self.monitor.lookback // DAY, 1) * DAY) + DAY, newest + 1, DAY)
 
     def check(self, at: int) -> ExaminationCheck | None:
         """The check of the day until `at`, seconds; None if there are too few days to compare with.
 
         Raises:
             ValueError: too few swaps.
-            SourceError, StoreError: as their names say; the next day is checked all the same.
+            SourceError, StoreError: as their names say; the day stays due.
         """
         measure, name = self.monitor.corrected, self.monitor.name
         assert measure is not None  # else there is no examiner
-        self.tried = at
         depth = measure.k or len(measure.examination)
         begun = max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
@@ -53,7 +54,12 @@ class Examiner:
             return counts_by_table(self.source, since, until, depth, measure)
 
         was, budget = self.store.verdicts.newest_check(name), drift_of(self.monitor).false_alarm_budget
-        found = check(was, at, begun, budget, depth, counts)
+        try:
+            found = check(was, at, begun, budget, depth, counts)
+        except ValueError:
+            self.done = at
+            raise
+        self.done = at
         if found is not None:
             self.store.verdicts.put_check(name, found)
         return found

@@ -16,7 +16,7 @@ from monitor.errors import NO_MEMORY, ClockError, InputError, LeaseLost, SourceE
 from monitor.evaluation.run import judge
 from monitor.evaluation.telling import Telling
 from monitor.messages.explanation import misfit
-from monitor.messages.words import counted, storable
+from monitor.messages.words import counted, storable, utc
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer
 from monitor.service.audit import RESULTS, Auditor, Readers
@@ -286,18 +286,21 @@ class Runner:
     def _examine(self, now: float, began: float, result: CycleResult) -> CycleResult:
         if self._examiner is None or result.left:
             return result
-        found, failed = None, None
-        for at in self._examiner.due(now):
+        found, days = None, self._examiner.due(now)
+        for at in days:
             if self._is_over() or self._is_late(began):
                 break
             try:
                 with self._telemetry.stage(self.monitor.name, "examine"):
                     found = self._examiner.check(at) or found
-            except (SourceError, ValueError) as error:
-                failed = error
-        if failed is not None:
-            text = "monitor %s: check of where people look failed: %s; will retry tomorrow"
-            log.warning(text, self.monitor.name, failed)
+            except ValueError as error:
+                text = "monitor %s: where people looked on the day until %s is unknown: %s"
+                log.warning(text, self.monitor.name, utc(at), error)
+            except SourceError as error:
+                text = "monitor %s: check of where people looked on the day until %s failed: %s; will retry tomorrow"
+                log.warning(text, self.monitor.name, utc(at), error)
+                self._examiner.given_up = days[-1]
+                break
         wrong = None if found is None or self.monitor.corrected is None else found.misfit(self.monitor.corrected)
         if wrong is not None:
             text = "monitor %s: %s: %s; run `rankmon examination fit`"

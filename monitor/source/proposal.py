@@ -361,11 +361,14 @@ class _Search:
                     continue
                 _, rows = self._rows_of(table, key, lists.sample[own])
                 if len(rows) and rows[key].is_unique:
-                    added = ", ".join(f"l.{name}" for name in lists.names if name not in (own, *table.names))
+                    with self.database.reading() as reader:
+                        quote = reader.dialect.identifier_preparer.quote
+                    header, lines = (".".join(map(quote, one.title.split("."))) for one in (table, lists))
+                    added = [f"l.{quote(name)}" for name in lists.names if name not in (own, *table.names)]
                     return (
                         f"; {table.title} has one row with a time for each request, so join both in a view and run "
-                        f"init again:\n    CREATE VIEW shown_lists AS SELECT r.*, {added} FROM {table.title} AS r "
-                        f"LEFT JOIN {lists.title} AS l ON l.{own} = r.{key};"
+                        f"init again:\n    CREATE VIEW shown_lists AS SELECT {', '.join(['r.*', *added])} "
+                        f"FROM {header} AS r LEFT JOIN {lines} AS l ON l.{quote(own)} = r.{quote(key)};"
                     )
         return ""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +16,11 @@ import monitor.cli as cli
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.drift.series import DAY, HOUR
+from monitor.errors import SourceError
 from monitor.page import render
+from monitor.service import examiner
 from monitor.service.app import App
+from monitor.service.examiner import Examiner
 from monitor.service.snapshot import take_snapshot
 from tests.support.looks import DEPTH, Log, draw
 from tests.support.pages import PageSource
@@ -132,8 +137,36 @@ def test_each_day_of_a_downtime_is_checked_once_the_daemon_is_back(app: App) -> 
     app.clock.time = START + 21 * DAY + DAY // 4
     assert app.runners["search"].run().error is None
     assert [(one.at - START) // DAY for one in app.store.verdicts.examined("search")] == [18, 19, 20, 21]
-    assert (examiner := app.runners["search"]._examiner) is not None
-    assert not examiner.due(app.clock.time)
+    assert (found := app.runners["search"]._examiner) is not None
+    assert not found.due(app.clock.time)
+
+
+@pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
+def test_days_that_the_source_failed_to_give_are_checked_the_next_day(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    live(app, 18)
+    assert isinstance(app.clock, ManualClock)
+    runner = app.runners["search"]
+    with monkeypatch.context() as broken:
+        broken.setattr(examiner, "counts_by_table", Mock(side_effect=SourceError("too slow", "timeout")))
+        for hour in (6, 12):
+            app.clock.time = START + 20 * DAY + hour * HOUR
+            assert runner.run().error is None
+    assert caplog.text.count("on the day until 2026-01-20 00:00 UTC failed: too slow; will retry tomorrow") == 1
+    app.clock.time = START + 21 * DAY + DAY // 4
+    assert runner.run().error is None
+    assert [(one.at - START) // DAY for one in app.store.verdicts.examined("search")] == [18, 19, 20, 21]
+
+
+@pytest.mark.parametrize(("lookback", "days"), [(12 * HOUR, [21]), (DAY, [21]), (2 * DAY, [20, 21])])
+@pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
+def test_days_beyond_lookback_stay_unchecked_but_never_the_newest(app: App, lookback: int, days: list[int]) -> None:
+    known = Mock(settled_end=Mock(return_value=START + 21 * DAY + HOUR))
+    known.verdicts.newest_check.return_value.at = START + 18 * DAY
+    monitor = replace(app.config.monitors[0], lookback=lookback)
+    found = Examiner(monitor, known, Mock()).due(START + 21 * DAY + 2 * HOUR)
+    assert [(at - START) // DAY for at in found] == days
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {"lost": {19: 0.3}})], indirect=True)
@@ -145,7 +178,7 @@ def test_lost_clicks_are_still_labels_that_are_missing(app: App) -> None:
 @pytest.mark.parametrize("app", [(CORRECTED, {"views": 4})], indirect=True)
 def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogCaptureFixture) -> None:
     live(app, 18)
-    told = [r.getMessage() for r in caplog.records if "check of where people look failed" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "where people looked on the day until" in r.getMessage()]
     assert 1 <= len(told) <= 2  # of the two days that end
     assert "not enough swaps at rank" in told[0]
     assert app.store.verdicts.newest_check("search") is None

@@ -41,7 +41,7 @@ DAY = 86_400
 
 @record
 class MadeJudgments:
-    """What was written; `version` depends on the judgments alone, and `assumed` is said of the looks."""
+    """What was written; `version` depends on the judgments alone; `assumed` is what the looks rest on."""
 
     output: str
     version: str

@@ -112,7 +112,7 @@ class DuckDB(Dialect):
             "data",
             (),
             ("csv error on line",),
-            "mend this line, or give the types or ignore_errors=true to read_csv in a `select:`",
+            "fix this line, or give the types or ignore_errors=true to read_csv in a `select:`",
         ),
         Fault(
             "data",
