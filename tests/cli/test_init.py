@@ -289,7 +289,8 @@ def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
         ):
             connection.exec_driver_sql(statement)
     for table in ("acts", *(["inside"] if item == "bigint" else [])):
-        log.output.unlink(missing_ok=True)
+        for stale in (log.output, *log.output.parent.glob("rankmon.db*")):
+            stale.unlink(missing_ok=True)
         made = log.init("--table", "lists", "--table", table, url=postgres_url)
         assert (log.code, log.err) == (0, ""), (table, log.err)
         assert ("unnest" in made["rankings"]["select"]) == (listed == "array")
