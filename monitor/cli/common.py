@@ -153,8 +153,8 @@ def opened(config: Config) -> AbstractContextManager[Store]:
 
 def called(config: Path) -> str:
     """How to invoke rankmon on a configuration from any folder, for `words.command`."""
-    beside = Path(sys.executable).with_name("rankmon")
-    known = (path for path in (Path(sys.argv[0]), beside) if path.name == "rankmon" and path.is_file())
+    installed = Path(sys.executable).with_name("rankmon")
+    known = (path for path in (Path(sys.argv[0]), installed) if path.name == "rankmon" and path.is_file())
     program = next((shlex.quote(str(path.absolute())) for path in known), "rankmon")
     return f"{program} {{}} -c {shlex.quote(str(config.absolute()))}"
 

@@ -92,7 +92,7 @@ class DataEvidence(Evidence):
             rule=cls.kind,
             severity=severity_of(seen.drift, cls.kind),
             judged="requests",
-            end=verdict.end,
+            end=verdict.fault_end or verdict.end,
             window=span or step_of(seen.width),
             since=since,
             requests=round(verdict.requests),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -433,28 +433,41 @@ class FaultTracker:
             self.now.worthless,
         )
 
-    def shown(self, row: int, usual: Floats) -> tuple[float | None, ...]:
-        """Items per request in the last suspect step or its three hours, and usually; and the same for rank 1."""
-        block, span = self._block, self._span_until(self.now.short_until, row)
+    def of_rows(self, row: int, kind: Kind, usual: Floats) -> dict[str, Any]:
+        """Fields of a `Verdict` that only refused rows, or lists and ranks other than usual, have."""
+        if kind == "rows_refused":
+            span, end = self._bad(row, self.now.refused_until)
+            return self._refused(span, usual) | {"fault_end": end}
+        if kind == "positions_suspect":
+            span, end = self._bad(row, self.now.short_until)
+            return self._shown(span, usual) | {"fault_end": end}
+        return {}
+
+    def _shown(self, span: slice, usual: Floats) -> dict[str, Any]:
+        """Items per request in the last step of some, or in all if it is thin, and usually; and those at rank 1."""
+        block = self._block
         items, requests = block.crowd[checks.SHOWN, span], block.window[checks.REQUESTS, span].sum(axis=1)
         few = slice(-1, None) if requests[-1] >= c.ENOUGH_REQUESTS else slice(None)
         size, ranked = requests[few].sum(), block.crowd[checks.RANK_ONE, span][few].sum()
-        each = ratio(items[few].sum(), size), ratio(usual[SHOWN], usual[0])
-        return *each, ratio(ranked, size), ratio(usual[RANK_ONE], usual[0])
+        return {
+            "shown": ratio(items[few].sum(), size),
+            "shown_before": ratio(usual[SHOWN], usual[0]),
+            "rank_one": ratio(ranked, size),
+            "rank_one_before": ratio(usual[RANK_ONE], usual[0]),
+        }
 
-    def refused(self, row: int, usual: Floats) -> tuple[float, float | None]:
-        """Refused rows in the last three hours that had too many, and the usual number for as many requests."""
-        block, span = self._block, self._span_until(self.now.refused_until, row)
-        each = ratio(usual[3], usual[0])
+    def _refused(self, span: slice, usual: Floats) -> dict[str, Any]:
+        """Refused rows in some steps, and the usual number for as many requests."""
+        block, each = self._block, ratio(usual[3], usual[0])
         seen, size = block.crowd[checks.REFUSED, span].sum(), block.window[checks.REQUESTS, span].sum()
-        return float(seen), None if each is None else each * float(size)
+        return {"refused": float(seen), "refused_before": None if each is None else each * float(size)}
 
-    def _span_until(self, until: int, row: int) -> slice:
-        """The last three hours that were unusable on their own, for a fault that lasts until `until` (seconds)."""
-        few = self._settings.few
-        left = (until - self._block.ends[row]) // self._settings.step
-        end = max(self._settings.day + row + 1 - max(few - 1 - left, 0), few)
-        return slice(end - few, end)
+    def _bad(self, row: int, until: int) -> tuple[slice, int]:
+        """The last three hours that were unusable on their own, for a fault that lasts until `until`; their end, s."""
+        few, step, now = self._settings.few, self._settings.step, self._block.ends[row]
+        since = max(few - 1 - (until - now) // step, 0)
+        end = max(self._settings.day + row + 1 - since, few)
+        return slice(end - few, end), now - since * step
 
 
 def explanation(

@@ -49,7 +49,7 @@ def _last(values: Floats, length: int) -> Floats:
 class Dispersion:
     """Relative standard deviations of coverage and traffic beyond chance.
 
-    `is_label_all`: whether a value says no more than that there is a label, as for clicks on lists of one item; lost
+    `is_label_all`: whether a value only says that there is a label, as for clicks on lists of one item; lost
     labels cannot be told from a worse model then.
     """
 

@@ -337,8 +337,7 @@ class _StepJudge:
             self._was.moved if settled else None,
             self._was.labels_moved if settled else None,
             self._unjudged(row),
-            *(self._faults.refused(row, usual) if said == "rows_refused" else (None, None)),
-            *(self._faults.shown(row, usual) if said == "positions_suspect" else ()),
+            **self._faults.of_rows(row, said, usual),
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:

@@ -196,6 +196,7 @@ class Verdict:
         reference_days: days behind the baseline, or gathered so far.
         unjudged: share of the last day's requests in slices without a baseline.
         lacks: what a verdict, or a full reference, still needs; empty if nothing.
+        fault_end: end of the last bad step behind `refused`, `shown` and `rank_one`, seconds; 0 without these.
     """
 
     end: int
@@ -230,6 +231,7 @@ class Verdict:
     shown_before: float | None = None
     rank_one: float | None = None
     rank_one_before: float | None = None
+    fault_end: int = 0
 
     @property
     def is_degraded(self) -> bool:

@@ -243,7 +243,7 @@ def plot(shown: Plot) -> str:
     known = [(t, v) for t, v in zip(at, line.value, strict=True) if v is not None]
     dots = [("last", known[-1])] if known else []
     ticks = range(at[0], until + 1) if shown.is_by_rank else ticks_of(frame.since, frame.until)
-    told = [period for period in shown.stretches if period.words and period.kind != "mark"]
+    named = [period for period in shown.stretches if period.words and period.kind != "mark"]
     return TEMPLATES.get_template("plot.svg").render(
         f=frame,
         shown=shown,
@@ -258,7 +258,7 @@ def plot(shown: Plot) -> str:
             (at, str(at) if shown.is_by_rank else date_of(at, ticks.step), (len(ticks) - i) % 2 == 0)
             for i, at in enumerate(ticks)
         ],
-        words=[(*_anchor(*(x / frame.width for x in frame.edges(p))), p.words, p is told[-1]) for p in told],
+        words=[(*_anchor(*(x / frame.width for x in frame.edges(p))), p.words, p is named[-1]) for p in named],
     )
 
 

@@ -16,7 +16,12 @@ from monitor.types import Monitor
 
 @dataclass
 class Examiner:
-    """Runs the checks of one monitor; `tried`: end of the newest day looked at in this process, seconds."""
+    """Runs the checks of one monitor.
+
+    Attributes:
+        done, given_up: ends of the newest day checked, and of the newest day not to be tried again, in this process.
+            Seconds; 0 if there is none.
+    """
 
     monitor: Monitor
     store: Store
@@ -32,7 +37,7 @@ class Examiner:
         """
         end = self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
         newest = 0 if end is None else end - end % DAY
-        if newest <= self.given_up:
+        if newest <= max(self.done, self.given_up):
             return range(0)
         was = self.store.verdicts.newest_check(self.monitor.name)
         last = max(self.done, 0 if was is None else was.at) or newest - DAY

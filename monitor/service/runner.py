@@ -114,7 +114,7 @@ class Runner:
         self._began: float | None = None
         self._token = 0
         self._former = monitor.renamed_from
-        self._is_told = False
+        self._has_named_new = False
         self._show_counters()
 
     def _show_counters(self) -> None:
@@ -188,9 +188,9 @@ class Runner:
                 self._publisher.note(Outdated.WINDOWS | Outdated.PAST)
             self._token = lease.token
             self._take_over(lease)
-            if not self._is_told and (new := new_series(self.monitor, self._store)):
+            if not self._has_named_new and (new := new_series(self.monitor, self._store)):
                 log.warning("monitor %s: %s", name, new)
-            self._is_told = True
+            self._has_named_new = True
             self._store.record(name, lease, last_attempt_at=now, refresh=refresh)
             result = self._examine(now, began, self._audit(now, self._read(now, began, lease)))
             taken = self._judge(now, began, lease, result)

@@ -352,8 +352,8 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     first, last = (notice for _, notice in bench.notices)
     assert re.fullmatch(r"search: positions suspect, 4\.0 items per request \(usually 10\.0\)", first.title)
     assert (
-        "Lists are shorter: 4.0 items per request in the last hours, down to the judged rank (usually 10.0)."
-        in first.full_text
+        "Lists are shorter: 4.0 items per request in the hours until 2022-02-09 16:00 UTC, down to the judged rank "
+        "(usually 10.0)." in first.full_text
     )
     assert (
         "What to do: check whether positions are still logged, and still start at the same number." in first.full_text

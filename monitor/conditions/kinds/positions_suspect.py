@@ -27,12 +27,13 @@ class PositionsSuspect(DataEvidence):
 {% endif %}"""
     text: ClassVar[str] = """
 {% if it.rank_one is none %}
-Lists are shorter: {{ it.value|items }} items per request in the last hours, down to the judged rank
+Lists are shorter: {{ it.value|items }} items per request in the hours until {{ it.end|utc }}, down to the judged rank
 (usually {{ it.before|items }}).
 
 The measure then means something else, and clicks on missing positions match nothing.
 {% else %}
-{{ it.rank_one|items }} items per request have rank 1 in the last hours (usually {{ it.rank_one_before|items }}).
+{{ it.rank_one|items }} items per request have rank 1 in the hours until {{ it.end|utc }}
+(usually {{ it.rank_one_before|items }}).
 
 The ranks measured are not the ranks people saw.
 {% endif %}"""

@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 from monitor.conditions.evidence import SliceFall, register
 from monitor.conditions.observations import Observations
-from monitor.conditions.verdict_hours import step_of
 from monitor.conditions.verdicts import DataEvidence
 from monitor.drift.constants import NEARLY_ALL, SURE_Z
 from monitor.drift.series import DAY
@@ -59,16 +58,11 @@ The page shows the reasons.
         return replace(found, rows=verdict.refused or 0.0, rows_before=verdict.refused_before or 0.0)
 
     def with_rows(self, seen: Observations, refused: Callable[[int, int], Refused]) -> Self:
-        """With the hours that the count is of, the slice that has the rows, and the reasons of at most a day before.
-
-        A verdict repeats its last three bad hours for some hours: the newest hours with as many rows are meant.
-        """
-        ends = range(self.end, self.end - self.window, -step_of(seen.width))
-        counts = ((end, refused(end - self.window, end)) for end in ends)
-        end, rows = next(((end, rows) for end, rows in counts if _sum(rows, OVERALL) == self.rows), (self.end, {}))
+        """With the slice that has the rows, and the reasons of at most a day before."""
+        since = self.end - self.window
         around = refused(max(self.since, self.end - DAY) - self.window, self.end).get(OVERALL, {})
         reasons = sorted(around.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
-        return replace(self, end=end, slices=_where(seen, rows, end - self.window, end), reasons=tuple(reasons))
+        return replace(self, slices=_where(seen, refused(since, self.end), since, self.end), reasons=tuple(reasons))
 
 
 def _sum(rows: Refused, key: SliceKey) -> int:
@@ -78,7 +72,7 @@ def _sum(rows: Refused, key: SliceKey) -> int:
 def _where(seen: Observations, rows: Refused, since: int, until: int) -> tuple[SliceFall, ...]:
     """The smallest slice with nearly all of the refused rows of some hours, if that is no chance."""
     every, requests, found = _sum(rows, OVERALL), seen.requests(OVERALL, since, until) or 0, list[SliceFall]()
-    for key in rows.keys() - {OVERALL} if requests else ():
+    for key in rows.keys() - {OVERALL} if requests and every else ():
         part, share = _sum(rows, key) / every, (seen.requests(key, since, until) or 0) / requests
         error = (share * (1 - share) / every) ** 0.5
         if part > NEARLY_ALL and part - share > SURE_Z * error:
