@@ -253,7 +253,9 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
         return f"{told} and clicked, and nothing was ever {never} there; {take}"
     needed = swaps_needed(counts, depth, SURE)[rank - 1]
     if not np.isfinite(needed):
-        return f"{told} and clicked, and queries repeat too rarely for any number of swaps to be enough; {take}"
+        rarely = "queries repeat too rarely for any number of swaps to be enough"
+        shuffle = "show some lists in random order (see `rankmon examination fit --random`), or"
+        return f"{told} and clicked, and {rarely}; {shuffle} {take}"
     return (
         f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
         f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "

@@ -273,6 +273,11 @@ def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_th
     assert found.upper[1] / found.value[1] == pytest.approx(1.1, abs=0.03)
 
 
+def test_where_each_query_comes_once_the_remedy_is_lists_in_random_order() -> None:
+    with pytest.raises(ValueError, match=r"too rarely for any number .* some lists in random order \(see .* --random"):
+        estimate(swapped(0, 5000, 1, 0), 4)
+
+
 def test_a_rank_that_was_never_clicked_has_no_number_of_swaps_that_would_do() -> None:
     known = swapped(0, 30, 600, 0)
     never = replace(known, clicked=known.clicked * (known.rank != 3))

@@ -21,7 +21,7 @@ from monitor.measures.measure import SPECS, parse
 from monitor.messages.explanation import TITLES
 from monitor.store import Store
 from monitor.types import format_duration
-from tests.benchmarks import label_truth
+from tests.benchmarks import examination_em, label_truth
 from tests.support import house, references
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +94,21 @@ def test_the_page_on_position_bias_has_the_figures_that_were_measured() -> None:
     (said,) = re.findall(r"```text\n(.*?)```", label_truth.RESULTS.read_text(encoding="utf-8"), re.DOTALL)
     assert len(said.splitlines()) == len(label_truth.WHAT)
     assert label_truth.documented(said) == label_truth.PAGE.read_text(encoding="utf-8")
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of tables, as cells."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+
+
+def test_the_page_on_position_bias_has_the_figures_of_em_that_were_measured() -> None:
+    head, *measured = cells(examination_em.RESULTS.read_text(encoding="utf-8"))
+    part = label_truth.PAGE.read_text(encoding="utf-8").partition("## Why rankmon does not fall back on EM")[2]
+    shown, *rows = cells(part.partition("## ")[0])
+    columns = [head.index(name) for name in shown]
+    assert len(rows) == 6
+    for row in rows:
+        assert row in [[one[column] for column in columns] for one in measured]
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------
