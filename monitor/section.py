@@ -119,11 +119,16 @@ def no_file(name: str) -> PydanticCustomError:
 
 
 class Section:
-    """A mapping of known keys; of JUST_ONE, one has to be there, and no second one."""
+    """A mapping of known keys.
+
+    Of JUST_ONE, one has to be there, and no second one. STANDS_FOR: a key that may be there instead of several others,
+    and the values that it gives them.
+    """
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", hide_input_in_errors=True)
     JUST_ONE: ClassVar[tuple[str, ...]] = ()
+    STANDS_FOR: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
@@ -158,6 +163,8 @@ class _Given:
         self._places: dict[str, tuple[str, ...] | None] = {}
         self._files = files
         self._check_choice(kind.JUST_ONE)
+        for name, others in kind.STANDS_FOR.items():
+            self._stand_in(name, others)
         for name, key in keys_of(kind).items():
             if FromFile in key.marks:
                 self._read(name, key.is_required)
@@ -172,6 +179,17 @@ class _Given:
         elif names and not given:
             *others, last = (f"`{n}:`" for n in names)
             self.faults.append(fault(f"needs {', '.join(others)} or {last}"))
+
+    def _stand_in(self, name: str, others: Mapping[str, Any]) -> None:
+        """Give `others` their values if the key `name` stands for them."""
+        given = [f"`{n}:`" for n in others if n in self.value]
+        if name in self.value and given:
+            *first, last = f"`{name}:`", *given
+            self.faults.append(fault(f"has {', '.join(first)} and {last}; keep `{name}:` alone, or the others"))
+        elif name not in self.value and not given:
+            self.faults.append(fault(f"needs {' and '.join(f'`{n}:`' for n in others)}, or `{name}:` instead"))
+        if name in self.value or not given:
+            self.value |= others
 
     def _read(self, name: str, is_required: bool) -> None:
         """Replace a file key with the content of its file."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, ValidationInfo, model_validator
 from pydantic_core import PydanticOmit
@@ -46,6 +46,9 @@ from monitor.section import Converted, Derived, Flat, FromFile, OneOf, Section, 
 
 ALGORITHM = 3
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
+
+ITEM, PLACE = "rankmon_item", "rankmon_position"
+"""Columns of the items of a list and of their positions, once each has a row of its own."""
 
 OVERALL = ("", "")
 NONE, EMPTY, OTHER, MIXED = "(none)", "(empty)", "other", "(mixed)"
@@ -109,12 +112,14 @@ _Time = Annotated[TimeColumn, BeforeValidator(_as_column, json_schema_input_type
 
 @dataclass(frozen=True, slots=True)
 class Rankings(Section):
-    """The logged lists: one row per item shown."""
+    """The logged lists: one row per item shown, or one per request with its list in the column `items`."""
+
+    STANDS_FOR: ClassVar[Mapping[str, Mapping[str, Any]]] = {"items": {"item": ITEM, "position": PLACE}}
 
     relation: Annotated[Relation, Flat]
     request: Annotated[Text, key("Column with the request id.", examples=["request_id"])]
-    item: Annotated[Text, key("Column with the item id.", examples=["item_id"])]
-    position: Annotated[_Position, key("Column with the item's position.", examples=["position"])]
+    item: Annotated[Text, key("Column with the item id, if each item has a row.", examples=["item_id"])]
+    position: Annotated[_Position, key("Column with the item's position, if each has a row.", examples=["position"])]
     time: Annotated[_Time, key("Column with the serving time.", examples=["served_at"])]
     query: Annotated[Maybe[Text], key("Column with the query; judgments need it.")] = None
     model_version: Annotated[
@@ -126,6 +131,14 @@ class Rankings(Section):
         key(
             "Column with the number of results: a row without an item and with 0 here means that the list was empty. "
             "Default: a row without item and position means that."
+        ),
+    ] = None
+    items: Annotated[
+        Maybe[Text],
+        key(
+            "Column with the whole list of item ids in order, an array or JSON, instead of `item` and `position`. "
+            "Ids in JSON are read as numbers if those of the labels are. NULL and [] are empty lists.",
+            examples=["hits"],
         ),
     ] = None
 

@@ -13,6 +13,7 @@ from monitor.series.finality import final_age
 from monitor.series.retention import least_age, least_kept, needed
 from monitor.types import (
     MODEL_VERSION,
+    Column,
     EventRule,
     Events,
     Judgments,
@@ -60,10 +61,13 @@ def _check_engine(scope: Scope, monitor: Monitor) -> None:
         scope.refuse(f"pushdown cannot serve this monitor: {reason}; use auto or pull", "engine")
 
 
-def check_selects(scope: Scope, monitor: Monitor, dialect: str) -> None:
-    """Each `select:` is one query, as the database reads it."""
+def check_relations(scope: Scope, monitor: Monitor, dialect: str) -> None:
+    """Each `select:` is one query, as the database reads it, and it can read lists in a column."""
     from monitor.source.dialects import dialect_of
 
+    if monitor.rankings.items is not None and not dialect_of(dialect).unrolls:
+        text = f"rankmon cannot unroll lists on {dialect}; do so in a `select:`"
+        scope.refuse(f"{text}, and name the columns as `item` and `position`", "rankings", "items")
     selects: dict[Where, str] = {("rankings", "select"): monitor.rankings.relation.select}
     if isinstance(monitor.recipe, Events | Judgments):
         selects["relevance", type(monitor.recipe).__name__.lower(), "select"] = monitor.recipe.relation.select
@@ -204,6 +208,12 @@ def check_store_retention(retain: int, monitors: Sequence[Monitor], report: Repo
 def _check_judgments(scope: Scope, monitor: Monitor) -> None:
     if isinstance(monitor.recipe, Judgments) and monitor.rankings.query is None:
         scope.refuse("is missing, but judgments need it; name the column with the query", "rankings", "query")
+
+
+def _check_items(scope: Scope, monitor: Monitor) -> None:
+    if isinstance(monitor.recipe, Column) and monitor.rankings.items is not None:
+        text = "a row has one grade for its whole list; unroll items and grades in a `select:` of `rankings`"
+        scope.refuse(f"{text}, and name the columns as `item` and `position`", "relevance", "column")
 
 
 def _check_drift_measure(scope: Scope, monitor: Monitor) -> None:
@@ -384,6 +394,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Scope, Monitor], None]], ...] = 
     (("drift", "bucket"), _check_drift_bucket),
     (("drift", "slices", "rankings"), _check_drift_mix),
     (("relevance", "rankings"), _check_judgments),
+    (("relevance", "rankings"), _check_items),
     (("relevance",), _check_rules),
     ((), _check_engine),
 )

@@ -333,7 +333,7 @@ def _monitors(parts: _Parts, dialects: Mapping[str, str]) -> Iterator[Monitor]:
         if (names := parts.names("sources")) and "source" not in unknown:
             checks.check_source(scope, monitor.source, names)
         if dialect := dialects.get(monitor.source):
-            checks.check_selects(scope, monitor, dialect)
+            checks.check_relations(scope, monitor, dialect)
         checks.check_channels(scope, monitor, (checks.LOG, *parts.names("channels")))
         checks.check_monitor(scope, monitor, unknown)
         if not unknown:

@@ -14,8 +14,9 @@ import pandas as pd
 import sqlalchemy as sa
 
 from monitor.errors import InputError, SourceError
+from monitor.source.dialects.base import IdKind
 from monitor.source.engine import Database, Reader
-from monitor.source.queries import untyped
+from monitor.source.queries import unrolled, untyped
 from monitor.types import Relation
 
 T = TypeVar("T")
@@ -36,8 +37,9 @@ class Table:
     Attributes:
         names: of all its columns.
         sample: (rows, columns), dtype object; None stands for NULL.
-        origin: what a SELECT made by `unrolled` or `flattened` reads.
+        origin: what a SELECT made by `flat_lists` or `flattened` reads.
         members: name -> expression of each column that `flattened` added.
+        items: the column with the lists that `flat_lists` unrolled; else empty.
     """
 
     relation: Relation
@@ -45,11 +47,13 @@ class Table:
     sample: pd.DataFrame = field(compare=False, repr=False, default_factory=pd.DataFrame)
     origin: Relation | None = None
     members: Mapping[str, str] = field(compare=False, default_factory=dict)
+    items: str = ""
 
     @property
     def title(self) -> str:
-        """Its name for people."""
-        return ".".join(self.relation.table) or self.relation.select
+        """Its name for people, with the column of its lists if they were unrolled."""
+        named = self.origin if self.items and self.origin is not None else self.relation
+        return f"{'.'.join(named.table) or named.select}{self.items and f' ({self.items})'}"
 
     @cached_property
     def clause(self) -> sa.FromClause:
@@ -61,7 +65,9 @@ class Table:
         return sa.table(name, *columns, schema=".".join(schema) or None)
 
     def reading(self, used: Collection[str]) -> Relation:
-        """The relation, with only those of its `members` that are `used`."""
+        """The relation as mapped: with only those of its `members` that are `used`, or a row per list."""
+        if self.items and self.origin is not None:
+            return self.origin
         if not self.members or self.origin is None:
             return self.relation
         return _with_members(self.origin, {name: e for name, e in self.members.items() if name in used})
@@ -123,27 +129,22 @@ def sampled_from(database: Database, relation: Relation) -> Table:
         return replace(table, sample=_frame(reader, table, sa.select(*table.clause.c).limit(ROWS)))
 
 
-def unrolled(database: Database, table: Table, column: str, as_text: bool = False) -> Table:
-    """The table with one row per element of the lists in `column`, as `list_item` and `list_position` from 1; an empty
-    list leaves one row without both. Raises SourceError.
+def flat_lists(database: Database, table: Table, column: str, as_text: bool = False) -> Table:
+    """The table with one row per element of the lists in `column`, with ITEM and PLACE. Raises SourceError.
 
     Args:
         as_text: whole numbers in JSON as text; else as numbers. An array keeps its type.
     """
     found = [value for values in map(as_list, table.sample[column]) for value in values or ()]
-    form = database.sql.lists[_is_text(table.sample[column]), are_whole(found) and not as_text]
-    if database.sql.lists_in_arrays and _is_array(database, table, column):
-        form = database.sql.lists_in_arrays
-    every, lists = quoted(table.relation), max(ROWS * len(table.sample) // max(len(found), 1), 1)
-    whole = form.format(table=f"(SELECT * FROM {every} LIMIT {lists})", list=column)  # a plan may cut lists into pieces
-    relation = Relation(select=form.format(table=every, list=column))
-    return replace(sampled_from(database, Relation(select=whole)), relation=relation, origin=table.relation)
-
-
-def _is_array(database: Database, table: Table, column: str) -> bool:
+    kind: IdKind = "number" if are_whole(found) and not as_text else "text"
     with database.reading() as reader:
-        (code,) = reader.types(sa.select(table.clause.c[column]))
-    return str(code) in database.sql.arrays
+        (code,), dialect = reader.types(sa.select(table.clause.c[column])), reader.dialect
+    most = max(ROWS * len(table.sample) // max(len(found), 1), 1)
+    # Before they are unrolled, as a plan may cut lists into pieces.
+    some = Relation(select=f"SELECT * FROM {quoted(table.relation)} LIMIT {most}")
+    sampled = sampled_from(database, unrolled(some, column, dialect, code, kind))
+    every = unrolled(table.relation, column, dialect, code, kind)
+    return replace(sampled, relation=every, origin=table.relation, items=column)
 
 
 def flattened(database: Database, table: Table, as_text: bool = False) -> Table:

@@ -53,6 +53,7 @@ def inspect(monitor: Monitor, database: Database, request: str, at: int | None =
     try:
         with database.reading(monitor.name) as reader:
             queries = Queries(monitor, reader.dialect)
+            queries = replace(queries, types=queries.types_now(reader, False))
             queries = replace(queries, has_enum_types=has_enum_types(queries, reader))
             return _Look(monitor, queries, reader, request, at).inspection()
     except TooMany as error:

@@ -27,7 +27,7 @@ from monitor.source import discovery
 from monitor.source.discovery import Table, as_list, rows_with
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
-from monitor.types import TimeColumn
+from monitor.types import ITEM, TimeColumn
 
 Values: TypeAlias = "pd.Series[Any]"
 Pair: TypeAlias = tuple[Any, Any]
@@ -246,7 +246,7 @@ class _Search:
         self.time = time = self._time("rankings.time", table, self.shown, self.constant)
         relevance, item = self._relevance()
         query, version, slices = self._dimensions()
-        names = {"request": request, "item": item, "position": self._position(), "time": _written(time)}
+        names = {"request": request, **self._columns_of_items(item), "time": _written(time)}
         rankings = _relation(table, (request, item, position, time.column, query, version, *slices))
         rankings |= names | _given(query=query, model_version=version)
         return Proposal(rankings, relevance, slices, self.reasons, *self._past(), depth)
@@ -291,8 +291,15 @@ class _Search:
             for name in table.names:
                 lists = [found for value in table.sample[name] if (found := as_list(value)) is not None]
                 is_of_items = any(len(found) > 1 for found in lists) and all(_are_ids(found) for found in lists)
-                if is_of_items and self.database.sql.lists:
-                    yield discovery.unrolled(self.database, table, name, self.as_text)
+                if is_of_items and self.database.sql.unrolls:
+                    yield discovery.flat_lists(self.database, table, name, self.as_text)
+
+    def _columns_of_items(self, item: str) -> dict[str, Any]:
+        """The keys of items and positions."""
+        if self.lists.table.items:
+            self.reasons["rankings.items"] = "lists of ids in order"
+            return {"items": self.lists.table.items}
+        return {"item": item, "position": self._position()}
 
     def _position(self) -> Any:
         column = self.lists.position
@@ -303,6 +310,8 @@ class _Search:
 
     def _items(self) -> list[str]:
         """Columns whose values differ within each list, most likely first."""
+        if self.lists.table.items:
+            return [ITEM]
         found = columns("item", self.shown, (self.lists.request, self.lists.position))
         is_named = NAMES["item"].search
         return sorted(filter(self._tells_apart, found), key=lambda n: (not is_named(n), self.shown[n].nunique()))
@@ -439,7 +448,7 @@ class _Search:
 
     def _label(self) -> dict[str, Any]:
         names = columns("grade", self.shown, (self.lists.position, self.lists.request, *self.constant))
-        if not names:
+        if not names or self.lists.table.items:
             raise InputError(
                 f"{self.lists.table.title} has the lists, but nothing says which items were wanted: no table with "
                 "events that name a request and an item shown, none with judgments of a query and an item, and no "

@@ -15,7 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from monitor.errors import SourceError
 from monitor.measures.measure import Depth
 from monitor.source.dialects import dialect_of
-from monitor.source.dialects.base import Condition, Dialect, whole
+from monitor.source.dialects.base import Condition, Dialect, IdKind, whole
 from monitor.source.engine import ColumnTypes, Reader
 from monitor.source.times import CREDIBLE, slack
 from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
@@ -43,15 +43,33 @@ def relation(source: Relation, alias: str, wanted: Sequence[str | None], dialect
         raise SourceError(f"the column {odd[0]!r} contains a quote or a backslash; rename it in a view", "query", True)
     names: list[sa.ColumnClause[Any]] = [sa.column(sa.quoted_name(c, True)) for c in columns]
     if source.select:
-        try:
-            text = own.quoting.enclosed(source.select).replace(":", r"\:")
-        except ValueError as error:
-            raise SourceError(f"`select:` is not one query: {error}", "query", True) from error
+        text = _enclosed(source, own).replace(":", r"\:")
         return sa.text(f"{text}\n").columns(*names).subquery(alias)
     *schema, table = source.table
     quote = dialect.identifier_preparer.quote_identifier
     quoted = sa.quoted_name(".".join(map(quote, schema)), False) if schema else None
     return sa.table(sa.quoted_name(table, True), *names, schema=quoted).alias(alias)
+
+
+def unrolled(source: Relation, column: str, dialect: sa.Dialect, code: Any, kind: IdKind) -> Relation:
+    """A SELECT with a row per element of the lists in a column of the source; see `Dialect.unrolled`.
+
+    Raises:
+        SourceError: the column, of the type `code`, holds no lists, or the database cannot unroll them.
+    """
+    own, quote = dialect_of(dialect.name), dialect.identifier_preparer.quote_identifier
+    table = f"({_enclosed(source, own)}\n)" if source.select else ".".join(map(quote, source.table))
+    if text := own.unrolled(table, quote(column), code, kind):
+        return Relation(select=text)
+    told = f"column {column!r} holds neither arrays of ids nor JSON, as `items` needs; name the column with the lists"
+    raise SourceError(f"{told}, or map `item` and `position`", "data", lasting=True)
+
+
+def _enclosed(source: Relation, own: Dialect) -> str:
+    try:
+        return own.quoting.enclosed(source.select)
+    except ValueError as error:
+        raise SourceError(f"`select:` is not one query: {error}", "query", True) from error
 
 
 def untyped(value: object) -> ColumnElement[Any]:
@@ -121,12 +139,24 @@ class Queries:
     # ---- relations and columns ---------------------------------------------------------------------------------
 
     @cached_property
-    def rankings(self) -> sa.FromClause:
-        """The logged lists, named r."""
+    def logged(self) -> sa.FromClause:
+        """The lists as they are logged, named r: as `rankings`, or a row per request if a column has its `items`."""
+        return self._of_lists(self.monitor.rankings.relation, self.monitor.rankings.items)
+
+    def _of_lists(self, source: Relation, items: str | None = None) -> sa.FromClause:
         r, slices = self.monitor.rankings, (s.column for s in self.monitor.slices)
-        of_row = r.request, r.item, r.position.column, r.time.column
-        of_request = r.query, r.model_version, r.results, self.grade_column, *slices
-        found = relation(r.relation, "r", (*of_row, *of_request), self.dialect)
+        of_items = (r.item, r.position.column) if items is None else (items,)
+        of_request = r.time.column, r.query, r.model_version, r.results, self.grade_column, *slices
+        return relation(source, "r", (r.request, *of_items, *of_request), self.dialect)
+
+    @cached_property
+    def rankings(self) -> sa.FromClause:
+        """A row per item shown, or for an empty list, named r; of `items` once `types` are known."""
+        r, recipe, found = self.monitor.rankings, self.monitor.recipe, self.logged
+        if r.items is not None:
+            kind = self.sql.id_kind(self.types.labels.get(getattr(recipe, "item", "")))
+            lists = unrolled(r.relation, r.items, self.dialect, self.types.rankings.get(r.items), kind)
+            found = self._of_lists(lists)
         if self.bounds is None:
             return found
         inside = self.sql.between(found.c[r.time.column], r.time, *self.bounds)
@@ -214,7 +244,14 @@ class Queries:
         Raises:
             SourceError: a table or a column is not there.
         """
-        relations = [relation for relation in (self.rankings, self._labels) if relation is not None]
+        if self.monitor.rankings.items is None:
+            return self._types_now(reader, self.rankings, to_sum)
+        logged = self._types_now(reader, self.logged, False)
+        found = self._types_now(reader, replace(self, types=logged).rankings, to_sum)
+        return replace(found, rankings={**logged.rankings, **found.rankings})
+
+    def _types_now(self, reader: Reader, rankings: sa.FromClause, to_sum: bool) -> ColumnTypes:
+        relations = [relation for relation in (rankings, self._labels) if relation is not None]
         codes, is_behind = self.sql.column_types(reader, relations, to_sum)
         left = iter(codes)
         found = [{column.name: next(left) for column in relation.c} for relation in relations]
@@ -261,9 +298,9 @@ class Queries:
 
     @property
     def times(self) -> list[LoggedTime]:
-        """The time of the rankings, then that of the events if there are any."""
+        """The time of the rankings as logged, then that of the events if there are any."""
         declared, recipe = self.monitor.rankings.time, self.monitor.recipe
-        found = [LoggedTime(declared, self.time, self.types.rankings.get(declared.column))]
+        found = [LoggedTime(declared, self.logged.c[declared.column], self.types.rankings.get(declared.column))]
         if isinstance(recipe, Events):
             code = self.types.labels.get(recipe.time.column)
             found.append(LoggedTime(recipe.time, self.labels.c[recipe.time.column], code))
@@ -352,26 +389,28 @@ class Queries:
 
     def newest(self, since: float, until: float) -> sa.Select[Any]:
         """Time of the newest ranking in [since, until)."""
-        return sa.select(sa.func.max(self.time)).where(self.served(since, until))
+        declared, time, _ = self.times[0]
+        return sa.select(sa.func.max(time)).where(self.sql.between(time, declared, since, until))
 
     def row_counts(self, spans: Sequence[tuple[int, int]]) -> sa.CompoundSelect[Any]:
-        """Number of each span [since, until) (seconds) and its rows; an index on the time alone suffices."""
-        every = sa.func.count()
+        """Number of each span [since, until) (seconds) and its rows as logged; an index on the time alone suffices."""
+        every, (declared, time, _) = sa.func.count(), self.times[0]
         counts: list[sa.Select[Any]] = []
         for i, span in enumerate(spans):
             columns: list[ColumnElement[Any]] = [sa.literal_column(str(i)), every]
-            counts.append(sa.select(*columns).select_from(self.rankings).where(self.served(*span)))
+            inside = self.sql.between(time, declared, *span)
+            counts.append(sa.select(*columns).select_from(self.logged).where(inside))
         return sa.union_all(*counts)
 
     def bucket_counts(self, since: int, until: int) -> sa.Select[Any] | None:
         """Number of each bucket from `since` on, and its rows; None where the ends of buckets are found by an index."""
-        time = self.monitor.rankings.time
-        if self.sql.by_one_processor or not self.sql.can_reckon(time):
+        declared, time, _ = self.times[0]
+        if self.sql.by_one_processor or not self.sql.can_reckon(declared):
             return None
-        seconds = self.sql.seconds(self.time, time)
+        seconds = self.sql.seconds(time, declared)
         assert seconds is not None
         number = self.sql.block(seconds, self.monitor.bucket, since).label("number")
-        rows = sa.select(number).where(self.served(since, until)).subquery("v")
+        rows = sa.select(number).where(self.sql.between(time, declared, since, until)).subquery("v")
         return sa.select(rows.c.number, sa.func.count()).group_by(rows.c.number)
 
     def newest_event(self, recipe: Events, since: float, until: float) -> sa.Select[Any]:
@@ -383,9 +422,9 @@ class Queries:
 
     def future(self, now: float) -> sa.Select[Any]:
         """Rows dated after `now`, counted up to `MOST_COUNTED`."""
-        time = self.monitor.rankings.time
-        later = self.time >= self.sql.instant(time, now + slack(time, now))
-        return sa.select(sa.func.count()).select_from(sa.select(self.time).where(later).limit(MOST_COUNTED).subquery())
+        declared, time, _ = self.times[0]
+        later = time >= self.sql.instant(declared, now + slack(declared, now))
+        return sa.select(sa.func.count()).select_from(sa.select(time).where(later).limit(MOST_COUNTED).subquery())
 
     def sample(self, time: LoggedTime) -> sa.Select[Any]:
         """A few of the times; readable by the driver, where that can be told."""

@@ -256,8 +256,8 @@ def test_a_list_in_json_per_request(log: Log) -> None:
     fill(log.url, searches=rows, search_events=events)
     made = log.init()
     assert (log.code, log.err) == (0, "")
-    assert "json_each" in made["rankings"]["select"]
-    assert (made["rankings"]["request"], made["rankings"]["item"]) == ("request_id", "list_item")
+    assert not {"select", "item", "position"} & made["rankings"].keys()
+    assert [made["rankings"][key] for key in ("table", "items", "request")] == ["searches", "items", "request_id"]
     assert made["relevance"]["events"]["table"] == "search_events"
 
 
@@ -293,7 +293,7 @@ def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
             stale.unlink(missing_ok=True)
         made = log.init("--table", "lists", "--table", table, url=postgres_url)
         assert (log.code, log.err) == (0, ""), (table, log.err)
-        assert ("unnest" in made["rankings"]["select"]) == (listed == "array")
+        assert made["rankings"]["items"] == "items"
         assert log.series()
     engine.dispose()
 
@@ -325,7 +325,7 @@ def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None
     made = log.init(url=postgres_url)
     assert (log.code, log.err) == (0, "")
     assert made["rankings"]["time"] == "served_at"
-    assert (made["rankings"]["request"], made["rankings"]["position"]) == ("request_id", "list_position")
+    assert (made["rankings"]["request"], made["rankings"]["items"]) == ("request_id", "items")
 
 
 def test_two_tables_of_events(log: Log) -> None:
@@ -473,7 +473,7 @@ def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytes
     found = log.init(*files, url=url)
     assert log.code == 0, log.err
     assert engine != "parquet" or "url: 'duckdb:///:memory:'" in log.output.read_text()
-    assert (found["rankings"]["request"], found["rankings"]["item"]) == ("query_id", "list_item")
+    assert (found["rankings"]["request"], found["rankings"]["items"]) == ("query_id", "query_response_hit_ids")
     assert found["rankings"]["query"] == "user_query"
     assert found["slices"] == ["application"]
     recipe = found["relevance"]["events"]

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from monitor.database_url import parse_url
 from monitor.errors import InputError, SourceError
-from monitor.source.discovery import Table, flattened, rows_with, sampled_from, tables, unrolled
+from monitor.source.discovery import Table, flat_lists, flattened, rows_with, sampled_from, tables
 from monitor.source.engine import Database
-from monitor.types import Relation
+from monitor.types import ITEM, PLACE, Relation
 from tests.support.mariadb import MariaServer
 
 ENGINES = ("sqlite", "postgresql", "duckdb", pytest.param("mariadb", marks=pytest.mark.engines), "clickhouse")
@@ -82,9 +82,9 @@ def rows(found: Table, *names: str) -> list[tuple[Any, ...]]:
 
 def test_a_list_gives_a_row_per_item_and_one_if_it_is_empty(database: Database) -> None:
     for name in ("searches", *["native"] * (database.dialect in NATIVE)):
-        found = unrolled(database, table(database, name), "items")
+        found = flat_lists(database, table(database, name), "items")
         expected = [("r1", "a", 1), ("r1", "b", 2), ("r2", None, None)]
-        assert rows(found, "request", "list_item", "list_position") == expected, name
+        assert rows(found, "request", ITEM, PLACE) == expected, name
 
 
 def test_numbers_in_json_are_numbers_unless_asked_for_as_text(database: Database) -> None:
@@ -97,7 +97,7 @@ def test_numbers_in_json_are_numbers_unless_asked_for_as_text(database: Database
     made.dispose()
     for as_text in (False, True)[: 1 if database.dialect == "sqlite" else 2]:
         kind = str if as_text else int
-        items = unrolled(database, table(database, "numbers"), "items", as_text).sample["list_item"].tolist()
+        items = flat_lists(database, table(database, "numbers"), "items", as_text).sample[ITEM].tolist()
         assert sorted(items, key=int) == [kind(7), kind(30_000_000_000)]
         assert flattened(database, table(database, "numbers"), as_text).sample["what_id"].tolist() == [kind(7)]
 
@@ -184,7 +184,7 @@ def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_
     )
     database = Database("log", parse_url("duckdb:///:memory:", None), 60)
     (lists,) = tables(database, [str(path)])
-    found = unrolled(database, lists, "items").sample
+    found = flat_lists(database, lists, "items").sample
     database.close()
     assert (found.groupby("request").size() == 20).all()
     assert len(found) > 1000

@@ -6,21 +6,26 @@ import functools
 import math
 import operator
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from monitor.database_url import parse_url
-from monitor.series.partials import Partials, to_partials
+from monitor.errors import SourceError
+from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, Partials, to_partials
 from monitor.series.readings import Aggregates
 from monitor.source.engine import Database
 from monitor.source.parallel import ParallelReader
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
-from monitor.types import EventRule, Monitor, Recipe
+from monitor.types import EventRule, Judgments, Monitor, Recipe, Relation
 from tests.source.test_source import assert_same, dirt_of
 from tests.support.examples import times
+from tests.support.lists import LISTS, ODD, Lists, of_lists, of_rows
 from tests.support.logs import (
     BUCKET,
     BUCKETS,
@@ -211,6 +216,47 @@ def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, 
     return refused
 
 
+def assert_lists_are_read_as_rows(database: Database, lists: Lists, what: str) -> int:
+    """Lists in each column, by the database and by the pull, give what rows give; how many buckets were summed."""
+    summed = 0
+    for name in lists.columns:
+        for acts in ("acts", *(["acts_in_text"] if name != "in_array" else [])):
+            made = of_lists(name, acts)
+            expected = pulled(of_rows(replace(made, recipe=of_lists(name).recipe)), database)
+            one, other, buckets = both(made, database, START, END)
+            assert_same(other, expected, f"{what}, {name}, {acts}, by the pull")
+            assert_same(one, expected, f"{what}, {name}, {acts}, by the database")
+            summed += buckets
+        judged = replace(of_lists(name), recipe=Judgments(Relation(("judged",)), "query", "item", "grade"))
+        assert_same(pulled(judged, database), pulled(of_rows(judged), database), f"{what}, {name}, judgments")
+    return summed
+
+
+def odd_lists(lists: Lists, more: Sequence[str] = ()) -> list[str]:
+    """Makes a log with a request for each of ODD and `more`."""
+    arrays = f"{lists.array[1]([])}, " if lists.array else ""
+    values = [arrays + ", ".join([f"'{json}'"] * len(lists.json)) for json in (*ODD, *more)]
+    return lists.statements([(f"r{i}", START + i, value) for i, value in enumerate(values)], [("r8", 1, START + 60)])
+
+
+def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequence[str] = ()) -> None:
+    """Elements other than ids, and values other than lists, are refused rows, each of ODD and of `more` (one each)."""
+    for name in [name for name in lists.columns if name != "in_array"]:
+        one, other, _ = both(of_lists(name), database, START, END)
+        assert_same(one, other, name)
+        traffic = dict(zip(TRAFFIC_FIELDS, one.traffic[START, "", ""].tolist(), strict=True))
+        assert (traffic["requests"], traffic["no_results"]) == (len(ODD) + len(more), 2), name
+        assert traffic["impressions"] == 4, name
+        refused = {reason: rows for (_, reason), rows in one.refused.items()}
+        assert refused == {"null_item": sum(ODD.values()) + len(more)}, name
+
+
+def pulled(made: Monitor, database: Database) -> Any:
+    """The partials by the pull."""
+    read = Pull(made, database).read(START, END)
+    return to_partials(read, made.bucket, dict.fromkeys(m.kernel for m in made.measures), made.slices, {})
+
+
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
     database, refused = Database("s", parse_url(database_url, None), 60), 0
@@ -251,4 +297,61 @@ def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url
     one, other, summed = both(made, database, START, END)
     assert_same(one, other, "far down")
     assert summed == BUCKETS
+    database.close()
+
+
+def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
+    database = Database("s", parse_url(database_url, None), 60)
+    lists, writer, summed = LISTS[database.dialect], sa.create_engine(database_url), 0
+    for seed in range(times(4)):
+        with writer.begin() as writing:
+            for statement in lists.of_log(seed):
+                writing.exec_driver_sql(statement)
+        summed += assert_lists_are_read_as_rows(database, lists, str(seed))
+    assert summed > 12
+    writer.dispose()
+    database.close()
+
+
+def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
+    database = Database("s", parse_url(database_url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
+    more = ["junk"] if database.dialect == "sqlite" else []
+    with writer.begin() as writing:
+        for statement in odd_lists(lists, more):
+            writing.exec_driver_sql(statement)
+    assert_odd_lists_are_refused(database, lists, more)
+    writer.dispose()
+    database.close()
+
+
+def test_text_that_is_not_json_is_named_by_postgresql(postgres_url: str) -> None:
+    writer = sa.create_engine(postgres_url)
+    with writer.begin() as writing:
+        for statement in LISTS["postgresql"].statements([("r1", START, "NULL, 'junk', NULL, NULL")], []):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    database = Database("s", parse_url(postgres_url, None), 60)
+    for source in (Pull, PushDown):
+        with pytest.raises(SourceError, match=r'invalid input syntax for type json.*"junk"'):
+            source(of_lists("in_json_0"), database).read(START, END)
+    database.close()
+
+
+def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str) -> None:
+    writer = sa.create_engine(postgres_url)
+    with writer.begin() as writing:
+        lists = [
+            ("r1", START, "ARRAY[[1, 2], [3, 4]], NULL, NULL, NULL"),
+            ("r2", START, "'[5:6]={1,2}', NULL, NULL, NULL"),
+        ]
+        for statement in LISTS["postgresql"].statements(lists, [("r1", 1, START), ("r2", 2, START)]):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    database = Database("s", parse_url(postgres_url, None), 60)
+    one, other, _ = both(of_lists("in_array", measures=("mrr",)), database, START, END)
+    assert_same(one, other, "dimensions")
+    assert one.refused == {((START, "", ""), "null_item"): 1}
+    (partial,) = one.measures.values()
+    assert float(partial[START, "", ""][FIELDS.index("total")]) == 0.5
     database.close()

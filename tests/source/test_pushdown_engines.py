@@ -19,11 +19,22 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.types import EventRule, Monitor, Relation
-from tests.source.test_pushdown import Mild, assert_however_it_is_read, both, measures, recipe_of, recurring
+from tests.source.test_pushdown import (
+    Mild,
+    assert_however_it_is_read,
+    assert_lists_are_read_as_rows,
+    assert_odd_lists_are_refused,
+    both,
+    measures,
+    odd_lists,
+    recipe_of,
+    recurring,
+)
 from tests.source.test_source import assert_same
 from tests.support.ending import raised_at_the_end
 from tests.support.engines import Kind, clickhouse, duckdb_over_parquet, mariadb
 from tests.support.examples import times
+from tests.support.lists import LISTS
 from tests.support.logs import BUCKET, END, MICROS, START, Dirt, Log, Soiled, Style, column, events, moment, monitor
 from tests.support.mariadb import MariaServer
 from tests.support.requirements import missing
@@ -67,6 +78,31 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kin
         summed += buckets
         database.close()  # or its file could not be written anew
     assert summed >= 4
+
+
+def test_lists_in_a_column_are_read_as_rows_would_be(engine: Kind) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer, summed = LISTS[database.dialect], sa.create_engine(engine.writer), 0
+    for seed in range(times(2)):
+        with writer.begin() as writing:
+            for statement in lists.of_log(seed):
+                writing.exec_driver_sql(statement)
+        writer.dispose()  # or DuckDB's file stays locked
+        summed += assert_lists_are_read_as_rows(database, lists, str(seed))
+        database.close()
+    assert summed > 4
+
+
+def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(engine.writer)
+    more = ["junk"] if "JSON" not in lists.json else []  # what is declared as JSON is JSON
+    with writer.begin() as writing:
+        for statement in odd_lists(lists, more):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    assert_odd_lists_are_refused(database, lists, more)
+    database.close()
 
 
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:

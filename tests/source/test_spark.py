@@ -31,7 +31,7 @@ from monitor.source.pushdown import PushDown, why_not
 from monitor.types import Position, Relation, Slice
 from tests.source import test_discovery as discovery
 from tests.source.test_plans_by_size import LARGE, SMALL, assert_right
-from tests.source.test_pushdown import both
+from tests.source.test_pushdown import assert_lists_are_read_as_rows, assert_odd_lists_are_refused, both, odd_lists
 from tests.source.test_pushdown_engines import case
 from tests.source.test_source import assert_same, measures, read, recipe_of
 from tests.support import sized
@@ -39,6 +39,7 @@ from tests.support.dense import Dense
 from tests.support.ending import raised_at_the_end
 from tests.support.examples import times
 from tests.support.large import HOUR, MONITOR
+from tests.support.lists import LISTS
 from tests.support.logs import END, START, Dirt, Log, Soiled, column, events, monitor
 from tests.support.plans import aggregated_before_exchange
 from tests.support.processes import ROOT
@@ -126,6 +127,16 @@ def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(spark: Spar
     engine = sized.spark(spark.create_database())
     engine.write(rows, ids, spark.directory / "local")
     assert_right(engine, rows, [sized.WHOLE, sized.SHARES[-1]])
+
+
+def test_lists_in_a_column_are_read_as_rows_would_be_and_what_is_none_is_refused(spark: SparkServer) -> None:
+    url, lists, more = spark.create_database(), LISTS["hive"], ["junk"]
+    name, database = url.rpartition("/")[2], opened(url)
+    spark.execute(*lists.of_log(1), database=name)
+    assert assert_lists_are_read_as_rows(database, lists, "spark")
+    spark.execute(*odd_lists(lists, more), database=name)
+    assert_odd_lists_are_refused(database, lists, more)
+    database.close()
 
 
 def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> None:

@@ -302,7 +302,7 @@ def _array() -> Unseen:
         "an array per request",
         "postgresql",
         {**beside(), "search": rows, "actions": events},
-        {**{"request": "search_id", "item": "list_item", "position": "list_position"}, **{"time": "ts", "query": "q"}},
+        {**{"request": "search_id", "items": "results"}, **{"time": "ts", "query": "q"}},
         {"events": {"table": "actions", "request": "search_id", "item": "sku", "type": "action", "time": "ts"}},
     )
 
@@ -329,7 +329,7 @@ def _json() -> Unseen:
         "sqlite",
         {"impressions": rows, "events": events},
         {
-            **{"request": "impression_id", "item": "list_item", "position": "list_position"},
+            **{"request": "impression_id", "items": "hits"},
             **{"time": epoch, "query": "phrase"},
         },
         {"events": {"table": "events", "request": "impression_id", "item": "product", "type": "event", "time": epoch}},
@@ -441,7 +441,7 @@ def _ubi() -> Unseen:
         "postgresql",
         {"ubi_queries": searches, "ubi_events": acts},
         {
-            **{"request": "query_id", "item": "list_item", "position": "list_position"},
+            **{"request": "query_id", "items": "query_response_hit_ids"},
             **{"time": "timestamp", "query": "user_query"},
         },
         {

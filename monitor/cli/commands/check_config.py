@@ -208,7 +208,7 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
 _STATEMENT = re.compile(r" LINE \d+: .*?\^+")
 _ALIAS = re.compile(r"(?<![\w.])([re])\.(?=[\w\"`])(?!g\.)")  # but not of an "e.g."
 _TIME = re.compile(r": time column '([^']+)' ")
-_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|has arrays)")
+_WRONG_KIND = re.compile(r": column '([^']+)' (?:is text, and positions|has arrays|has lists|holds neither)")
 _UNLIKE = re.compile(r": (request|item|query) of rankings and labels cannot be compared")
 _NOT_READ = re.compile(r"invalid input syntax for type [\w ]+: \"(.*?)\"")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitor.errors import SourceError, TooMany
 from monitor.source.checks.labels import check_ids, check_labels, check_matches, check_types
@@ -43,11 +43,17 @@ def assess(monitor: Monitor, database: Database, now: float, newest: float | Non
         if newest is None and (newest := newest_in(pull, CREDIBLE[0], now)) is None:
             return MappingReport("no requests to examine")
         sample = Sample.before(pull, int(newest) + 1, now)
-        remarks = tuple(remark for check in CHECKS for remark in check(sample))
-        return MappingReport(sample.words, remarks)
+        remarks = (remark for check in CHECKS for remark in check(sample))
+        return MappingReport(sample.words, tuple(_at_items(monitor, remark) for remark in remarks))
     except TooMany:
         return MappingReport("too many rows per minute to examine")
     except SourceError as error:
         if error.reason != "timeout":
             raise
         return MappingReport(f"no sample, because it took too long: {error}")
+
+
+def _at_items(monitor: Monitor, remark: Remark) -> Remark:
+    """The remark at the key that the configuration has: `items` stands for item and position."""
+    is_of_items = monitor.rankings.items is not None and remark.key in (("rankings", "item"), ("rankings", "position"))
+    return replace(remark, key=("rankings", "items")) if is_of_items else remark

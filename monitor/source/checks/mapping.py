@@ -49,7 +49,7 @@ def check_mapping(monitor: Monitor, database: Database) -> list[Remark]:
 
 
 def _of_side(queries: Queries, database: Database, side: _Side) -> Iterator[Remark]:
-    of_it = queries.rankings if side.alias == "r" else queries.labels
+    of_it = queries.logged if side.alias == "r" else queries.labels
     try:
         with database.reading(queries.monitor.name) as reader:
             there = reader.names(of_it)

@@ -204,6 +204,8 @@ def _on_copies(queries: Queries, reader: Reader, where: Any, lists: Floats) -> I
 
 def _once(queries: Queries, reader: Reader, where: Any) -> str:
     """How to read copies once: DISTINCT, if they differ in no other column."""
+    if queries.monitor.rankings.items is not None:
+        return "read each row once, in a `select:` with DISTINCT or GROUP BY"
     names = _names(queries)
     each = sa.select(*(queries.rankings.c[name] for name in names)).where(where)
     key = [queries.request, queries.item, queries.position]
@@ -224,6 +226,8 @@ def _once(queries: Queries, reader: Reader, where: Any) -> str:
 
 def _paged(queries: Queries, last: Floats) -> str:
     r = queries.monitor.rankings
+    if r.items is not None:
+        return "join the pages of a request into one list in a `select:`"
     others = ", ".join(_quoted(queries, *(n for n in _names(queries) if n != r.position.column)))
     request, position, time = _quoted(queries, r.request, r.position.column, r.time.column)
     size = f"{np.median(last) - r.position.base + 1:g}"
@@ -282,6 +286,9 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
     if (empty := int(((null_items == 1) & (reading.impressions[: null_items.size] == 0)).sum())) >= FEWEST:
         text = f"{empty:,} of {len(reading.served):,} requests have one row with a position but no item, refused"
         remedy = "also set the position to NULL, or name the column with the number of results as `results:`"
+        if (items := monitor.rankings.items) is not None:
+            text = f"{empty:,} of {len(reading.served):,} requests have something else than ids in {items!r}, refused"
+            remedy = "write NULL or []"
         yield Remark(_KEYS["null_item"], f"{text} as null_item; if they had no results, {remedy}")
         del counts["null_item"]
     if not isinstance(monitor.recipe, Events):

@@ -67,9 +67,11 @@ def instead(name: str, there: Sequence[str]) -> str:
 def columns_of(monitor: Monitor) -> Iterator[tuple[str, Key, str | None]]:
     """(alias of its table in our statements, key, column)."""
     rankings, recipe = monitor.rankings, monitor.recipe
-    for name in ("request", "item", "query", "model_version"):
+    of_items = ("items",) if rankings.items is not None else ("item",)
+    for name in ("request", *of_items, "query", "model_version"):
         yield "r", ("rankings", name), getattr(rankings, name)
-    yield "r", ("rankings", "position"), rankings.position.column
+    if rankings.items is None:
+        yield "r", ("rankings", "position"), rankings.position.column
     yield "r", ("rankings", "time"), rankings.time.column
     offset = bool(monitor.slices) and monitor.slices[0].column == rankings.model_version  # put in front
     for index, one in enumerate(monitor.slices[offset:]):

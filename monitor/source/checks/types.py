@@ -13,7 +13,7 @@ from monitor.source.dialects.base import Dialect, Expression
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries
 from monitor.source.requests import of_parts
-from monitor.types import Column, Judgments, Relation
+from monitor.types import ITEM, Column, Judgments, Relation
 
 _PARTS = re.compile(r"\[\d*\]$|^(array|list|map|struct|tuple|nested)\b", re.IGNORECASE)
 """Names of composite types."""
@@ -31,11 +31,16 @@ def check_columns(queries: Queries) -> None:
         ids.append((recipe.item, queries.types.labels[recipe.item]))
     for name, kind in ids:
         if _PARTS.search(str(kind)) or str(kind) in queries.sql.arrays:
-            raise of_parts(name)
+            raise of_parts(name) if name != ITEM else _of_lists(r.items)
     if queries.position_type in queries.sql.strict_texts:
         name = r.position.column
         told = f"column {name!r} is text, and positions are numbers; take CAST({name} AS integer)"
         raise SourceError(f"{told} in a `select:`", "data", lasting=True)
+
+
+def _of_lists(items: str | None) -> SourceError:
+    told = f"column {items!r} has lists of lists or of objects, not of ids"
+    return SourceError(f"{told}; take the ids out in a `select:`", "data", lasting=True)
 
 
 def check_pairs(queries: Queries, reader: Reader) -> None:
@@ -52,7 +57,8 @@ def check_pairs(queries: Queries, reader: Reader) -> None:
     for key in ("query" if isinstance(recipe, Judgments) else "request", "item"):
         shown, labelled = getattr(r, key), getattr(recipe, key)
         kinds = queries.types.rankings[shown], queries.types.labels[labelled]
-        names = _named(r.relation, shown, "rankings"), _named(recipe.relation, labelled, "labels")
+        column = r.items if r.items is not None and key == "item" else shown
+        names = _named(r.relation, column, "rankings"), _named(recipe.relation, labelled, "labels")
         told = _inexact(queries.sql, kinds, names)
         if not told and queries.sql.must_try_to_compare(*kinds):
             told = _not_compared(reader, queries.rankings.c[shown], queries.labels.c[labelled], names)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -22,6 +22,7 @@ from monitor.types import TimeColumn
 Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
 Options = dict[str, Any]
+IdKind = Literal["text", "number", "uuid"]
 Numbers = Mapping[Any, tuple[str, int]]
 """A driver's number type code -> (name, significant bits)."""
 
@@ -46,6 +47,9 @@ _NAME = r'(?:"(?:[^"]|"")+"|[\w$]+)'
 _DOUBLE_BITS = 53
 _HIGHEST = 1.7976931348623157e308
 _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_varchar", "db_type_char")
+_NUMBER = re.compile(
+    r"\b(u?(tiny|small|medium|big|huge)?int(eger)?|float|double|real|decimal|numeric)\d*\b", re.IGNORECASE
+)
 _BOOLEANS = ("16", "bool", "boolean", "db_type_boolean")  # 16 is boolean in PostgreSQL and, by chance, BIT in MySQL
 
 
@@ -110,14 +114,13 @@ class Dialect:
     prepares_to_sum: Sequence[Expression] = ()
     """Selected once per transaction before statements that sum."""
 
-    # ---- lists and objects in a column; by whether they are JSON in a text, and whether their values are whole numbers
+    # ---- objects in a column
 
-    lists: Mapping[tuple[bool, bool], str] = {}
-    """A SELECT of {table} with a row per element of its column {list}: `list_item`, and `list_position` from 1."""
-    lists_in_arrays = ""
-    """The same if the column is of one of the types `arrays`; empty if that makes no difference."""
     members: Mapping[tuple[bool, bool], str] = {}
-    """The value at {path} (with points; {comma}: with commas) inside an object in {column} of the table t."""
+    """The value at {path} (with points; {comma}: with commas) inside an object in {column} of the table t.
+
+    By whether it is JSON in a text, and whether its values are whole numbers.
+    """
 
     # ---- session
 
@@ -346,6 +349,31 @@ class Dialect:
     def spellings(self, text: str, code: Any) -> Iterator[Any]:
         """A text id in each form the column's type may need; includes a number if the database does not convert."""
         yield text
+
+    # ---- lists in a column -------------------------------------------------------------------------------------
+
+    def id_kind(self, code: Any) -> IdKind:
+        """How a column of that type writes ids."""
+        name = str(code)
+        return "uuid" if name.lower() == "uuid" else "number" if _NUMBER.search(name) else "text"
+
+    @property
+    def unrolls(self) -> bool:
+        """Whether it can read `items`."""
+        return bool(self.unrolled("t", "items", None, "text"))
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        """A SELECT of `table` with a row per element of the lists in its column: all columns, ITEM, and PLACE from 1.
+
+        NULL and an empty list leave one row, without both. An element other than an id, and a value other than a list,
+        leave one without an item. Empty if the database has no such SELECT, or the column holds no lists.
+
+        Args:
+            table, column: as in a statement.
+            code: type of the column; arrays keep theirs, all else is JSON.
+            kind: of the ids in JSON.
+        """
+        return ""
 
     # ---- numbers -----------------------------------------------------------------------------------------------
 

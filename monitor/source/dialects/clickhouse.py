@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 import monitor.source.dialects.base as base
-from monitor.source.dialects.base import Condition, Dialect, Expression, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, IdKind, written
 from monitor.source.dialects.subquery import Quoting
 from monitor.source.prepared import Instant, Mark
 from monitor.source.times import bound
-from monitor.types import TimeColumn
+from monitor.types import ITEM, PLACE, TimeColumn
 
 _SETTINGS = {
     **{"join_use_nulls": "1", "aggregate_functions_null_for_empty": "1"},  # as in standard SQL
     "readonly": "2",  # no writes, but settings may change
 }
+_ID = "multiIf(JSONType(x) = 'String', JSONExtract(x, 'Nullable(String)'), JSONType(x) IN ('Int64', 'UInt64'), x, NULL)"
+"""The id that the JSON x is; NULL if it is anything else."""
+_IDS = {"text": "{}", "number": "toInt64OrNull({})", "uuid": "toUUIDOrNull({})"}
+_NESTED = re.compile(r"Array\((Array|Tuple|Map|Nested|JSON)\b")
 _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 """ClickHouse ends its message with the error's name."""
 
@@ -27,13 +32,6 @@ class ClickHouse(Dialect):
     """Times are instants in any display zone, which the driver keeps; NaN does not equal itself."""
 
     names = ("clickhouse", "clickhousedb")
-    lists = {
-        (is_text, is_whole): "SELECT t.*, list_item, list_position FROM {table} AS t ARRAY JOIN "
-        f"if(empty({elements}), [NULL], arrayMap(x -> toNullable(x), {elements})) AS list_item, "
-        f"if(empty({elements}), [NULL], arrayMap(x -> toNullable(x), arrayEnumerate({elements}))) AS list_position"
-        for is_whole, kind in ((True, "Int64"), (False, "String"))
-        for is_text, elements in ((True, f"JSONExtract(t.{{list}}, 'Array({kind})')"), (False, "t.{list}"))
-    }
     members = {
         (True, True): "toInt64OrNull(JSON_VALUE(t.{column}, '$.{path}'))",
         (True, False): "JSON_VALUE(t.{column}, '$.{path}')",
@@ -73,6 +71,25 @@ class ClickHouse(Dialect):
         """A position as a float: decimals do not compare with numbers too large for them."""
         number = sa.func.toFloat64(position)
         return number, sa.func.floor(number) == number
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        """As of the base; an empty text is an empty list, too."""
+        name, value = str(code), f"t.{column}"
+        if name.startswith("Array("):
+            ids, places = f"arrayMap(x -> toNullable(x), {value})", f"arrayEnumerate({value})"
+            if _NESTED.match(name):
+                return ""
+        elif code is None or "String" in name:
+            value = f"assumeNotNull({value})"
+            found = f"arrayMap(x -> {_IDS[kind].format(_ID)}, JSONExtractArrayRaw({value}))"
+            ids = f"multiIf(JSONType({value}) = 'Array', {found}, {value} IN ('', 'null'), [], [NULL])"
+            places = f"arrayEnumerate({ids})"
+        else:
+            return ""
+        return (
+            f"SELECT t.*, {ITEM}, {PLACE} FROM {table} AS t ARRAY JOIN if(empty({ids}), [NULL], {ids}) AS {ITEM}, "
+            f"if(empty({ids}), [NULL], arrayMap(x -> toNullable(x), {places})) AS {PLACE}"
+        )
 
     def unix_seconds(self, time: Expression) -> Expression | None:
         return sa.func.toUnixTimestamp(time)

@@ -12,15 +12,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.sql.elements import ColumnElement
 
-from monitor.source.dialects.base import Condition, Dialect, Expression, Options
+from monitor.source.dialects.base import Condition, Dialect, Expression, IdKind, Options
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
+from monitor.types import ITEM, PLACE
 
 _VIEWS = "SELECT sql FROM duckdb_views() WHERE NOT internal"
 _COLLATED = (
     "SELECT current_setting('default_collation') <> '' OR EXISTS (SELECT 1 FROM (SELECT sql FROM duckdb_tables() "
     "UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal) WHERE contains(lower(sql), 'collate'))"
 )
+_IDS = {"text": "VARCHAR", "number": "BIGINT", "uuid": "UUID"}
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
 _ANY = re.compile(r"[*?\[{]")
 _POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
@@ -33,12 +35,6 @@ class DuckDB(Dialect):
     """DuckDB: fast in-process, without a statement limit."""
 
     names = ("duckdb",)
-    lists = {
-        (is_text, is_whole): "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL (SELECT "
-        f"unnest({elements}) AS list_item, generate_subscripts({elements}, 1) AS list_position) AS i ON true"
-        for is_whole, kind in ((True, "BIGINT"), (False, "VARCHAR"))
-        for is_text, elements in ((True, f"from_json(t.{{list}}, '[\"{kind}\"]')"), (False, "t.{list}"))
-    }
     members = {
         (True, True): "CAST(json_extract_string(t.{column}, '$.{path}') AS BIGINT)",
         (True, False): "json_extract_string(t.{column}, '$.{path}')",
@@ -188,6 +184,27 @@ class DuckDB(Dialect):
     def counted(self, value: Expression, condition: Condition) -> ColumnElement[int]:
         """A FILTER clause, cheaper than CASE."""
         return sa.func.count(value).filter(condition)
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        name, value = str(code), f"t.{column}"
+        is_array, item = name.endswith("]"), "i.element"
+        if not is_array and code is not None and name not in ("VARCHAR", "JSON"):
+            return ""
+        lists = (
+            value
+            if is_array
+            else (
+                f"CASE WHEN NOT json_valid({value}) THEN ['null'::JSON] WHEN json_type({value}) = 'ARRAY' "
+                f"THEN from_json({value}, '[\"JSON\"]') WHEN json_type({value}) <> 'NULL' THEN ['null'::JSON] END"
+            )
+        )
+        if not is_array or name.startswith("JSON["):
+            text = "CASE WHEN json_type(i.element) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN i.element ->> '$' END"
+            item = f"TRY_CAST({text} AS {_IDS[kind]})"
+        return (
+            f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN LATERAL (SELECT "
+            f"unnest(l) AS element, generate_subscripts(l, 1) AS place FROM (SELECT {lists} AS l)) AS i ON true"
+        )
 
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970, from its own microseconds."""

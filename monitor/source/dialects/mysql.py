@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 import monitor.source.dialects.base as base
-from monitor.source.dialects.base import SLOW_SORT, Dialect, Expression, Options
+from monitor.source.dialects.base import SLOW_SORT, Dialect, Expression, IdKind, Options
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
+from monitor.types import ITEM, PLACE
 
 _TEXTS = (15, 245, *range(247, 255))
 """Type codes a collation applies to: texts, JSON, enums and sets."""
@@ -35,11 +36,6 @@ class MySQL(Dialect):
     """MySQL and MariaDB: comparisons convert types, texts by collation; only MariaDB hash-joins."""
 
     names = ("mysql", "mariadb")
-    lists = {
-        (True, is_whole): "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN "
-        f"JSON_TABLE(t.{{list}}, '$[*]' COLUMNS (list_position FOR ORDINALITY, list_item {kind} PATH '$')) AS i ON 1"
-        for is_whole, kind in ((True, "BIGINT"), (False, "VARCHAR(255)"))
-    }
     members = {
         (True, True): "CAST(JSON_VALUE(t.{column}, '$.{path}') AS SIGNED)",
         (True, False): "JSON_VALUE(t.{column}, '$.{path}')",
@@ -119,6 +115,26 @@ class MySQL(Dialect):
     def is_number(self, code: Any) -> bool:
         """Whether a type is not text: MySQL reads '45 ms' as 45, the pull refuses it."""
         return code not in _TEXTS
+
+    def id_kind(self, code: Any) -> IdKind:
+        return "number" if code is not None and self.is_number(code) else "text"
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        """As of the base; ids that are texts compare exactly with those of any collation."""
+        value = f"t.{column}"
+        if code is not None and self.is_number(code):
+            return ""
+        lists = (
+            f"CASE WHEN {value} IS NULL THEN '[]' WHEN NOT JSON_VALID({value}) THEN '[null]' WHEN JSON_TYPE({value}) = "
+            f"'ARRAY' THEN {value} WHEN JSON_TYPE({value}) = 'NULL' THEN '[]' ELSE '[null]' END"
+        )
+        item = "CONVERT(i.element USING utf8mb4) COLLATE utf8mb4_bin"
+        if kind == "number":  # MariaDB reads a text as 0
+            item = "CASE WHEN i.element REGEXP '^-?[0-9]{1,19}$' THEN CAST(i.element AS SIGNED) END"
+        return (
+            f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN JSON_TABLE({lists}, '$[*]' "
+            "COLUMNS (place FOR ORDINALITY, element VARCHAR(255) PATH '$')) AS i ON 1"
+        )
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:
         """True: texts of one type may have different collations."""

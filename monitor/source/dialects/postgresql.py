@@ -13,9 +13,10 @@ from sqlalchemy.exc import ProgrammingError
 import monitor.source.dialects.base as base
 from monitor.database_url import postgresql_arguments
 from monitor.errors import SourceError
-from monitor.source.dialects.base import Condition, Dialect, Expression, Options, written
+from monitor.source.dialects.base import Condition, Dialect, Expression, IdKind, Options, written
 from monitor.source.dialects.faults import Fault, state_of
 from monitor.source.dialects.subquery import Quoting
+from monitor.types import ITEM, PLACE
 
 WORK_MEMORY = 128
 """Megabytes per step of a statement that sums; one request takes about 200 bytes."""
@@ -26,6 +27,14 @@ PADDED = 1042
 REAL, DOUBLE, NUMERIC, OID = 700, 701, 1700, 26
 _TEXTS = (25, 1043)
 _INTEGERS = (20, 21, 23)
+_UUID = 2950
+_JSON = (*_TEXTS, PADDED, 114, 3802)
+"""Types whose values are read as JSON."""
+_IDS = {
+    "number": ("bigint", "^-?[0-9]{1,19}$"),
+    "uuid": ("uuid", "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"),
+}
+"""Kind of id -> type, and what its texts look like."""
 _OWN = 16_384
 """Type codes from here belong to extensions, such as citext."""
 _ORDERED = (*_INTEGERS, 25, PADDED, 1043, NUMERIC)
@@ -66,16 +75,6 @@ class PostgreSQL(Dialect):
     """PostgreSQL: hash joins where statistics would mislead; types and replaced tables in one answer."""
 
     names = ("postgresql",)
-    lists = {
-        (is_text, is_whole): f"SELECT t.*, {item}, i.list_position FROM {{table}} AS t LEFT JOIN LATERAL "
-        f"jsonb_array_elements_text({elements}) WITH ORDINALITY AS i(list_item, list_position) ON true"
-        for is_text, elements in ((True, "t.{list}::jsonb"), (False, "to_jsonb(t.{list})"))
-        for is_whole, item in ((True, "i.list_item::bigint AS list_item"), (False, "i.list_item"))
-    }
-    lists_in_arrays = (
-        "SELECT t.*, i.list_item, i.list_position FROM {table} AS t LEFT JOIN LATERAL unnest(t.{list}) "
-        "WITH ORDINALITY AS i(list_item, list_position) ON true"
-    )
     members = {
         (is_text, is_whole): form.format(value + " #>> '{{{comma}}}'")
         for is_text, value in ((True, "t.{column}::jsonb"), (False, "to_jsonb(t.{column})"))
@@ -218,6 +217,9 @@ class PostgreSQL(Dialect):
         context = str(getattr(getattr(error, "diag", None), "context", None) or "")
         return fault._replace(lasting=True) if fault is not None and _OF_A_CONSTANT.search(context) else fault
 
+    def id_kind(self, code: Any) -> IdKind:
+        return "uuid" if code == _UUID else "number" if self.is_number(code) else "text"
+
     def is_enum(self, reader: Any, column: Expression) -> bool:
         (code,) = reader.types(sa.select(column))
         return bool(reader.one(sa.text("SELECT typtype = 'e' FROM pg_type WHERE oid = :code").bindparams(code=code)))
@@ -268,9 +270,38 @@ class PostgreSQL(Dialect):
         lacks = sa.or_(*(known.is_(None) for known in kept))
         return self.fenced(query.select_from(rows).where(sa.case((lacks, sa.false()), else_=sa.true())))
 
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        value = f"t.{column}"
+        if self.is_number(code) or self.is_boolean(code) or str(code) in self.time_types:
+            return ""
+        if code is None or code in _JSON:
+            item, lists = _id_in_json(kind), f"jsonb_array_elements({_list_in_json(f'{value}::jsonb')})"
+        else:  # unnest() makes one list of an array with several dimensions
+            one = f"CASE WHEN array_ndims({value}) > 1 THEN array_append(({value})[1:0], NULL) ELSE {value} END"
+            item, lists = "i.element", f"unnest({one})"
+        return (
+            f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t "
+            f"LEFT JOIN LATERAL {lists} WITH ORDINALITY AS i(element, place) ON true"
+        )
+
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
+
+
+def _id_in_json(kind: IdKind) -> str:
+    """The id that an element of a list is; NULL if it is anything else."""
+    is_id, text = "jsonb_typeof(i.element) IN ('string', 'number')", "i.element #>> '{}'"
+    if kind == "text":
+        return f"CASE WHEN {is_id} THEN {text} END"
+    name, pattern = _IDS[kind]
+    return f"CASE WHEN {is_id} AND {text} ~ '{pattern}' THEN ({text})::{name} END"
+
+
+def _list_in_json(value: str) -> str:
+    """The list that a value is; a list of one NULL if it is anything else."""
+    kind = f"coalesce(jsonb_typeof({value}), 'null')"
+    return f"CASE {kind} WHEN 'array' THEN {value} WHEN 'null' THEN '[]' ELSE '[null]' END"
 
 
 def _without_least(reader: Any, column: Expression, code: int) -> str:

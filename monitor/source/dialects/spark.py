@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 import monitor.source.dialects.base as base
-from monitor.source.dialects.base import Dialect, Expression, Options
+from monitor.source.dialects.base import Dialect, Expression, IdKind, Options
 from monitor.source.dialects.subquery import Quoting
+from monitor.types import ITEM, PLACE
 
 
 class Spark(Dialect):
     """Spark's Thrift server, whose statements are polled."""
 
     names = ("hive",)
-    lists = {
-        (is_text, is_whole): "SELECT t.*, i.list_item, i.place + 1 AS list_position FROM {table} AS t "
-        f"LATERAL VIEW OUTER posexplode({elements}) i AS place, list_item"
-        for is_whole, kind in ((True, "bigint"), (False, "string"))
-        for is_text, elements in ((True, f"from_json(t.{{list}}, 'array<{kind}>')"), (False, "t.{list}"))
-    }
     members = {
         (True, True): "CAST(get_json_object(t.{column}, '$.{path}') AS BIGINT)",
         (True, False): "get_json_object(t.{column}, '$.{path}')",
@@ -42,6 +39,22 @@ class Spark(Dialect):
     def patience(self, limit: float) -> float:
         """Seconds with a wide margin: our connection checks the clock itself."""
         return limit + 2 * base.GRACE
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        name, value, item = str(code).upper(), f"t.{column}", "element"
+        if code is None or name == "STRING":
+            value = (
+                f"CASE WHEN trim({value}) = 'null' THEN NULL WHEN {value} IS NOT NULL "
+                f"THEN coalesce(from_json({value}, 'array<string>'), array(NULL)) END"
+            )
+            item = "CASE WHEN substr(element, 1, 1) NOT IN ('[', '{') THEN element END"
+            item = f"try_cast({item} AS BIGINT)" if kind == "number" else item
+        elif name != "ARRAY":
+            return ""
+        return (
+            f"SELECT t.*, {item} AS {ITEM}, place + 1 AS {PLACE} FROM {table} AS t "
+            f"LATERAL VIEW OUTER posexplode({value}) i AS place, element"
+        )
 
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; the session's zone is UTC."""

@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.errors import SourceError
-from monitor.source.dialects.base import SLOW_SORT, Condition, Dialect, Expression, as_number, written
+from monitor.source.dialects.base import SLOW_SORT, Condition, Dialect, Expression, IdKind, as_number, written
 from monitor.source.dialects.faults import Fault
 from monitor.source.dialects.subquery import Quoting
-from monitor.types import TimeColumn
+from monitor.types import ITEM, PLACE, TimeColumn
 
 _ISO = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 _STEPS = 100_000  # virtual machine steps between two clock checks
@@ -29,11 +29,6 @@ class SQLite(Dialect):
     """SQLite compares anything with anything; only the values show a column's type."""
 
     names = ("sqlite",)
-    lists = {
-        (True, is_whole): "SELECT t.*, i.value AS list_item, i.key + 1 AS list_position "
-        "FROM {table} AS t LEFT JOIN json_each(t.{list}) AS i ON 1"
-        for is_whole in (True, False)
-    }
     members = {(True, is_whole): "json_extract(t.{column}, '$.{path}')" for is_whole in (True, False)}
     schemes = {"sqlite": "sqlite"}
     is_proven = True
@@ -93,6 +88,17 @@ class SQLite(Dialect):
     def is_number(self, code: Any) -> bool:
         """True: columns have no types."""
         return True
+
+    def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        """As of the base; ids are as JSON has them, since SQLite converts what it compares with a typed column."""
+        lists = (
+            f"CASE WHEN t.{column} IS NULL THEN '[]' WHEN NOT json_valid(t.{column}) THEN '[null]' ELSE "
+            f"CASE json_type(t.{column}) WHEN 'array' THEN t.{column} WHEN 'null' THEN '[]' ELSE '[null]' END END"
+        )
+        return (
+            f"SELECT t.*, CASE WHEN i.type IN ('text', 'integer') THEN i.value END AS {ITEM}, i.key + 1 AS {PLACE} "
+            f"FROM {table} AS t LEFT JOIN json_each({lists}) AS i ON 1"
+        )
 
     def is_stored_number(self, value: Expression) -> list[Condition]:
         stored = sa.func.typeof(value)
