@@ -20,7 +20,7 @@ from monitor.source.engine import Database
 from monitor.source.plans import gone_through
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
-from monitor.types import Events, Judgments, Monitor, Relation, TimeColumn
+from monitor.types import ITEM, PLACE, Events, Judgments, Monitor, Position, Relation, TimeColumn
 from tests.support.logs import BUCKET, START, Log, column, events, judgments, monitor, styles, write
 
 DAYS, REQUESTS, ITEMS = 100, 1_000, 3
@@ -170,6 +170,8 @@ def written(history: str) -> str:
     execute(
         history,
         f"CREATE TABLE heads AS {made} AS items FROM rankings GROUP BY request ORDER BY 2",
+        "ALTER TABLE heads ADD hits text",
+        "UPDATE heads SET hits = to_json(items)",
         "CREATE TABLE parts AS SELECT request, item, position FROM rankings ORDER BY at",
         "CREATE INDEX ON heads (at)",
         *(f"CREATE INDEX ON {table} (request)" for table in ("heads", "parts", "rankings")),
@@ -190,6 +192,34 @@ def test_whatever_a_select_is_made_of_no_more_is_gone_through_than_what_is_asked
             assert isinstance(answer, Aggregates) == (way == "pushdown")
             assert [(shape, s["Relation Name"]) for s in found if visited(s) > READ] == []
             assert told(written, replace(made, engine=way)) == [], shape
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("items", ["items", "hits"])
+@pytest.mark.parametrize("history", ["plain"], indirect=True)
+def test_of_lists_in_a_column_no_more_is_gone_through_than_is_asked_for(written: str, items: str, way: str) -> None:
+    style = styles(written)["timestamptz"]
+    for where in (Relation(("heads",)), Relation(select="SELECT * FROM heads WHERE device = 'tv';")):
+        for counted in (True, False):
+            made = monitor(events(style, count_unmatched=counted), style, ("ndcg@3", "ctr@2"))
+            lists = replace(made.rankings, relation=where, item=ITEM, position=Position(PLACE), items=items)
+            answer, found = read(written, replace(made, rankings=lists), way)
+            assert isinstance(answer, Aggregates) == (way == "pushdown")
+            assert [s["Relation Name"] for s in found if visited(s) > READ] == []
+            assert told(written, replace(made, rankings=lists, engine=way)) == []
+
+
+@pytest.mark.parametrize("history", ["plain"], indirect=True)
+def test_how_new_lists_in_a_column_are_is_looked_up_without_going_through_them(written: str) -> None:
+    style = styles(written)["timestamptz"]
+    made = monitor(events(style), style)
+    lists = replace(made.rankings, relation=Relation(("heads",)), item=ITEM, position=Position(PLACE), items="hits")
+    database = Database("s", parse_url(written, None), 60)
+    with plans() as found:
+        assert Pull(replace(made, rankings=lists), database).freshness(START - DAYS * DAY, START).newest is not None
+    database.close()
+    of_lists = [s for plan in found for s in scans(plan) if s["Relation Name"] == "heads"]
+    assert max(map(visited, of_lists)) == 1
 
 
 @pytest.mark.parametrize("is_thorough", [True, False])

@@ -19,8 +19,10 @@ from monitor.errors import SourceError
 from monitor.series.readings import Reading
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
+from monitor.source.pushdown import PushDown
 from monitor.source.queries import relation
 from monitor.types import Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
+from tests.support.lists import LISTS, of_lists
 from tests.support.logs import BUCKET, END, START, Log, Style, column, events, judgments, monitor, styles, write
 
 STYLE = "epoch s"
@@ -326,3 +328,23 @@ def test_a_recipe_whose_rule_takes_any_type_reads_all_types(filled: str) -> None
     assert sum(read(filled, monitor(recipe, style)).events) == 0
     anything = replace(recipe, rules=(replace(recipe.rules[0], type=None), recipe.rules[1]))
     assert sum(read(filled, monitor(anything, style)).events) == 1
+
+
+@pytest.mark.parametrize("way", [Pull, PushDown])
+def test_lists_in_a_column_are_found_by_the_index_on_the_time_on_sqlite(tmp_path: Path, way: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'log.db'}"
+    execute(url, *LISTS["sqlite"].of_log(3), "CREATE INDEX lists_at ON lists (served)", "ANALYZE")
+    database = Database("s", parse_url(url, None), 60)
+    with watched() as sent:
+        way(of_lists("in_json_0"), database).read(START, START + BUCKET)
+    database.close()
+    of_them = [(statement, values) for statement, values in sent if "lists" in statement and not _is_probe(statement)]
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        for statement, values in of_them:
+            steps = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
+            searched = [step for step in steps if re.match(r"(SCAN|SEARCH) t\b", step)]
+            assert searched, steps
+            assert all("INDEX lists_at (served>" in step for step in searched), steps
+    engine.dispose()
+    assert of_them
