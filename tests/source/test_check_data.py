@@ -115,6 +115,35 @@ def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, d
     assert "search: source shop answers, newest request is 3 d 2 h old" in check(wide)[1]
 
 
+IN_COLUMNS = "item: item_id\n      position: position"
+
+
+def in_lists(url: str, listed: str, more: str = "") -> tuple[tuple[str, str], ...]:
+    """Changes to read the log as lists in a column, of a SELECT."""
+    function = {"hits": "json_group_array", "ids": "json_agg"}["hits" if url.startswith("sqlite") else "ids"]
+    select = f"SELECT request_id, served_at, {listed.format(f'{function}(item_id)')} AS hits FROM search_log"
+    select += f" GROUP BY request_id, served_at {more.format(select=select)}"
+    return ("table: search_log", f'select: "{select}"'), (IN_COLUMNS, "items: hits")
+
+
+def test_lists_in_a_column_fit_as_rows_do(check: Check, database_url: str) -> None:
+    code, out, err = check(*in_lists(database_url, "{}"))
+    assert (code, err) == (0, check()[2])
+    assert re.search(r"sampled \d+ requests", " ".join(out))
+
+
+def test_other_values_than_lists_in_a_column_are_told(check: Check, database_url: str) -> None:
+    listed = "CASE WHEN request_id NOT LIKE '%1' THEN '5' ELSE CAST({} AS TEXT) END"
+    (said,) = [line for line in check(*in_lists(database_url, listed))[2] if "null_item" in line]
+    assert "10: monitors[0].rankings.items: search: " in said
+    assert "requests have other values than ids in 'hits', refused as null_item; if they had no results, write" in said
+
+
+def test_lists_in_a_column_that_are_logged_twice_are_told(check: Check, database_url: str) -> None:
+    _, _, err = check(*in_lists(database_url, "CAST({} AS TEXT)", "UNION ALL {select} GROUP BY request_id, served_at"))
+    assert any("have rows logged twice" in said and "read each row once, in a `select:`" in said for said in err), err
+
+
 def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
     code, out, err = check(("position: position", "position: rank0"))
     assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")

@@ -128,6 +128,51 @@ def test_all_columns_that_are_not_there_are_told_with_their_keys_and_the_columns
     ]
 
 
+IN_COLUMNS = "item: item_id\n      position: position"
+
+
+def test_a_column_of_lists_that_is_not_there_is_told(check: Check) -> None:
+    assert check((IN_COLUMNS, "items: itemids")) == (
+        2,
+        [
+            "10: monitors[0].rankings.items: home-recs: source lake: there is no column 'itemids' in the rankings, "
+            "search_log; did you mean 'item_id'? There are 'request_id', 'item_id', 'position', 'served_at'"
+        ],
+    )
+
+
+def test_a_column_of_numbers_in_the_place_of_lists_is_told(check: Check, engine: str) -> None:
+    code, err = check((IN_COLUMNS, "items: position"))
+    if engine == "sqlite":  # its columns may hold anything; such rows are refused
+        assert (code, err) == (0, [])
+        return
+    assert (code, err) == (
+        2,
+        [
+            "10: monitors[0].rankings.items: home-recs: source lake: column 'position' holds neither arrays of ids nor "
+            "JSON, as `items` needs; name the column with the lists, or map `item` and `position`"
+        ],
+    )
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "clickhouse"], indirect=True)
+def test_lists_of_lists_are_told(check: Check, url: str, engine: str) -> None:
+    kind, ending = ("INTEGER[][]", "") if engine == "duckdb" else ("Array(Array(Int8))", "ENGINE = Memory")
+    text, moment = TYPES[engine]
+    made = sa.create_engine(url)
+    with made.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE search_log")
+        connection.exec_driver_sql(
+            f"CREATE TABLE search_log (request_id {text}, hits {kind}, served_at {moment}) {ending}"
+        )
+        connection.exec_driver_sql(f"INSERT INTO search_log VALUES ('r1', [[1]], {MOMENT})")
+    made.dispose()
+    code, (said,) = check((IN_COLUMNS, "items: hits"))
+    assert code == 2
+    place = "10: monitors[0].rankings.items: home-recs: source lake: column 'hits' "
+    assert said.startswith((f"{place}has lists of lists", f"{place}holds neither arrays of ids nor JSON"))
+
+
 def test_a_column_that_a_select_does_not_give_is_told(check: Check) -> None:
     _, err = check(("table: search_log", "select: SELECT * FROM search_log"), ("position: position", "position: rank"))
     assert err == [

@@ -26,6 +26,7 @@ from monitor.source.inspect import inspect
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.types import Column, EventRule, Events, Judgments, Monitor, Position, Rankings, Relation
+from tests.support.lists import LISTS, of_lists, of_rows
 from tests.support.monitors import ISO, time_column
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -851,3 +852,20 @@ DCG = 1.5, ideal DCG = 4.261859507
 ndcg@3 = DCG / ideal DCG = 0.35195904451706733
 
 """
+
+
+def test_a_list_in_a_column_is_seen_as_rows_are(database_url: str) -> None:
+    database = Database("s", parse_url(database_url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
+    with writer.begin() as writing:
+        for statement in lists.of_log(5):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    for name in lists.columns:
+        made = of_lists(name)
+        for n in range(40):
+            one, other = (inspect(m, database, f"r{n}") for m in (made, of_rows(made)))
+            assert [replace(row, item=None) for row in one.rows] == [replace(row, item=None) for row in other.rows]
+            assert [str(row.item) for row in one.rows] == [str(row.item) for row in other.rows]
+            assert repr(one.graded) == repr(other.graded)
+    database.close()

@@ -287,7 +287,7 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
         text = f"{empty:,} of {len(reading.served):,} requests have one row with a position but no item, refused"
         remedy = "also set the position to NULL, or name the column with the number of results as `results:`"
         if (items := monitor.rankings.items) is not None:
-            text = f"{empty:,} of {len(reading.served):,} requests have something else than ids in {items!r}, refused"
+            text = f"{empty:,} of {len(reading.served):,} requests have other values than ids in {items!r}, refused"
             remedy = "write NULL or []"
         yield Remark(_KEYS["null_item"], f"{text} as null_item; if they had no results, {remedy}")
         del counts["null_item"]
