@@ -865,7 +865,6 @@ def test_a_list_in_a_column_is_seen_as_rows_are(database_url: str) -> None:
         made = of_lists(name)
         for n in range(40):
             one, other = (inspect(m, database, f"r{n}") for m in (made, of_rows(made)))
-            assert [replace(row, item=None) for row in one.rows] == [replace(row, item=None) for row in other.rows]
-            assert [str(row.item) for row in one.rows] == [str(row.item) for row in other.rows]
-            assert repr(one.graded) == repr(other.graded)
+            rows, as_rows = ([replace(row, item=str(row.item)) for row in found.rows] for found in (one, other))
+            assert repr((rows, one.graded)) == repr((as_rows, other.graded)), "positions may be nan"
     database.close()

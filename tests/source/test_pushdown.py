@@ -77,6 +77,9 @@ MEASURES = (
 RULES = (CLICKS, (EventRule(1, "click"), EventRule(0, "purchase")), (EventRule(2),), (EventRule(1, "view", -5),))
 
 
+UUIDS = ("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11", "8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a12")
+
+
 class Mild(Soiled):
     """A log with the dirt that SQL can deal with: gaps, NULLs, early and late events, events on nothing, and so on."""
 
@@ -251,6 +254,15 @@ def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequenc
         assert refused == {"null_item": sum(ODD.values()) + len(more)}, name
 
 
+def assert_last_of_two_has_the_event(database: Database, lists: Lists, what: str) -> None:
+    """By both ways, for each column with JSON of `Lists.of_ids` with two ids."""
+    for name in [name for name in lists.columns if name != "in_array"]:
+        one, other, _ = both(of_lists(name, measures=("mrr",)), database, START, END)
+        assert_same(one, other, f"{what}, {name}")
+        assert one.refused == {}
+        assert [float(cells[START, "", ""][FIELDS.index("total")]) for cells in one.measures.values()] == [0.5], what
+
+
 def pulled(made: Monitor, database: Database) -> Any:
     """The partials by the pull."""
     read = Pull(made, database).read(START, END)
@@ -354,4 +366,14 @@ def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str)
     assert one.refused == {((START, "", ""), "null_item"): 1}
     (partial,) = one.measures.values()
     assert float(partial[START, "", ""][FIELDS.index("total")]) == 0.5
+    database.close()
+
+
+def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
+    database, writer = Database("s", parse_url(postgres_url, None), 60), sa.create_engine(postgres_url)
+    with writer.begin() as writing:
+        for statement in LISTS["postgresql"].of_ids(UUIDS, "UUID"):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    assert_last_of_two_has_the_event(database, LISTS["postgresql"], "UUID")
     database.close()

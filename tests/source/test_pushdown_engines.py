@@ -20,8 +20,10 @@ from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
 from monitor.types import EventRule, Monitor, Relation
 from tests.source.test_pushdown import (
+    UUIDS,
     Mild,
     assert_however_it_is_read,
+    assert_last_of_two_has_the_event,
     assert_lists_are_read_as_rows,
     assert_odd_lists_are_refused,
     both,
@@ -103,6 +105,20 @@ def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
     writer.dispose()
     assert_odd_lists_are_refused(database, lists, more)
     database.close()
+
+
+def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(engine.writer)
+    latin, folded = "VARCHAR(40) CHARACTER SET latin1", "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+    kinds = {"mysql": (latin, folded), "duckdb": ("UUID", "VARCHAR"), "clickhousedb": ("UUID", "Nullable(UUID)")}
+    for kind in kinds[database.dialect]:
+        with writer.begin() as writing:
+            for statement in lists.of_ids(UUIDS, kind):
+                writing.exec_driver_sql(statement)
+        writer.dispose()
+        assert_last_of_two_has_the_event(database, lists, kind)
+        database.close()
 
 
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:

@@ -83,6 +83,14 @@ class Lists:
             *self._table("judged", f"query {self.text}, item {self.whole}, grade {self.whole}", judged),
         ]
 
+    def of_ids(self, ids: Sequence[str], kind: str) -> list[str]:
+        """One list of these ids in JSON, and an event on the last; events name them in a column of that type."""
+        literals = [f"'{json.dumps(list(ids))}'"] * len(self.json)
+        head = [self.array[1]([])] if self.array else []
+        found = self.statements([("r1", START, ", ".join([*head, *literals]))], [])
+        columns = f"request {self.text}, item {kind}, type {self.text}, happened {self.whole}"
+        return [*found, *self._table("acts", columns, [f"'r1', '{ids[-1]}', 'click', {START * 1000 + 1}"])]
+
     def _table(self, name: str, columns: str, rows: Sequence[str]) -> list[str]:
         filled = [f"INSERT INTO {name} VALUES {', '.join(f'({row})' for row in rows)}"] if rows else []
         return [f"DROP TABLE IF EXISTS {name}", f"CREATE TABLE {name} ({columns}) {self.ending}", *filled]

@@ -355,7 +355,7 @@ class Dialect:
     def id_kind(self, code: Any) -> IdKind:
         """How a column of that type writes ids."""
         name = str(code)
-        return "uuid" if name.lower() == "uuid" else "number" if _NUMBER.search(name) else "text"
+        return "uuid" if "uuid" in name.lower() else "number" if _NUMBER.search(name) else "text"
 
     @property
     def unrolls(self) -> bool:

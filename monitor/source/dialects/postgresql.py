@@ -31,10 +31,15 @@ _UUID = 2950
 _JSON = (*_TEXTS, PADDED, 114, 3802)
 """Types whose values are read as JSON."""
 _IDS = {
-    "number": ("bigint", "^-?[0-9]{1,19}$"),
-    "uuid": ("uuid", "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"),
+    "text": ("text", "jsonb_typeof(i.element) IN ('string', 'number')"),
+    "number": (  # by a pattern it would take twice as long
+        "bigint",
+        "rtrim({0}, '0123456789') IN ('', '-') AND {0} NOT IN ('', '-') "
+        "AND (length({0}) < 19 OR length({0}) = 19 AND {0} <= '9223372036854775807')",
+    ),
+    "uuid": ("uuid", "{0} ~ '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'"),
 }
-"""Kind of id -> type, and what its texts look like."""
+"""Kind of id -> type, and whether the text of an element of a list in JSON is such an id."""
 _OWN = 16_384
 """Type codes from here belong to extensions, such as citext."""
 _ORDERED = (*_INTEGERS, 25, PADDED, 1043, NUMERIC)
@@ -275,7 +280,9 @@ class PostgreSQL(Dialect):
         if self.is_number(code) or self.is_boolean(code) or str(code) in self.time_types:
             return ""
         if code is None or code in _JSON:
-            item, lists = _id_in_json(kind), f"jsonb_array_elements({_list_in_json(f'{value}::jsonb')})"
+            (name, is_id), text = _IDS[kind], "(i.element #>> '{}')"
+            item = f"CASE WHEN {is_id.format(text)} THEN {text}::{name} END"
+            lists = f"jsonb_array_elements({_list_in_json(f'{value}::jsonb')})"
         else:  # unnest() makes one list of an array with several dimensions
             one = f"CASE WHEN array_ndims({value}) > 1 THEN array_append(({value})[1:0], NULL) ELSE {value} END"
             item, lists = "i.element", f"unnest({one})"
@@ -287,15 +294,6 @@ class PostgreSQL(Dialect):
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
-
-
-def _id_in_json(kind: IdKind) -> str:
-    """The id that an element of a list is; NULL if it is anything else."""
-    is_id, text = "jsonb_typeof(i.element) IN ('string', 'number')", "i.element #>> '{}'"
-    if kind == "text":
-        return f"CASE WHEN {is_id} THEN {text} END"
-    name, pattern = _IDS[kind]
-    return f"CASE WHEN {is_id} AND {text} ~ '{pattern}' THEN ({text})::{name} END"
 
 
 def _list_in_json(value: str) -> str:
