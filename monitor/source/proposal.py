@@ -27,7 +27,7 @@ from monitor.source import discovery
 from monitor.source.discovery import Table, as_list, rows_with
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
-from monitor.types import ITEM, TimeColumn
+from monitor.types import ITEM, PLACE, TimeColumn
 
 Values: TypeAlias = "pd.Series[Any]"
 Pair: TypeAlias = tuple[Any, Any]
@@ -372,8 +372,10 @@ class _Search:
                 if len(rows) and rows[key].is_unique:
                     with self.database.reading() as reader:
                         quote = reader.dialect.identifier_preparer.quote
-                    header, lines = (".".join(map(quote, one.title.split("."))) for one in (table, lists))
-                    added = [f"l.{quote(name)}" for name in lists.names if name not in (own, *table.names)]
+                    relations = [one.reading(()) for one in (table, lists)]
+                    header, lines = (".".join(map(quote, r.table)) or discovery.quoted(r) for r in relations)
+                    kept = [name for name in lists.names if name not in (own, *table.names, ITEM, PLACE)]
+                    added = [f"l.{quote(name)}" for name in kept]
                     return (
                         f"; {table.title} has one row with a time for each request, so join both in a view and run "
                         f"init again:\n    CREATE VIEW shown_lists AS SELECT {', '.join(['r.*', *added])} "

@@ -590,6 +590,25 @@ def test_lists_whose_time_is_in_another_table_come_with_the_view_that_joins_both
     assert (made["slices"], made["rankings"]["query"]) == (["device"], "query")
 
 
+def test_lists_in_a_column_whose_time_is_in_another_table_come_with_the_view_that_joins_both(log: Log) -> None:
+    shown, events = shop()
+    heads, lists = dict[str, Row](), dict[str, list[Any]]()
+    for row in shown:
+        heads[row["request_id"]] = {"id": row["request_id"], "served_at": row["served_at"]}
+        lists.setdefault(row["request_id"], []).append(row["item_id"])
+    rows = [{"request_id": request, "hits": json.dumps(items)} for request, items in lists.items()]
+    fill(log.url, search_result=rows, search_request=[*heads.values()], search_events=events)
+    assert log.init("--yes") == {}
+    (view,) = re.findall(r"CREATE VIEW .*;", log.err)
+    engine = sa.create_engine(log.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(view)
+    engine.dispose()
+    made = log.init("--yes")
+    assert (log.code, log.err) == (0, "")
+    assert [made["rankings"][key] for key in ("table", "request", "items")] == ["shown_lists", "id", "hits"]
+
+
 def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)

@@ -200,6 +200,8 @@ def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_pa
         else:
             merge(monitor, {key: value})
     for relation in (monitor["rankings"], monitor["relevance"].get("events", {})):
+        for name in ("item", "position") if "items" in relation else ():
+            relation.pop(name)
         if "select" in relation:
             relation.pop("table", None)
     told = {name for key in ("notify", "data_channels") for name in drift_of(monitor).get(key, [])}

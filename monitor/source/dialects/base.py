@@ -23,6 +23,7 @@ Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
 Options = dict[str, Any]
 IdKind = Literal["text", "number", "uuid"]
+"""What ids are in SQL."""
 Numbers = Mapping[Any, tuple[str, int]]
 """A driver's number type code -> (name, significant bits)."""
 

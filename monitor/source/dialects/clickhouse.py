@@ -23,7 +23,8 @@ _SETTINGS = {
 _ID = "multiIf(JSONType(x) = 'String', JSONExtract(x, 'Nullable(String)'), JSONType(x) IN ('Int64', 'UInt64'), x, NULL)"
 """The id that the JSON x is; NULL if it is anything else."""
 _IDS = {"text": "{}", "number": "toInt64OrNull({})", "uuid": "toUUIDOrNull({})"}
-_NESTED = re.compile(r"Array\((Array|Tuple|Map|Nested|JSON)\b")
+_TEXT = re.compile(r"((Nullable|LowCardinality)\()*(Fixed)?String")
+_OF_IDS = re.compile(r"Array\((?!Array|Tuple|Map|Nested|JSON)")
 _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 """ClickHouse ends its message with the error's name."""
 
@@ -75,20 +76,17 @@ class ClickHouse(Dialect):
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
         """As of the base; an empty text is an empty list, too."""
         name, value = str(code), f"t.{column}"
-        if name.startswith("Array("):
-            ids, places = f"arrayMap(x -> toNullable(x), {value})", f"arrayEnumerate({value})"
-            if _NESTED.match(name):
-                return ""
-        elif code is None or "String" in name:
+        if code is None or _TEXT.match(name):
             value = f"assumeNotNull({value})"
             found = f"arrayMap(x -> {_IDS[kind].format(_ID)}, JSONExtractArrayRaw({value}))"
             ids = f"multiIf(JSONType({value}) = 'Array', {found}, {value} IN ('', 'null'), [], [NULL])"
-            places = f"arrayEnumerate({ids})"
+        elif _OF_IDS.match(name):
+            ids = f"arrayMap(x -> toNullable(x), {value})"
         else:
             return ""
         return (
             f"SELECT t.*, {ITEM}, {PLACE} FROM {table} AS t ARRAY JOIN if(empty({ids}), [NULL], {ids}) AS {ITEM}, "
-            f"if(empty({ids}), [NULL], arrayMap(x -> toNullable(x), {places})) AS {PLACE}"
+            f"if(empty({ids}), [NULL], arrayMap(x -> toNullable(x), arrayEnumerate({ids}))) AS {PLACE}"
         )
 
     def unix_seconds(self, time: Expression) -> Expression | None:
