@@ -184,7 +184,7 @@ def ids_in(column: str) -> Iterator[None]:
 def of_parts(column: str) -> SourceError:
     """The error for id columns of arrays or similar."""
     told = f"column {column!r} has arrays or other compound values, not one id per row"
-    remedy = "name a column with the whole list as `items`, or use the value as text in a `select:`"
+    remedy = "map a list of items as `items` of the rankings, or use the value as text in a `select:`"
     return SourceError(f"{told}; {remedy}", "data", lasting=True)
 
 

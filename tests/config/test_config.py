@@ -24,7 +24,7 @@ from monitor.config import Config, json_schema, load
 from monitor.config.listening import parse_listen
 from monitor.errors import ConfigError, InputError
 from monitor.series.partials import admit
-from monitor.types import OTHER, Column, EventRule, Events, Judgments, Monitor, Position, Slice, TimeColumn
+from monitor.types import ITEM, OTHER, PLACE, Column, EventRule, Events, Judgments, Monitor, Position, Slice, TimeColumn
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "config" / "rankmon.schema.json"
@@ -367,6 +367,25 @@ def test_the_examples_show_every_label_recipe() -> None:
         type(m.recipe) for path in EXAMPLES for m in load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"}).monitors
     }
     assert kinds == {Events, Judgments, Column}
+
+
+def test_items_stand_for_item_and_position_and_are_part_of_the_definition(tmp_path: Path) -> None:
+    (example,) = [path for path in EXAMPLES if path.stem == "search-events"]
+    given = yaml.safe_load(example.read_text(encoding="utf-8"))
+    rankings, path = given["monitors"][0]["rankings"], tmp_path / "rankmon.yaml"
+    rankings["items"] = "hits"
+    del rankings["item"], rankings["position"]
+    jsonschema.validate(given, json_schema())
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    secrets = {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"}
+    before, made = (load(one, secrets).monitors[0] for one in (example, path))
+    assert (made.rankings.items, made.rankings.item, made.rankings.position.column) == ("hits", ITEM, PLACE)
+    assert "items" not in json.loads(before.traffic.text)["rankings"]
+    assert json.loads(made.traffic.text)["rankings"]["items"] == "hits"
+    for both in ({"item": "item_id"}, {"position": "position"}):
+        given["monitors"][0]["rankings"] = {k: v for k, v in rankings.items() if k != "items"} | both
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(given, json_schema())
 
 
 def test_the_schema_file_is_current() -> None:

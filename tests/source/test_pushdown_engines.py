@@ -236,7 +236,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
 @pytest.mark.parametrize(
     ("kind", "column", "told"),
     [
-        ("VARCHAR[]", "item", "column 'item' has arrays or other compound values, not one id per row; give each"),
+        ("VARCHAR[]", "item", "column 'item' has arrays or other compound values, not one id per row; map a list"),
         ("STRUCT(id BIGINT)", "item", "column 'item' has arrays"),
         ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
     ],

@@ -690,7 +690,8 @@ def test_arrays_in_the_place_of_ids_are_told_with_the_remedy(shared_url: str, na
     with sa.create_engine(shared_url).begin() as connection:
         for table in ("rankings", "events"):
             connection.exec_driver_sql(f"ALTER TABLE {table} ALTER {name} TYPE {kind} USING '{value}'")
-    with pytest.raises(SourceError, match=f"column '{name}' has arrays .* not one id per row.*unnest") as caught:
+    told = f"column '{name}' has arrays .* not one id per row; map a list of items as `items`"
+    with pytest.raises(SourceError, match=told) as caught:
         source(shared_url, small(engine="pull")).read(START, END)
     assert caught.value.reason == "data"
 
