@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -135,7 +136,8 @@ def flat_lists(database: Database, table: Table, column: str, as_text: bool = Fa
     Args:
         as_text: whole numbers in JSON as text; else as numbers. An array keeps its type.
     """
-    found = [value for values in map(as_list, table.sample[column]) for value in values or ()]
+    lists = filter(None, map(as_list, table.sample[column]))
+    found = [value for values in lists if are_ids(values) for value in values]
     kind: IdKind = "number" if are_whole(found) and not as_text else "text"
     with database.reading() as reader:
         (code,), dialect = reader.types(sa.select(table.clause.c[column])), reader.dialect
@@ -217,6 +219,11 @@ def _inside(found: Any, path: Sequence[str]) -> Iterator[Any]:
         found = found.get(name) if isinstance(found, dict) else None
     if found is not None:
         yield found
+
+
+def are_ids(values: Collection[Any]) -> bool:
+    """Whether all values are texts, whole numbers or UUIDs."""
+    return all(isinstance(v, str | int | UUID) and not isinstance(v, bool) for v in values)
 
 
 def are_whole(values: Collection[Any]) -> bool:

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import product
 from time import time as clock
 from typing import Any, TypeAlias
-from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -24,7 +23,7 @@ from monitor.errors import InputError
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.readings import MICROS
 from monitor.source import discovery
-from monitor.source.discovery import Table, as_list, rows_with
+from monitor.source.discovery import Table, are_ids, as_list, rows_with
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
 from monitor.types import ITEM, PLACE, TimeColumn
@@ -289,8 +288,9 @@ class _Search:
         """The tables with a list of items in a column, one row per item."""
         for table in self.originals:
             for name in table.names:
-                lists = [found for value in table.sample[name] if (found := as_list(value)) is not None]
-                is_of_items = any(len(found) > 1 for found in lists) and all(_are_ids(found) for found in lists)
+                lists = [found for value in table.sample[name] if (found := as_list(value))]
+                of_ids = [found for found in lists if are_ids(found)]  # a few may have nulls or objects
+                is_of_items = any(len(found) > 1 for found in of_ids) and len(of_ids) > MOST_OF * len(lists)
                 if is_of_items and self.database.sql.unrolls:
                     yield discovery.flat_lists(self.database, table, name, self.as_text)
 
@@ -623,10 +623,6 @@ def _is_id(values: Values) -> bool:
     """Texts, whole numbers or UUIDs; not numbers with a fraction, truth values, times or lists."""
     known = _known(values)
     return bool(known) and all(_is_plain(v) and not isinstance(v, float | bool | datetime) for v in known)
-
-
-def _are_ids(values: Sequence[Any]) -> bool:
-    return all(isinstance(v, str | int | UUID) and not isinstance(v, bool) for v in values)
 
 
 def _is_like(values: Values, others: Sequence[Any]) -> bool:

@@ -242,7 +242,8 @@ def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None
     assert "Which events mean that an item was wanted? In the sample: like " in log.err
 
 
-def test_a_list_in_json_per_request(log: Log) -> None:
+@pytest.mark.parametrize("odd", ["[]", '["a1", null, "a2"]', '[{"id": "a1"}]', None])
+def test_a_list_in_json_per_request_and_one_that_has_no_ids(log: Log, odd: str | None) -> None:
     shown, events = shop()
     lists: dict[str, Row] = {}
     for row in shown:
@@ -252,7 +253,7 @@ def test_a_list_in_json_per_request(log: Log) -> None:
         {k: json.dumps(v) if k == "items" else v for k, v in r.items() if k not in ("item_id", "position", "price")}
         for r in lists.values()
     ]
-    rows[0]["items"] = "[]"
+    rows[1]["items"] = odd
     fill(log.url, searches=rows, search_events=events)
     made = log.init()
     assert (log.code, log.err) == (0, "")
