@@ -90,13 +90,17 @@ class SQLite(Dialect):
         return True
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; ids are as JSON has them, since SQLite converts what it compares with a typed column."""
+        """As of the base; ids are as JSON has them, since SQLite converts what it compares with a typed column.
+
+        Larger numbers than 64 bits are no ids, as they are rounded.
+        """
         lists = (
             f"CASE WHEN t.{column} IS NULL THEN '[]' WHEN NOT json_valid(t.{column}) THEN '[null]' ELSE "
             f"CASE json_type(t.{column}) WHEN 'array' THEN t.{column} WHEN 'null' THEN '[]' ELSE '[null]' END END"
         )
+        item = "CASE WHEN i.type IN ('text', 'integer') AND i.type = typeof(i.value) THEN i.value END"
         return (
-            f"SELECT t.*, CASE WHEN i.type IN ('text', 'integer') THEN i.value END AS {ITEM}, i.key + 1 AS {PLACE} "
+            f"SELECT t.*, {item} AS {ITEM}, i.key + 1 AS {PLACE} "
             f"FROM {table} AS t LEFT JOIN json_each({lists}) AS i ON 1"
         )
 
