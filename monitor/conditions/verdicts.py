@@ -85,6 +85,11 @@ class DataEvidence(Evidence):
         return True
 
     @classmethod
+    def since_of(cls, verdict: Verdict) -> int:
+        """End of the first step with it, seconds, as known at the first verdict that finds it."""
+        return verdict.end
+
+    @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
         """The evidence at a verdict; `since` ends the first step with it."""
         span = verdict.span if verdict.labels is None else verdict.labels.span
@@ -207,7 +212,7 @@ def _data(
         name = (kind.kind, "", "")
         was = before.get(name)
         if kind.holds(verdict):
-            yield name, Condition("firing", verdict.end if was is None else was.since, 0, verdict.end)
+            yield name, Condition("firing", kind.since_of(verdict) if was is None else was.since, 0, verdict.end)
         elif was is not None and (not kind.grows_into or kind.grows_into != verdict.kind):
             is_absent = kind.is_absent(verdict)
             calm = was.streak + (is_absent and kind.is_back(verdict))

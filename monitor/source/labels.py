@@ -276,7 +276,7 @@ class Labelling:
         items, size = self.items, len(columns[0])
         request = self._places(columns[0], inside)
         kept = np.flatnonzero(request >= 0)
-        with ids_in(self.monitor.rankings.item):
+        with ids_in(self.monitor.rankings.items or self.monitor.rankings.item):
             new = [one for one in dict.fromkeys(columns[1]) if one not in items]
             items.update(zip(new, count(len(items)), strict=False))
             item = np.fromiter(map(items.__getitem__, columns[1]), np.int64, size)

@@ -9,7 +9,7 @@ import pytest
 from monitor.conditions.thresholds import Change
 from monitor.conditions.verdicts import follow
 from monitor.drift.series import HOUR
-from monitor.drift.verdicts import Alarm, Kind, Verdict
+from monitor.drift.verdicts import Alarm, Kind, LabelLoss, Verdict
 from monitor.measures.measure import parse
 from monitor.types import Drift
 
@@ -84,3 +84,9 @@ def test_alarms_on_a_level_that_is_known_to_be_no_more_are_not_told() -> None:
     verdicts = [Verdict(HOUR * n, "degraded", (alarm,)) for n in range(1, 9)]
     _, seen = follow(DRIFT, HOUR, verdicts, {}, [(3 * HOUR, 6 * HOUR)])
     assert [(s.change.at // HOUR, s.change.became) for s in seen] == [(1, "firing"), (4, "withdrawn"), (7, "firing")]
+
+
+def test_missing_labels_that_explain_a_fall_are_missing_since_it_began() -> None:
+    labels = LabelLoss(2 * HOUR, 0.5, 0.8, None, None, None, None)
+    (found,) = follow(DRIFT, HOUR, [Verdict(9 * HOUR, "labels_suspect", labels=labels)], {})[1]
+    assert (found.change.since, found.change.at) == (2 * HOUR, 9 * HOUR)

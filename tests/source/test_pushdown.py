@@ -250,7 +250,7 @@ def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequenc
         assert_same(one, other, name)
         traffic = dict(zip(TRAFFIC_FIELDS, one.traffic[START, "", ""].tolist(), strict=True))
         assert (traffic["requests"], traffic["no_results"]) == (len(ODD) + len(more), 2), name
-        assert traffic["impressions"] == 4, name
+        assert traffic["impressions"] == 5, name
         refused = {reason: rows for (_, reason), rows in one.refused.items()}
         assert refused == {"null_item": sum(ODD.values()) + len(more)}, name
 

@@ -99,7 +99,7 @@ class Lists:
 ODD = {
     **{"[[1], [2]]": 2, '[{"id": 1}]': 1, '{"id": 1}': 1, "5": 1, '"x"': 1, "[true, 1]": 1, "[1.5]": 1, "[3, null]": 1},
     "[9223372036854775808, 9223372036854775809]": 2,
-    **{"[1, 2]": 0, "[]": 0, "null": 0},
+    **{"[1, 2]": 0, "[-1234567890123456789]": 0, "[]": 0, "null": 0},
 }
 """JSON -> how many of its rows are refused where ids are whole numbers; the last two are empty."""
 

@@ -65,6 +65,11 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
     flood: tuple[float, float] | None = None
 
     @classmethod
+    def since_of(cls, verdict: Verdict) -> int:
+        """Of labels that are known to explain a fall, since it began."""
+        return verdict.end if verdict.labels is None else verdict.labels.since
+
+    @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
         found, labels = super().of_verdict(seen, verdict, since), verdict.labels
         usual = verdict.requests_expected

@@ -355,7 +355,7 @@ class Dialect:
 
     def id_kind(self, code: Any) -> IdKind:
         """How a column of that type writes ids."""
-        name = str(code)
+        name = re.sub("'[^']*'", "", str(code))  # without the labels of an enum
         return "uuid" if "uuid" in name.lower() else "number" if _NUMBER.search(name) else "text"
 
     @property

@@ -200,6 +200,7 @@ class DuckDB(Dialect):
         )
         if not is_array or name.startswith("JSON["):
             text = "CASE WHEN json_type(i.element) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN i.element ->> '$' END"
+            text = f"regexp_extract({text}, '^-?[0-9]+$')" if kind == "number" else text  # else 1.5 becomes 2
             item = f"TRY_CAST({text} AS {_IDS[kind]})"
         return (
             f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN LATERAL (SELECT "

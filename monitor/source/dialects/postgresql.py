@@ -35,7 +35,8 @@ _IDS = {
     "number": (  # by a pattern it would take twice as long
         "bigint",
         "rtrim({0}, '0123456789') IN ('', '-') AND {0} NOT IN ('', '-') "
-        "AND (length({0}) < 19 OR length({0}) = 19 AND {0} <= '9223372036854775807')",
+        "AND (length(ltrim({0}, '-')) < 19 "
+        "OR length(ltrim({0}, '-')) = 19 AND ltrim({0}, '-') COLLATE \"C\" <= '9223372036854775807')",
     ),
     "uuid": ("uuid", "{0} ~ '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'"),
 }

@@ -41,18 +41,18 @@ class Spark(Dialect):
         return limit + 2 * base.GRACE
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        name, value, item = str(code).upper(), f"t.{column}", "element"
+        name, value, item = str(code).upper(), f"t.{column}", "i.element"
         if code is None or name == "STRING":
             value = (
                 f"CASE WHEN trim({value}) = 'null' THEN NULL WHEN {value} IS NOT NULL "
                 f"THEN coalesce(from_json({value}, 'array<string>'), array(NULL)) END"
             )
-            item = "CASE WHEN substr(element, 1, 1) NOT IN ('[', '{') THEN element END"
+            item = "CASE WHEN substr(i.element, 1, 1) NOT IN ('[', '{') THEN i.element END"
             item = f"try_cast({item} AS BIGINT)" if kind == "number" else item
         elif name != "ARRAY":
             return ""
         return (
-            f"SELECT t.*, {item} AS {ITEM}, place + 1 AS {PLACE} FROM {table} AS t "
+            f"SELECT t.*, {item} AS {ITEM}, i.place + 1 AS {PLACE} FROM {table} AS t "
             f"LATERAL VIEW OUTER posexplode({value}) i AS place, element"
         )
 
