@@ -335,6 +335,17 @@ class FaultTracker:
         self.now = replace(now, suspect_since=now.suspect_since or since, suspect_until=until, held=True)
         return self._gravest(end)
 
+    def lacking_since(self, row: int) -> int:
+        """End of the step of the last day, seconds, from which on labels most clearly lack as many as in all of it.
+
+        Where labels come in two rates, the most likely change is where the sum of what is above their middle peaks.
+        """
+        day = self._block.window[:, row + 1 : row + 1 + self._settings.day].sum(axis=2)
+        labelled, usual = day[checks.LABELLED], day[checks.EXPECTED_LABELLED]
+        middle = (1 + labelled.sum() / max(usual.sum(), 1e-9)) / 2
+        above = np.concatenate([[0.0], np.cumsum(labelled - middle * usual)[:-1]])
+        return self._block.ends[row] - (self._settings.day - 1 - int(above.argmax())) * self._settings.step
+
     def _still_lacks(self, row: int) -> bool:
         """Whether a loss that was slow to show, or has lasted for a day, continues: a few hours may hide it."""
         now, (_, short, day) = self.now, (sums[:, row] for sums in self._block.checked.spans)

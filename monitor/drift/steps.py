@@ -184,10 +184,10 @@ class _StepJudge:
         others = (sums.sum(axis=1) - sums[:, i] for i in np.flatnonzero(now.open[1:]).tolist() if sums.shape[1] > 1)
         if not all(checks.labels_surely_lack(rest, spread) for rest in others):
             return None, ()
-        since, is_open = int(now.since[0]), tuple(np.flatnonzero(now.open).tolist())
-        self._standing = alarms.withdrawn(alarms.unfit(now, since, end), np.ones_like(now.open), end)
+        is_open = tuple(np.flatnonzero(now.open).tolist())
+        self._standing = alarms.withdrawn(alarms.unfit(now, int(now.since[0]), end), np.ones_like(now.open), end)
         self.held = self._is_bad[row] = True
-        return self._faults.hold(row, since + self._settings.step), is_open
+        return self._faults.hold(row, self._faults.lacking_since(row)), is_open
 
     def _explanation(self, row: int, unit: int, with_fallen: bool = False) -> checks.Explanation:
         """What explains the fall of a unit; `with_fallen`: by all slices, not by those without an alarm before."""

@@ -140,6 +140,19 @@ def test_alarms_are_withdrawn_once_labels_that_went_missing_slowly_surely_explai
     assert withdrawn
 
 
+def test_labels_that_explain_a_fall_of_which_an_older_one_is_a_part_are_missing_since_they_went() -> None:
+    """A version that costs little is degraded for days; then some labels go."""
+    withdrawn = 0
+    for seed in range(4):
+        worse = Ranking.of(42, peak=600.0, seed=seed).since(31, mean=0.96).since(37.4, coverage=0.75)
+        for found in verdicts(worse.draw(seed)):
+            if any(not change.unit and change.became == "withdrawn" for change in found.changes):
+                withdrawn += 1
+                assert found.labels is not None
+                assert abs(found.labels.since - day(37.4)) <= 3 * HOUR
+    assert withdrawn
+
+
 @pytest.mark.parametrize(("peak", "left"), [(60.0, 0.9), (150.0, 0.8)])
 def test_an_alarm_stays_with_the_model_while_some_labels_go_missing_besides(peak: float, left: float) -> None:
     for seed in range(3):
