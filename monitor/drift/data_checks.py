@@ -152,11 +152,11 @@ def _labels(sums: Floats, spread: Dispersion, most: float) -> Bools:
     return fell & (mean < 1) & explain & ((size >= c.LABELS_REQUESTS) | few) & (sums[EXPECTED] > 0)
 
 
-Explanation = Literal["labels", "model", "unclear"]
+Explanation = Literal["labels", "both", "model", "unclear"]
 
 
 def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, least: float = 0.0) -> Explanation:
-    """What explains a unit's fall, in (9, S) sums of its time: missing labels, a worse model, or either.
+    """What explains a unit's fall, in (9, S) sums of its time: missing labels, a worse model, either, or both.
 
     Missing labels leave the mean of the labelled requests; who finds less clicks less, and what is clicked is worse.
     Labels must be missing from most of the traffic, since a worse slice gets fewer labels anyway.
@@ -180,7 +180,9 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     odds = (of_labelled**2 - (of_labelled - of_model) ** 2) / (2 * error**2)
     if odds[0] > c.LIKELIER_LOG or (unit and odds[1] > c.LIKELIER_LOG):
         return "model"
-    return "labels" if labels_surely_lack(of_all[:, 0], spread) and odds[0] < -least else "unclear"
+    if not (labels_surely_lack(of_all[:, 0], spread) and odds[0] < -least):
+        return "unclear"
+    return "both" if of_labelled[0] < -error[0] * (2 * c.SURE_LOG) ** 0.5 else "labels"
 
 
 def labels_surely_lack(sums: Floats, spread: Dispersion) -> bool:

@@ -146,7 +146,7 @@ class _StepJudge:
             return None, ()
         found = {self._explanation(row, unit) for unit in np.flatnonzero(new).tolist()}
         end, since = self.block.ends[row], int(self._standing.since[new].min())
-        if "labels" not in found:
+        if not found & {"labels", "both"}:
             if found == {"unclear"} and end - since <= DAY:
                 seen = replace(self.block.seen, judged=np.zeros(len(new), bool))
                 self._standing = alarms.step(before, seen, row, self.block.threshold)
@@ -170,24 +170,25 @@ class _StepJudge:
     def _handed_over(self, row: int) -> tuple[Kind | None, tuple[int, ...]]:
         """Withdraws all alarms if missing labels surely explain the last day of all traffic, fit and fallen throughout.
 
-        Labels that go missing little by little look like a worse model at first.
+        Labels that go missing little by little look like a worse model at first. If what is left is surely worth less,
+        the alarms stay open: a worse model may be all there is, as people who find nothing leave no label.
         """
         now, end = self._standing, self.block.ends[row]
         begun = max(int(now.fit_since[0]), int(now.since[0]))
         if not now.open[0] or end - begun < DAY or self._settings.are_labels_sound(end):
             return None, ()
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
-        if explanation(self._found, day, 0, spread, c.SURE_LOG) != "labels":
+        if (found := explanation(self._found, day, 0, spread, c.SURE_LOG)) not in ("labels", "both"):
             return None, ()
         # A worse slice has fewer labels anyway: they must be missing without it too.
         sums = day.sum(axis=1)
         others = (sums.sum(axis=1) - sums[:, i] for i in np.flatnonzero(now.open[1:]).tolist() if sums.shape[1] > 1)
         if not all(checks.labels_surely_lack(rest, spread) for rest in others):
             return None, ()
-        is_open = tuple(np.flatnonzero(now.open).tolist())
-        self._standing = alarms.withdrawn(alarms.unfit(now, int(now.since[0]), end), np.ones_like(now.open), end)
+        gone = now.open if found == "labels" else np.zeros_like(now.open)
+        self._standing = alarms.withdrawn(alarms.unfit(now, int(now.since[0]), end), gone | ~now.open, end)
         self.held = self._is_bad[row] = True
-        return self._faults.hold(row, self._faults.lacking_since(row)), is_open
+        return self._faults.hold(row, self._faults.lacking_since(row)), tuple(np.flatnonzero(gone).tolist())
 
     def _explanation(self, row: int, unit: int, with_fallen: bool = False) -> checks.Explanation:
         """What explains the fall of a unit; `with_fallen`: by all slices, not by those without an alarm before."""

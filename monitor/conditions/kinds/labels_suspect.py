@@ -18,6 +18,7 @@ class LabelsSuspect(DataEvidence):
 
     Attributes:
         worthless: as many labels as usual, but none is worth anything.
+        is_degraded: whether an alarm was open too.
         flood: (actual, usual) requests if far more came than usual.
     """
 
@@ -31,6 +32,8 @@ class LabelsSuspect(DataEvidence):
         "{% if it.worthless %}Labels are suspect: every request has a value of 0, although the usual number have "
         "labels."
         "{% elif not it.counts_unlabelled %}Labels are suspect: too few requests have one to represent the others."
+        "{% elif it.is_degraded %}Labels are suspect: fewer requests have labels, while the verdict is degraded. "
+        "Labels are lost, or people find nothing to click."
         "{% else %}Labels are suspect: fewer requests have labels, which explains why the measure is lower.{% endif %}"
     )
     text: ClassVar[str] = """
@@ -56,12 +59,14 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
         "{% else %}find out why labels are missing (check the event pipeline){% endif %}"
     )
     advice: ClassVar[str] = (
-        "{{ it|fill(it.cause) }}; do not retrain on these hours, and do not judge the model by them."
+        "{{ it|fill(it.cause) }}; do not retrain on these hours, and do not judge the model by them"
+        "{% if it.is_degraded %} until that is done{% endif %}."
     )
 
     judged: str = COVERAGE
     events: EventCounts = UNCOUNTED
     worthless: bool = False
+    is_degraded: bool = False
     flood: tuple[float, float] | None = None
 
     @classmethod
@@ -75,7 +80,7 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
         usual = verdict.requests_expected
         is_flooded = usual is not None and verdict.requests >= FLOOD * max(usual, LEAST_FLOODED)
         slices = _flooded(seen, verdict) if is_flooded else []
-        found = replace(found, judged=COVERAGE, slices=tuple(slices[:MOST_SLICES]))
+        found = replace(found, judged=COVERAGE, slices=tuple(slices[:MOST_SLICES]), is_degraded=verdict.is_degraded)
         if labels is None:
             return replace(found, value=verdict.coverage or 0.0, before=verdict.coverage_expected)
         events = EventCounts(labels.events, labels.events_before, labels.unmatched, labels.unmatched_before)
