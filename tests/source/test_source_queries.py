@@ -17,6 +17,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.series.readings import Reading
+from monitor.source.dialects.duckdb import DuckDB
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
@@ -348,3 +349,19 @@ def test_lists_in_a_column_are_found_by_the_index_on_the_time_on_sqlite(tmp_path
             assert all("INDEX lists_at (served>" in step for step in searched), steps
     engine.dispose()
     assert of_them
+
+
+@pytest.mark.parametrize(
+    ("column", "code"), [("in_array", "BIGINT[]"), ("in_json_0", "VARCHAR"), ("in_json_1", "JSON")]
+)
+def test_of_lists_in_a_column_only_those_of_the_time_are_unnested_on_duckdb(column: str, code: str) -> None:
+    engine = sa.create_engine("duckdb:///:memory:")
+    with engine.connect() as connection:
+        for statement in LISTS["duckdb"].of_log(3):
+            connection.exec_driver_sql(statement)
+        select = DuckDB().unrolled("lists", column, code, "number")
+        found = f"SELECT rankmon_item FROM ({select}) WHERE served >= {(START + BUCKET) * 1000}"
+        ((_, plan),) = connection.exec_driver_sql(f"EXPLAIN {found}")
+        assert re.search(r"UNNEST.*Filters:[^a-z]*served", plan, re.DOTALL | re.IGNORECASE), plan
+        assert "join" not in plan.lower(), "a lateral join unnests all of the table first"
+    engine.dispose()

@@ -186,8 +186,9 @@ class DuckDB(Dialect):
         return sa.func.count(value).filter(condition)
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
+        """As of the base; unnested in the SELECT list, as bounds on a time do not reach into a lateral join."""
         name, value = str(code), f"t.{column}"
-        is_array, item = name.endswith("]"), "i.element"
+        is_array, item = name.endswith("]"), f"t.{ITEM}"
         if not is_array and code is not None and name not in ("VARCHAR", "JSON"):
             return ""
         lists = (
@@ -199,12 +200,15 @@ class DuckDB(Dialect):
             )
         )
         if not is_array or name.startswith("JSON["):
-            text = "CASE WHEN json_type(i.element) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN i.element ->> '$' END"
+            text = f"CASE WHEN json_type({item}) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN {item} ->> '$' END"
             text = f"regexp_extract({text}, '^-?[0-9]+$')" if kind == "number" else text  # else 1.5 becomes 2
             item = f"TRY_CAST({text} AS {_IDS[kind]})"
+        each = f"SELECT t.*, {lists} AS {ITEM} FROM {table} AS t"
+        places = f"unnest(CASE WHEN len(t.{ITEM}) > 0 THEN range(1, len(t.{ITEM}) + 1) ELSE [NULL] END) AS {PLACE}"
+        unnested = f"unnest(CASE WHEN len(t.{ITEM}) > 0 THEN t.{ITEM} ELSE [NULL] END) AS {ITEM}"
         return (
-            f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN LATERAL (SELECT "
-            f"unnest(l) AS element, generate_subscripts(l, 1) AS place FROM (SELECT {lists} AS l)) AS i ON true"
+            f"SELECT t.* REPLACE ({item} AS {ITEM}) FROM "
+            f"(SELECT t.* EXCLUDE ({ITEM}), {unnested}, {places} FROM ({each}) AS t) AS t"
         )
 
     def unix_seconds(self, time: Expression) -> Expression | None:
