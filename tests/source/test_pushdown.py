@@ -378,3 +378,17 @@ def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
     writer.dispose()
     assert_last_of_two_has_the_event(database, LISTS["postgresql"], "UUID")
     database.close()
+
+
+@pytest.mark.parametrize("text", ["junk", "", " ", "nullx", '{"id": 1', "1, 2"])
+def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, text: str) -> None:
+    database = Database("s", parse_url(database_url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
+    with writer.begin() as writing:
+        for statement in (*odd_lists(lists), f"UPDATE lists SET in_json_0 = '{text}' WHERE in_json_0 = '[]'"):
+            writing.exec_driver_sql(statement)
+    one, other, _ = both(of_lists("in_json_0"), database, START, END)
+    assert_same(one, other, text)
+    assert {reason: rows for (_, reason), rows in one.refused.items()} == {"null_item": sum(ODD.values()) + 1}
+    writer.dispose()
+    database.close()

@@ -121,6 +121,18 @@ def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> Non
         database.close()
 
 
+def test_ids_in_json_that_differ_at_their_ends_are_two_however_long(engine: Kind) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(engine.writer)
+    kind = {"mysql": "VARCHAR(2000)"}.get(database.dialect, lists.text)
+    with writer.begin() as writing:
+        for statement in lists.of_ids([f"{'x' * 1500}{end}" for end in "ab"], kind):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    assert_last_of_two_has_the_event(database, lists, kind)
+    database.close()
+
+
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:
     database, refused = Database("s", parse_url(engine.url, None), 60), 0
     for seed in range(times(3)):

@@ -134,7 +134,7 @@ class MySQL(Dialect):
             item = f"CASE WHEN i.element REGEXP '^-?[0-9]{{1,19}}$' AND {fits} THEN CAST(i.element AS SIGNED) END"
         return (
             f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN JSON_TABLE({lists}, '$[*]' "
-            "COLUMNS (place FOR ORDINALITY, element VARCHAR(255) PATH '$')) AS i ON 1"
+            "COLUMNS (place FOR ORDINALITY, element TEXT PATH '$')) AS i ON 1"
         )
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:

@@ -283,7 +283,9 @@ class PostgreSQL(Dialect):
         if code is None or code in _JSON:
             (name, is_id), text = _IDS[kind], "(i.element #>> '{}')"
             item = f"CASE WHEN {is_id.format(text)} THEN {text}::{name} END"
-            lists = f"jsonb_array_elements({_list_in_json(f'{value}::jsonb')})"
+            lists = (
+                f"jsonb_array_elements({_list_in_text(value) if code in (*_TEXTS, PADDED) else _list_in_json(value)})"
+            )
         else:  # unnest() makes one list of an array with several dimensions
             one = f"CASE WHEN array_ndims({value}) > 1 THEN array_append(({value})[1:0], NULL) ELSE {value} END"
             item, lists = "i.element", f"unnest({one})"
@@ -297,8 +299,16 @@ class PostgreSQL(Dialect):
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
 
 
+def _list_in_text(value: str) -> str:
+    """As `_list_in_json`; only what begins as a list is read as JSON, since the read fails if it is none."""
+    text = f"ltrim(coalesce({value}, 'null'), E' \\t\\n\\r')"
+    empty = f"{text} LIKE 'null%' AND rtrim({text}, E' \\t\\n\\r') = 'null'"
+    return f"CASE WHEN {text} LIKE '[%' THEN {value}::jsonb WHEN {empty} THEN '[]' ELSE '[null]' END"
+
+
 def _list_in_json(value: str) -> str:
     """The list that a value is; a list of one NULL if it is anything else."""
+    value = f"{value}::jsonb"
     kind = f"coalesce(jsonb_typeof({value}), 'null')"
     return f"CASE {kind} WHEN 'array' THEN {value} WHEN 'null' THEN '[]' ELSE '[null]' END"
 
