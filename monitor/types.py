@@ -137,7 +137,7 @@ class Rankings(Section):
         Maybe[Text],
         key(
             "Column with the whole list of item ids in order, an array or JSON, instead of `item` and `position`. "
-            "Ids in JSON are read as numbers if those of the labels are. NULL and [] are empty lists.",
+            "Ids in JSON are read as the type of those of the labels. NULL and [] are empty lists.",
             examples=["hits"],
         ),
     ] = None

@@ -50,16 +50,18 @@ def _below(kind: type[Section]) -> Iterator[type[Section]]:
 def _shaped(kind: type[Section], part: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a section as people write it: keys of flat fields, files that hold values, defaults as text."""
     properties, required = dict[str, Any](), set(part.get("required", ()))
-    choices = [[[name] for name in kind.JUST_ONE]]
+    choices: list[list[dict[str, Any]]] = [[{"required": [name]} for name in kind.JUST_ONE]]
     for name, others in kind.STANDS_FOR.items():
-        choices.append([[name], list(others)])
+        is_there: dict[str, Any] = {"required": [name]}
+        other = {"anyOf": [{"required": [one]} for one in others]}
+        choices.append([is_there | {"not": other}, {"required": list(others), "not": is_there}])
         required -= others.keys()
     for name, key in keys_of(kind).items():
         if Flat in key.marks:
             inner = _shaped(key.kind.__origin__, definitions[key.kind.__origin__.__name__], definitions)
             properties |= inner["properties"]
             required |= set(inner["required"])
-            choices.append([one["required"] for one in inner.get("oneOf", ())])
+            choices.append(inner.get("oneOf", []))
         elif name in part["properties"]:
             properties[name] = _with_default(part["properties"][name])
         if Derived in key.marks:
@@ -67,10 +69,10 @@ def _shaped(kind: type[Section], part: dict[str, Any], definitions: dict[str, An
         if FromFile in key.marks:
             text = f"File that holds the {name.replace('_', ' ').replace('url', 'URL')}, relative to this file."
             properties[f"{name}_file"] = {"type": "string", "description": text}
-            choices += [[[name], [f"{name}_file"]]] if name in required else []
+            choices += [[{"required": [one]} for one in (name, f"{name}_file")]] if name in required else []
             required.discard(name)
     shaped = {**part, "properties": properties, "required": [n for n in properties if n in required]}
-    each = [{"oneOf": [{"required": names} for names in choice]} for choice in choices if choice]
+    each = [{"oneOf": choice} for choice in choices if choice]
     return shaped | (each[0] if len(each) == 1 else {"allOf": each} if each else {})
 
 

@@ -382,8 +382,10 @@ def test_items_stand_for_item_and_position_and_are_part_of_the_definition(tmp_pa
     assert (made.rankings.items, made.rankings.item, made.rankings.position.column) == ("hits", ITEM, PLACE)
     assert "items" not in json.loads(before.traffic.text)["rankings"]
     assert json.loads(made.traffic.text)["rankings"]["items"] == "hits"
-    for both in ({"item": "item_id"}, {"position": "position"}):
-        given["monitors"][0]["rankings"] = {k: v for k, v in rankings.items() if k != "items"} | both
+    without = {k: v for k, v in rankings.items() if k != "items"}
+    item, position = {"item": "item_id"}, {"position": "position"}
+    for mixed in (without | item, without | position, rankings | item, rankings | position, rankings | item | position):
+        given["monitors"][0]["rankings"] = mixed
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(given, json_schema())
 
