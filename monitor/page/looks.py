@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from monitor.fields import format_duration
 from monitor.measures.examination import Examination
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import misfit
@@ -23,18 +24,18 @@ OFF = "People look elsewhere than before: until its table is replaced, the incid
 def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
     """(title, words); nothing without a measure with examination."""
     least = snapshot.monitor.min_completeness
-    newest = [(one.measure, overall_point(one, least)) for one in snapshot.series]
-    plain = next(((m, point) for m, point in newest if not m.examination and point is not None), None)
+    newest = [(one.length, one.measure, point) for one in snapshot.series if (point := overall_point(one, least))]
     is_off = snapshot.examined is not None and snapshot.examined.changed_since is not None
-    for measure, point in newest:
-        if not measure.examination or point is None:
+    for length, measure, point in newest:
+        if not measure.examination:
             continue
+        plain = next(((m, p) for window, m, p in newest if window == length and not m.examination), None)
         wrong = None if snapshot.examined is None or not measure.is_corrected else snapshot.examined.misfit(measure)
         off = f" {OFF}" if is_off else "" if wrong is None else f" {misfit(wrong)}."
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
         weights = "" if point.effective is None else f", from as much as {_weighed(measure, point.effective)}"
         yield (
-            f"{measure.name}@{measure.k}, corrected for where people look",
+            f"{measure.name}@{measure.k} over {format_duration(length)}, corrected for where people look",
             f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}){weights}{other}. "
             f"{_meaning(measure)} It {assumed([measure])}.{off}",
         )

@@ -19,6 +19,8 @@ from monitor.measures.examination import ALL, estimate_parts
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.page import render
+from monitor.page.looks import looks
+from monitor.page.words import number
 from monitor.routing import Route, Routing
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from monitor.types import Drift, Monitor
@@ -87,10 +89,10 @@ def test_a_table_that_is_surely_off_by_more_than_a_tenth_is_told_with_its_rank_a
 def test_a_table_fitted_on_other_days_of_the_same_page_is_not_told_to_be_off(seed: int) -> None:
     log = draw(seed, days=30)
     table = estimate_parts(log.counts(0, 10 * DAY), DEPTH)
-    looks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
+    table_of_looks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
     found = check(None, 30 * DAY, 10 * DAY, 1.0, DEPTH, log.counts)
     assert found is not None
-    assert found.misfit(parse(f"dcg(examination={{{looks}}})@{DEPTH}")) is None
+    assert found.misfit(parse(f"dcg(examination={{{table_of_looks}}})@{DEPTH}")) is None
 
 
 def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(corrected: Bench) -> None:
@@ -107,8 +109,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
-    looks, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
-    assert f"is looked at {looks:.2f} times as often as rank 1" in first
+    seen, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
+    assert f"is looked at {seen:.2f} times as often as rank 1" in first
     assert f"before {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
     assert "This assumes that looks depend on the rank alone, that lists are personalised at most by" in first
@@ -118,11 +120,19 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
     shown = render(PageSource.of(END + HOUR, snapshot))
     assert "people look elsewhere" in shown
-    assert "dcg@5, corrected for where people look" in shown
+    assert "dcg@5 over 24h, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
     assert "It assumes that looks depend on the rank alone and match its table, and that people trust no" in shown
     assert "does not match the log" not in shown, "what is to be said is that people look elsewhere"
     assert "until its table is replaced, the incident says how quality changed" in shown
+    halved = [
+        replace(one, length=7 * DAY, final=tuple(replace(point, value=(point.value or 0) / 2) for point in one.final))
+        for one in snapshot.series
+    ]
+    plain = next(one for one in halved if not one.measure.examination)
+    words = dict(looks(replace(snapshot, series=(*snapshot.series, *halved))))
+    of_week = words["dcg@5 over 7d, corrected for where people look"]
+    assert f"{plain.measure}, not corrected: {number(plain.final[0].value)}" in of_week, "each beside its own window"
     for one in (changed.now, changed.known):  # of all, and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
     assert shown.count('<title id="looks:search:') == 2
