@@ -256,10 +256,11 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
         rarely = "queries repeat too rarely for any number of swaps to be enough"
         shuffle = "show some lists in random order (see `rankmon examination fit --random`), or"
         return f"{told} and clicked, and {rarely}; {shuffle} {take}"
+    otherwise = take if swaps.any() else "the log has no swap, so more days would not help"
     return (
         f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
         f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
-        f"power --swapped`); else {take}"
+        f"power --swapped`); else {otherwise}"
     )
 
 
