@@ -361,7 +361,7 @@ GAUGES: tuple[Gauge, ...] = (
         (
             "unmatched",
             "unmatched_events",
-            "Events in the longest window without a logged impression, also not one that is too old to count.",
+            "Events in the longest window that match no logged impression, recent or old.",
         ),
     ),
     Gauge("refused_rows", "Refused rows in the longest window.", ("monitor", "reason"), _refused),
