@@ -8,7 +8,7 @@ import operator
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -245,14 +245,32 @@ def odd_lists(lists: Lists, more: Sequence[str] = ()) -> list[str]:
 
 def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequence[str] = ()) -> None:
     """Elements other than ids, and values other than lists, are refused rows, each of ODD and of `more` (one each)."""
-    for name in [name for name in lists.columns if name != "in_array"]:
-        one, other, _ = both(of_lists(name), database, START, END)
-        assert_same(one, other, name)
+    for name, acts in product([name for name in lists.columns if name != "in_array"], ("acts", "acts_in_text")):
+        one, other, _ = both(of_lists(name, acts), database, START, END)
+        assert_same(one, other, f"{name}, {acts}")
         traffic = dict(zip(TRAFFIC_FIELDS, one.traffic[START, "", ""].tolist(), strict=True))
         assert (traffic["requests"], traffic["no_results"]) == (len(ODD) + len(more), 2), name
-        assert traffic["impressions"] == 5, name
+        assert traffic["impressions"] == 5 + sum(ODD.values()) - lists.refused(acts), f"{name}, {acts}"
         refused = {reason: rows for (_, reason), rows in one.refused.items()}
-        assert refused == {"null_item": sum(ODD.values()) + len(more)}, name
+        assert refused == {"null_item": lists.refused(acts) + len(more)}, f"{name}, {acts}"
+
+
+def digits(lists: Lists) -> list[str]:
+    """Makes a list with an item twice, as a number and as its digits."""
+    literals = ([lists.array[1]([])] if lists.array else []) + ["'[7, \"7\", 8]'"] * len(lists.json)
+    return lists.statements([("r1", START, ", ".join(literals))], [("r1", 7, START + 1)])
+
+
+def assert_digits_are_numbers(database: Database, lists: Lists) -> None:
+    """By both ways, for labels of each type, and of no type."""
+    untyped = Relation(select="SELECT request, +item AS item, type, happened FROM acts")
+    for name, acts in product([name for name in lists.columns if name != "in_array"], ("acts", "acts_in_text", "")):
+        made = of_lists(name, acts, measures=("mrr",))
+        made = made if acts else replace(made, recipe=replace(made.recipe, relation=untyped))
+        one, other, _ = both(made, database, START, END)
+        assert_same(one, other, f"{name}, {acts}")
+        assert {reason: rows for (_, reason), rows in one.refused.items()} == {"duplicate_item": 1}, f"{name}, {acts}"
+        assert [float(cells[START, "", ""][FIELDS.index("total")]) for cells in one.measures.values()] == [0.5]
 
 
 def assert_last_of_two_has_the_event(database: Database, lists: Lists, what: str) -> None:
@@ -338,6 +356,16 @@ def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
     database.close()
 
 
+def test_a_number_in_json_and_its_digits_are_one_id(database_url: str) -> None:
+    database, writer = Database("s", parse_url(database_url, None), 60), sa.create_engine(database_url)
+    with writer.begin() as writing:
+        for statement in digits(LISTS[database.dialect]):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    assert_digits_are_numbers(database, LISTS[database.dialect])
+    database.close()
+
+
 def test_a_list_in_text_that_is_cut_off_makes_the_read_fail_on_postgresql(postgres_url: str) -> None:
     writer = sa.create_engine(postgres_url)
     with writer.begin() as writing:
@@ -389,6 +417,6 @@ def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, tex
             writing.exec_driver_sql(statement)
     one, other, _ = both(of_lists("in_json_0"), database, START, END)
     assert_same(one, other, text)
-    assert {reason: rows for (_, reason), rows in one.refused.items()} == {"null_item": sum(ODD.values()) + 1}
+    assert {reason: rows for (_, reason), rows in one.refused.items()} == {"null_item": lists.refused("acts") + 1}
     writer.dispose()
     database.close()

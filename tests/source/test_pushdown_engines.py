@@ -22,11 +22,13 @@ from monitor.types import EventRule, Monitor, Relation
 from tests.source.test_pushdown import (
     UUIDS,
     Mild,
+    assert_digits_are_numbers,
     assert_however_it_is_read,
     assert_last_of_two_has_the_event,
     assert_lists_are_read_as_rows,
     assert_odd_lists_are_refused,
     both,
+    digits,
     measures,
     odd_lists,
     recipe_of,
@@ -104,6 +106,31 @@ def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
             writing.exec_driver_sql(statement)
     writer.dispose()
     assert_odd_lists_are_refused(database, lists, more)
+    database.close()
+
+
+def test_a_number_in_json_and_its_digits_are_one_id(engine: Kind) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(engine.writer)
+    with writer.begin() as writing:
+        for statement in digits(lists):
+            writing.exec_driver_sql(statement)
+    writer.dispose()
+    assert_digits_are_numbers(database, lists)
+    database.close()
+
+
+@pytest.mark.parametrize("written", [str, int])
+def test_ids_in_json_may_take_all_64_bits_of_labels_without_a_sign(engine: Kind, written: type[str | int]) -> None:
+    database = Database("s", parse_url(engine.url, None), 60)
+    lists, writer = LISTS[database.dialect], sa.create_engine(engine.writer)
+    ids = [written(number) for number in (2**64 - 2, 2**64 - 1)]
+    if kind := {"duckdb": "UBIGINT", "clickhousedb": "UInt64"}.get(database.dialect):
+        with writer.begin() as writing:
+            for statement in lists.of_ids(ids, kind):
+                writing.exec_driver_sql(statement)
+        writer.dispose()
+        assert_last_of_two_has_the_event(database, lists, kind)
     database.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from monitor.types import ITEM, PLACE, EventRule, Events, Monitor, Position, Rankings, Relation, TimeColumn
 from tests.support.logs import ATTRIBUTION, BUCKET, BUCKETS, START, Style, monitor
@@ -37,6 +37,7 @@ class Lists:
         json: types of columns that hold JSON.
         array: type of an array of whole numbers, if there are arrays, and how one is written.
         ending: of CREATE TABLE.
+        as_texts: JSON -> refused rows of ODD that differ where ids are texts.
     """
 
     text: str
@@ -44,6 +45,7 @@ class Lists:
     json: Sequence[str]
     array: tuple[str, Callable[[Ids], str]] | None = None
     ending: str = ""
+    as_texts: Mapping[str, int] = field(default_factory=lambda: {BEYOND: 0})
 
     @property
     def columns(self) -> dict[str, str]:
@@ -83,7 +85,11 @@ class Lists:
             *self._table("judged", f"query {self.text}, item {self.whole}, grade {self.whole}", judged),
         ]
 
-    def of_ids(self, ids: Sequence[str], kind: str) -> list[str]:
+    def refused(self, acts: str) -> int:
+        """Refused rows of ODD with those events."""
+        return sum((ODD | dict(self.as_texts if acts == "acts_in_text" else {})).values())
+
+    def of_ids(self, ids: Sequence[str | int], kind: str) -> list[str]:
         """One list of these ids in JSON, and an event on the last; events name them in a column of that type."""
         literals = [f"'{json.dumps(list(ids))}'"] * len(self.json)
         head = [self.array[1]([])] if self.array else []
@@ -96,9 +102,12 @@ class Lists:
         return [f"DROP TABLE IF EXISTS {name}", f"CREATE TABLE {name} ({columns}) {self.ending}", *filled]
 
 
+BEYOND = "[9223372036854775808, 9223372036854775809]"
+"""A list of whole numbers beyond signed 64 bits, which are the same where they are rounded."""
+
 ODD = {
     **{"[[1], [2]]": 2, '[{"id": 1}]': 1, '{"id": 1}': 1, "5": 1, '"x"': 1, "[true, 1]": 1, "[1.5]": 1, "[3, null]": 1},
-    "[9223372036854775808, 9223372036854775809]": 2,
+    BEYOND: 2,
     **{"[1, 2]": 0, "[-1234567890123456789]": 0, "[]": 0, "null": 0},
 }
 """JSON -> how many of its rows are refused where ids are whole numbers; the last two are empty."""
@@ -123,7 +132,7 @@ def _ids(chance: random.Random) -> Ids:
 
 
 LISTS: Mapping[str, Lists] = {
-    "sqlite": Lists("TEXT", "BIGINT", ("TEXT",)),
+    "sqlite": Lists("TEXT", "BIGINT", ("TEXT",), as_texts={}),
     "postgresql": Lists("TEXT", "BIGINT", ("TEXT", "JSON", "JSONB"), ("BIGINT[]", _array("ARRAY[{}]::BIGINT[]"))),
     "duckdb": Lists("VARCHAR", "BIGINT", ("VARCHAR", "JSON"), ("BIGINT[]", _array("[{}]::BIGINT[]"))),
     "mysql": Lists("VARCHAR(200)", "BIGINT", ("JSON", "TEXT")),
@@ -135,6 +144,7 @@ LISTS: Mapping[str, Lists] = {
     "hive": Lists(
         *("STRING", "BIGINT", ("STRING",)),
         ("ARRAY<BIGINT>", lambda ids: "NULL" if ids is None else f"from_json({in_json(ids)}, 'array<bigint>')"),
+        as_texts={BEYOND: 0, "[true, 1]": 0, "[1.5]": 0},
     ),
 }
 """By SQLAlchemy's name of the dialect."""

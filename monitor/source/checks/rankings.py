@@ -287,8 +287,8 @@ def check_refusals(sample: Sample) -> Iterator[Remark]:
         text = f"{empty:,} of {len(reading.served):,} requests have one row with a position but no item, refused"
         remedy = "also set the position to NULL, or name the column with the number of results as `results:`"
         if (items := monitor.rankings.items) is not None:
-            text = f"{empty:,} of {len(reading.served):,} requests have other values than ids in {items!r}, refused"
-            remedy = "write NULL or []"
+            text = f"{empty:,} of {len(reading.served):,} requests have no ids in {items!r}, refused"
+            remedy = "write NULL or []" + (f", and 0 in {results!r}" if (results := monitor.rankings.results) else "")
         yield Remark(_KEYS["null_item"], f"{text} as null_item; if they had no results, {remedy}")
         del counts["null_item"]
     if not isinstance(monitor.recipe, Events):

@@ -22,8 +22,8 @@ from monitor.types import TimeColumn
 Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
 Options = dict[str, Any]
-IdKind = Literal["text", "number", "uuid"]
-"""What ids are in SQL."""
+IdKind = Literal["text", "number", "unsigned", "uuid"]
+"""What ids are in SQL; numbers are whole, of 64 bits."""
 Numbers = Mapping[Any, tuple[str, int]]
 """A driver's number type code -> (name, significant bits)."""
 
@@ -51,6 +51,7 @@ _NOT_A_NUMBER = ("text", "varchar", "char", "string", "str", "blob", "db_type_va
 _NUMBER = re.compile(
     r"\b(u?(tiny|small|medium|big|huge)?int(eger)?|float|double|real|decimal|numeric)\d*\b", re.IGNORECASE
 )
+_UNSIGNED = re.compile(r"\b(uint64|ubigint)\b", re.IGNORECASE)
 _BOOLEANS = ("16", "bool", "boolean", "db_type_boolean")  # 16 is boolean in PostgreSQL and, by chance, BIT in MySQL
 
 
@@ -356,7 +357,9 @@ class Dialect:
     def id_kind(self, code: Any) -> IdKind:
         """How a column of that type writes ids."""
         name = re.sub("'[^']*'", "", str(code))  # without the labels of an enum
-        return "uuid" if "uuid" in name.lower() else "number" if _NUMBER.search(name) else "text"
+        if "uuid" in name.lower():
+            return "uuid"
+        return "unsigned" if _UNSIGNED.search(name) else "number" if _NUMBER.search(name) else "text"
 
     @property
     def unrolls(self) -> bool:
@@ -366,8 +369,9 @@ class Dialect:
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
         """A SELECT of `table` with a row per element of the lists in its column: all columns, ITEM, and PLACE from 1.
 
-        NULL and an empty list leave one row, without both. An element other than an id, and a value other than a list,
-        leave one without an item. Empty if the database has no such SELECT, or the column holds no lists.
+        An id in JSON is a text, or a whole number that the database reads exactly; texts of digits are numbers where
+        labels are. NULL and an empty list leave one row, without both. An element other than an id, and a value other
+        than a list, leave one without an item. Empty if the database has no such SELECT, or the column holds no lists.
 
         Args:
             table, column: as in a statement.

@@ -22,8 +22,8 @@ _SETTINGS = {
 }
 _ID = "multiIf(JSONType(x) = 'String', JSONExtract(x, 'Nullable(String)'), JSONType(x) IN ('Int64', 'UInt64'), x, NULL)"
 """The id that the JSON x is; NULL if it is anything else."""
-_IDS = {"text": "{}", "number": "toInt64OrNull({})", "uuid": "toUUIDOrNull({})"}
-_TEXT = re.compile(r"((Nullable|LowCardinality)\()*(Fixed)?String")
+_IDS = {"text": "{}", "number": "toInt64OrNull({})", "unsigned": "toUInt64OrNull({})", "uuid": "toUUIDOrNull({})"}
+_TEXT = re.compile(r"((Nullable|LowCardinality)\()*String")
 _OF_IDS = re.compile(r"Array\((?!Array|Tuple|Map|Nested|JSON)")
 _NAMED = re.compile(r"DB::Exception.*\(([A-Z][A-Z_0-9]+)\)", re.DOTALL)
 """ClickHouse ends its message with the error's name."""

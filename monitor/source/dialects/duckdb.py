@@ -22,7 +22,8 @@ _COLLATED = (
     "SELECT current_setting('default_collation') <> '' OR EXISTS (SELECT 1 FROM (SELECT sql FROM duckdb_tables() "
     "UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal) WHERE contains(lower(sql), 'collate'))"
 )
-_IDS = {"text": "VARCHAR", "number": "BIGINT", "uuid": "UUID"}
+_NUMBER = "TRY_CAST(regexp_extract({}, '^-?[0-9]+$') AS %s)"  # cast alone, 1.5 would become 2
+_IDS = {"text": "{}", "number": _NUMBER % "BIGINT", "unsigned": _NUMBER % "UBIGINT", "uuid": "TRY_CAST({} AS UUID)"}
 _QUOTED = re.compile(r"""'((?:[^']|'')*)'|"((?:[^"]|"")*)\"""")
 _ANY = re.compile(r"[*?\[{]")
 _POINTED = re.compile(r"\s*(LINE \d+: )(.*)\n( *)(\^+)[ ]*")
@@ -201,8 +202,7 @@ class DuckDB(Dialect):
         )
         if not is_array or name.startswith("JSON["):
             text = f"CASE WHEN json_type({item}) IN ('VARCHAR', 'BIGINT', 'UBIGINT') THEN {item} ->> '$' END"
-            text = f"regexp_extract({text}, '^-?[0-9]+$')" if kind == "number" else text  # else 1.5 becomes 2
-            item = f"TRY_CAST({text} AS {_IDS[kind]})"
+            item = _IDS[kind].format(text)
         each = f"SELECT t.*, {lists} AS {ITEM} FROM {table} AS t"
         places = f"unnest(CASE WHEN len(t.{ITEM}) > 0 THEN range(1, len(t.{ITEM}) + 1) ELSE [NULL] END) AS {PLACE}"
         unnested = f"unnest(CASE WHEN len(t.{ITEM}) > 0 THEN t.{ITEM} ELSE [NULL] END) AS {ITEM}"

@@ -129,12 +129,13 @@ class MySQL(Dialect):
             f"'ARRAY' THEN {value} WHEN JSON_TYPE({value}) = 'NULL' THEN '[]' ELSE '[null]' END"
         )
         item = "CONVERT(i.element USING utf8mb4) COLLATE utf8mb4_bin"
+        item = f"CASE WHEN i.written LIKE '\"%' OR i.written REGEXP '^-?[0-9]+$' THEN {item} END"
         if kind == "number":  # MariaDB reads a text as 0, and too large a number as the largest
             fits = f"CAST(i.element AS DECIMAL(20)) BETWEEN {-(2**63)} AND {2**63 - 1}"
             item = f"CASE WHEN i.element REGEXP '^-?[0-9]{{1,19}}$' AND {fits} THEN CAST(i.element AS SIGNED) END"
         return (
             f"SELECT t.*, {item} AS {ITEM}, i.place AS {PLACE} FROM {table} AS t LEFT JOIN JSON_TABLE({lists}, '$[*]' "
-            "COLUMNS (place FOR ORDINALITY, element TEXT PATH '$')) AS i ON 1"
+            "COLUMNS (place FOR ORDINALITY, element TEXT PATH '$', written JSON PATH '$')) AS i ON 1"
         )
 
     def must_try_to_compare(self, one: Any, other: Any) -> bool:

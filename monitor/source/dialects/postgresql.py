@@ -31,7 +31,7 @@ _UUID = 2950
 _JSON = (*_TEXTS, PADDED, 114, 3802)
 """Types whose values are read as JSON."""
 _IDS = {
-    "text": ("text", "jsonb_typeof(i.element) IN ('string', 'number')"),
+    "text": ("text", "(jsonb_typeof(i.element) = 'string' OR rtrim({0}, '0123456789') IN ('', '-'))"),
     "number": (  # by a pattern it would take twice as long
         "bigint",
         "rtrim({0}, '0123456789') IN ('', '-') AND {0} NOT IN ('', '-') "
@@ -278,14 +278,14 @@ class PostgreSQL(Dialect):
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
         value = f"t.{column}"
-        if self.is_number(code) or self.is_boolean(code) or str(code) in self.time_types:
-            return ""
         if code is None or code in _JSON:
             (name, is_id), text = _IDS[kind], "(i.element #>> '{}')"
             item = f"CASE WHEN {is_id.format(text)} THEN {text}::{name} END"
             lists = (
                 f"jsonb_array_elements({_list_in_text(value) if code in (*_TEXTS, PADDED) else _list_in_json(value)})"
             )
+        elif _is_no_array(code):
+            return ""
         else:  # unnest() makes one list of an array with several dimensions
             one = f"CASE WHEN array_ndims({value}) > 1 THEN array_append(({value})[1:0], NULL) ELSE {value} END"
             item, lists = "i.element", f"unnest({one})"
@@ -297,6 +297,14 @@ class PostgreSQL(Dialect):
     def unix_seconds(self, time: Expression) -> Expression | None:
         """Whole seconds since 1970; avoids EXTRACT's slow decimals and a rounding cast."""
         return sa.func.floor(sa.func.date_part(written("'epoch'"), time, type_=sa.Double), type_=sa.Double)
+
+
+def _is_no_array(code: int) -> bool:
+    """Whether a type is of PostgreSQL itself and not an array."""
+    from psycopg.postgres import types  # an extra, and loaded where there are codes
+
+    known = types.get(code)
+    return known is not None and known.array_oid != code
 
 
 def _list_in_text(value: str) -> str:

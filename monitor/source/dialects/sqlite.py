@@ -90,15 +90,12 @@ class SQLite(Dialect):
         return True
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; ids are as JSON has them, since SQLite converts what it compares with a typed column.
-
-        Larger numbers than 64 bits are no ids, as they are rounded.
-        """
+        """As of the base; all ids are texts, which SQLite converts if it compares them with numbers."""
         lists = (
             f"CASE WHEN t.{column} IS NULL THEN '[]' WHEN NOT json_valid(t.{column}) THEN '[null]' ELSE "
             f"CASE json_type(t.{column}) WHEN 'array' THEN t.{column} WHEN 'null' THEN '[]' ELSE '[null]' END END"
         )
-        item = "CASE WHEN i.type IN ('text', 'integer') AND i.type = typeof(i.value) THEN i.value END"
+        item = "CAST(CASE WHEN i.type IN ('text', 'integer') AND i.type = typeof(i.value) THEN i.value END AS TEXT)"
         return (
             f"SELECT t.*, {item} AS {ITEM}, i.key + 1 AS {PLACE} "
             f"FROM {table} AS t LEFT JOIN json_each({lists}) AS i ON 1"
