@@ -226,13 +226,25 @@ def assert_lists_are_read_as_rows(database: Database, lists: Lists, what: str) -
         for acts in ("acts", *(["acts_in_text"] if name != "in_array" else [])):
             made = of_lists(name, acts)
             expected = pulled(of_rows(replace(made, recipe=of_lists(name).recipe)), database)
-            one, other, buckets = both(made, database, START, END)
-            assert_same(other, expected, f"{what}, {name}, {acts}, by the pull")
-            assert_same(one, expected, f"{what}, {name}, {acts}, by the database")
-            summed += buckets
+            summed += assert_both_are(expected, made, database, f"{what}, {name}, {acts}")
         judged = replace(of_lists(name), recipe=Judgments(Relation(("judged",)), "query", "item", "grade"))
+        counted = replace(of_lists(name), rankings=replace(of_lists(name).rankings, results="found"))
         assert_same(pulled(judged, database), pulled(of_rows(judged), database), f"{what}, {name}, judgments")
+        assert_both_are(pulled(of_rows(counted), database), counted, database, f"{what}, {name}, results")
     return summed
+
+
+def refused(found: Partials) -> dict[str, int]:
+    """Reason -> refused rows of all requests."""
+    return {reason: rows for (cell, reason), rows in found.refused.items() if cell[1] == ""}
+
+
+def assert_both_are(expected: Partials, made: Monitor, database: Database, what: str) -> int:
+    """Both ways give these; how many buckets were summed."""
+    one, other, buckets = both(made, database, START, END)
+    assert_same(other, expected, f"{what}, by the pull")
+    assert_same(one, expected, f"{what}, by the database")
+    return buckets
 
 
 def odd_lists(lists: Lists, more: Sequence[str] = ()) -> list[str]:
@@ -251,8 +263,7 @@ def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequenc
         traffic = dict(zip(TRAFFIC_FIELDS, one.traffic[START, "", ""].tolist(), strict=True))
         assert (traffic["requests"], traffic["no_results"]) == (len(ODD) + len(more), 2), name
         assert traffic["impressions"] == 5 + sum(ODD.values()) - lists.refused(acts), f"{name}, {acts}"
-        refused = {reason: rows for (_, reason), rows in one.refused.items()}
-        assert refused == {"null_item": lists.refused(acts) + len(more)}, f"{name}, {acts}"
+        assert refused(one) == {"null_item": lists.refused(acts) + len(more)}, f"{name}, {acts}"
 
 
 def digits(lists: Lists) -> list[str]:
@@ -269,7 +280,7 @@ def assert_digits_are_numbers(database: Database, lists: Lists) -> None:
         made = made if acts else replace(made, recipe=replace(made.recipe, relation=untyped))
         one, other, _ = both(made, database, START, END)
         assert_same(one, other, f"{name}, {acts}")
-        assert {reason: rows for (_, reason), rows in one.refused.items()} == {"duplicate_item": 1}, f"{name}, {acts}"
+        assert refused(one) == {"duplicate_item": 1}, f"{name}, {acts}"
         assert [float(cells[START, "", ""][FIELDS.index("total")]) for cells in one.measures.values()] == [0.5]
 
 
@@ -417,6 +428,6 @@ def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, tex
             writing.exec_driver_sql(statement)
     one, other, _ = both(of_lists("in_json_0"), database, START, END)
     assert_same(one, other, text)
-    assert {reason: rows for (_, reason), rows in one.refused.items()} == {"null_item": lists.refused("acts") + 1}
+    assert refused(one) == {"null_item": lists.refused("acts") + 1}
     writer.dispose()
     database.close()

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from monitor.types import ITEM, PLACE, EventRule, Events, Monitor, Position, Rankings, Relation, TimeColumn
+from monitor.types import ITEM, PLACE, EventRule, Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from tests.support.logs import ATTRIBUTION, BUCKET, BUCKETS, START, Style, monitor
 
 Ids = Sequence[int | None] | None
@@ -53,11 +53,15 @@ class Lists:
         arrays = {"in_array": self.array[0]} if self.array else {}
         return arrays | {f"in_json_{i}": kind for i, kind in enumerate(self.json)}
 
+    @property
+    def _of_request(self) -> str:
+        texts = ", ".join(f"{name} {self.text}" for name in ("request", "query", "device"))
+        return f"{texts}, served {self.whole}, found {self.whole}"
+
     def statements(self, lists: Sequence[tuple[str, int, str]], events: Sequence[tuple[str, int, int]]) -> list[str]:
         """Makes `lists` of (request, served at, literals of the columns) and events of (request, item, time)."""
         named = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
-        of_request = f"request {self.text}, query {self.text}, device {self.text}, served {self.whole}"
-        found = self._table("lists", f"{of_request}, {named}", [f"{_head(*one[:2])}, {one[2]}" for one in lists])
+        found = self._table("lists", f"{self._of_request}, {named}", [f"{_head(*one[:2])}, {one[2]}" for one in lists])
         for name, kind, item in (("acts", self.whole, "{}"), ("acts_in_text", self.text, "'{}'")):
             rows = [f"'{r}', {item.format(i)}, 'click', {at * 1000}" for r, i, at in events]
             found += self._table(
@@ -77,11 +81,10 @@ class Lists:
             rows = list(enumerate(ids or (), 1)) or [(None, None)]
             shown += [f"{_head(request, at)}, {_null(item)}, {_null(place)}" for place, item in rows]
             events += [(request, chance.randint(1, 9), at + chance.randint(-1, ATTRIBUTION)) for _ in range(3)]
-        of_row = f"request {self.text}, query {self.text}, device {self.text}, served {self.whole}"
         judged = [f"'{query}', {item}, {item % 4}" for query in "ab" for item in range(1, 8)]
         return [
             *self.statements(lists, events),
-            *self._table("shown", f"{of_row}, item {self.whole}, position {self.whole}", shown),
+            *self._table("shown", f"{self._of_request}, item {self.whole}, position {self.whole}", shown),
             *self._table("judged", f"query {self.text}, item {self.whole}, grade {self.whole}", judged),
         ]
 
@@ -114,7 +117,7 @@ ODD = {
 
 
 def _head(request: str, at: int) -> str:
-    return f"'{request}', '{'ab'[at % 2]}', '{('tv', 'pc')[at % 3 == 0]}', {at * 1000}"
+    return f"'{request}', '{'ab'[at % 2]}', '{('tv', 'pc')[at % 3 == 0]}', {at * 1000}, {at % 5 % 2}"
 
 
 def _null(value: int | None) -> str:
@@ -153,14 +156,16 @@ _TIME = TimeColumn("served", "epoch_ms")
 
 
 def of_lists(column: str, events: str = "acts", measures: Sequence[str] = ("ndcg@3", "ctr@2", "no_results")) -> Monitor:
-    """A monitor of the lists in a column of `lists`."""
+    """A monitor of the lists in a column of `lists`, by device."""
     rankings = Rankings(Relation(("lists",)), "request", ITEM, Position(PLACE), _TIME, "query", items=column)
     happened = TimeColumn("happened", "epoch_ms")
     recipe = Events(Relation((events,)), "request", "item", happened, (EventRule(1, "click"),), ATTRIBUTION, "type")
-    return monitor(recipe, STYLE, measures, rankings=rankings, slices=())
+    return monitor(recipe, STYLE, measures, rankings=rankings, slices=(Slice("device", "device"),))
 
 
 def of_rows(made: Monitor) -> Monitor:
     """The monitor of the same lists, with a row per item."""
-    rankings = Rankings(Relation(("shown",)), "request", "item", Position("position"), _TIME, "query")
-    return replace(made, rankings=rankings)
+    shown = replace(
+        made.rankings, relation=Relation(("shown",)), item="item", position=Position("position"), items=None
+    )
+    return replace(made, rankings=shown)
