@@ -41,6 +41,17 @@ _IDS = {
     "uuid": ("uuid", "{0} ~ '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'"),
 }
 """Kind of id -> type, and whether the text of an element of a list in JSON is such an id."""
+_X = "[0-9a-fA-F]"
+_UNICODE = (  # all but 0, and halves of a pair alone, which no text can hold
+    rf"[1-9a-cefA-CEF]{_X}{{3}}|0[1-9a-fA-F]{_X}{{2}}|00[1-9a-fA-F]{_X}|000[1-9a-fA-F]|[dD][0-7]{_X}{{2}}"
+    rf"|[dD][89abAB]{_X}{{2}}\\u[dD][c-fC-F]{_X}{{2}}"
+)
+_SCALAR = (
+    rf'("([^"\\\x01-\x1f]|\\(["\\/bfnrt]|u({_UNICODE})))*"'
+    r"|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?|true|false|null)"
+)
+_FLAT = rf"^\s*\[\s*({_SCALAR}(\s*,\s*{_SCALAR})*)?\s*\]\s*$".replace("\\", r"\\")
+"""Pattern of a list without lists and objects in JSON, for E''; `IS JSON` came with PostgreSQL 16."""
 _OWN = 16_384
 """Type codes from here belong to extensions, such as citext."""
 _ORDERED = (*_INTEGERS, 25, PADDED, 1043, NUMERIC)
@@ -308,10 +319,9 @@ def _is_no_array(code: int) -> bool:
 
 
 def _list_in_text(value: str) -> str:
-    """As `_list_in_json`; only what begins as a list is read as JSON, since the read fails if it is none."""
-    text = f"ltrim(coalesce({value}, 'null'), E' \\t\\n\\r')"
-    empty = f"{text} LIKE 'null%' AND rtrim({text}, E' \\t\\n\\r') = 'null'"
-    return f"CASE WHEN {text} LIKE '[%' THEN {value}::jsonb WHEN {empty} THEN '[]' ELSE '[null]' END"
+    """As `_list_in_json`; only a list without lists and objects is read as JSON, as the read fails on what is none."""
+    empty = f"coalesce({value}, 'null') ~ E'^\\\\s*null\\\\s*$'"
+    return f"CASE WHEN {value} ~ E'{_FLAT}' THEN {value}::jsonb WHEN {empty} THEN '[]' ELSE '[null]' END"
 
 
 def _list_in_json(value: str) -> str:
