@@ -886,7 +886,7 @@ def test_a_handful_of_ids_for_all_is_told(check: Check, database_url: str) -> No
     assert "7 of 7 ids in 'request_id' (100 %) are reused after max_request_span, 1m, and within 1h" in said
 
 
-# ---- slices that rules judge ---------------------------------------------------------------------------------------
+# ---- slices that are named ---------------------------------------------------------------------------------------
 
 RULE = """
     slices: [{{column: {column}, as: surface}}]
@@ -908,6 +908,17 @@ def test_a_slice_of_a_rule_that_the_data_do_not_have_is_told_with_the_one_that_i
     assert "monitors[0].alerts[0].slices[1]: search: none of the " in told
     assert "has surface=TV, and without one rule drop cannot fire on it; did you mean 'tv'? There are " in told
     assert told.rpartition("There are ")[2] in ("'tv', 'web'", "'web', 'tv'")
+
+
+def test_a_slice_with_an_examination_of_its_own_that_the_data_do_not_have_is_told(
+    check: Check, database_url: str
+) -> None:
+    surface(database_url)
+    own = '"dcg(examination={1:1,2:0.5},examination[surface=%s]={1:1,2:0.4})@2"'
+    edit = MEASURES, f"    measures: [ndcg@10, {own % 'TV'}, {own % 'web'}]\n    slices: [{{column: sku, as: surface}}]"
+    (told,) = [line for line in check(edit)[2] if "examination" in line]
+    assert "monitors[0].measures[1]: search: none of the " in told
+    assert "has surface=TV, and without one its examination is not used; did you mean 'tv'? There are " in told
 
 
 def test_a_slice_of_a_rule_is_no_matter_where_the_column_is_empty(check: Check, database_url: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from monitor.errors import SourceError, TooMany
 from monitor.source.checks.labels import check_ids, check_labels, check_matches, check_types
-from monitor.source.checks.rankings import check_lists, check_refusals, check_rules, check_slices
+from monitor.source.checks.rankings import check_lists, check_named_slices, check_refusals, check_slices
 from monitor.source.checks.remarks import Remark
 from monitor.source.checks.sample import MOST_ROWS, Sample, newest_in
 from monitor.source.checks.times import check_times
@@ -16,7 +16,7 @@ from monitor.source.times import CREDIBLE
 from monitor.types import Monitor
 
 CHECKS = (
-    *(check_lists, check_refusals, check_labels, check_slices, check_rules),
+    *(check_lists, check_refusals, check_labels, check_slices, check_named_slices),
     *(check_types, check_matches, check_ids, check_times),
 )
 

@@ -376,15 +376,23 @@ def check_slices(sample: Sample) -> Iterator[Remark]:
             )
 
 
-def check_rules(sample: Sample) -> Iterator[Remark]:
-    """Remarks on rule values that no sampled request has although their dimension has others."""
-    monitor, reading = sample.monitor, sample.reading
+def check_named_slices(sample: Sample) -> Iterator[Remark]:
+    """Remarks on values in rules and tables that no sampled request has although their dimension has others."""
+    for key, (dimension, value), harm in _named_slices(sample.monitor):
+        seen = Counter(map(named, sample.reading.slices.get(dimension, ())))
+        there = [name for name, _ in seen.most_common() if name not in RESERVED]
+        if value in RESERVED or value in there or seen.total() < FEWEST or not there:
+            continue
+        text = f"none of the {seen.total():,} sampled requests has {dimension}={value}, and without one {harm}"
+        yield Remark(key, f"{text}; {instead(value, there)}")
+
+
+def _named_slices(monitor: Monitor) -> Iterator[tuple[Key, tuple[str, str], str]]:
+    """(key, (dimension, value), what it is good for) of each value that the configuration names."""
     for number, rule in enumerate(monitor.alerts):
         for place, (dimension, value) in enumerate(rule.slices):
-            seen = Counter(map(named, reading.slices.get(dimension, ())))
-            there = [name for name, _ in seen.most_common() if name not in RESERVED]
-            if value is None or value in RESERVED or value in there or seen.total() < FEWEST or not there:
-                continue
-            text = f"none of the {seen.total():,} sampled requests has {dimension}={value}, and without one "
-            text += f"rule {rule.name} cannot fire on it; {instead(value, there)}"
-            yield Remark(("alerts", number, "slices", place), text)
+            if value is not None:
+                yield ("alerts", number, "slices", place), (dimension, value), f"rule {rule.name} cannot fire on it"
+    for number, measure in enumerate(monitor.measures):
+        for one, _ in measure.by_slice:
+            yield ("measures", number), one, "its examination is not used"
