@@ -262,7 +262,7 @@ class _Search:
             raise InputError(
                 "no table has ranked lists: rows with a request id and positions 1, 2, 3, … within it, "
                 "or one row per request with a list of items; if you show one item at a time, write the configuration "
-                f"by hand, with `1 AS position` in a `select:`; examined: {names}"
+                f"by hand, with `1 AS position` in a `select:`; examined: {names}{self._lists_of_objects()}"
             )
         by = {lists.table.title: lists for lists in sorted(found, key=lambda one: -one.share)}
         return by[self._choose("rankings.table", list(by))]
@@ -293,6 +293,17 @@ class _Search:
                 is_of_items = any(len(found) > 1 for found in of_ids) and len(of_ids) > MOST_OF * len(lists)
                 if is_of_items and self.database.sql.unrolls:
                     yield discovery.flat_lists(self.database, table, name, self.as_text)
+
+    def _lists_of_objects(self) -> str:
+        """The columns that hold such lists, and the remedy; empty if none do."""
+        found = [
+            f"{table.title}.{name}"
+            for table in self.originals
+            for name in table.names
+            if any(isinstance(one, dict) for value in table.sample[name] for one in as_list(value) or ())
+        ]
+        remedy = "map a view with a row per object and its place from 1 on"
+        return f"; lists of objects instead of ids: {', '.join(found)}; {remedy}" if found else ""
 
     def _columns_of_items(self, item: str) -> dict[str, Any]:
         """The keys of items and positions."""

@@ -735,6 +735,16 @@ def test_tables_without_lists_are_named(log: Log) -> None:
     assert (log.code, "no table has ranked lists" in log.err, "examined: users" in log.err) == (2, True, True)
 
 
+def test_lists_of_objects_are_named_with_the_remedy(log: Log) -> None:
+    hits = [json.dumps([{"id": n, "score": 0.5}, {"id": 7, "score": 0.25}]) for n in range(9)]
+    fill(
+        log.url, searches=[{"search_id": f"s{n}", "hits": text, "at": 1_760_000_000 + n} for n, text in enumerate(hits)]
+    )
+    assert log.init() == {}
+    said = "lists of objects instead of ids: searches.hits; map a view with a row per object and its place from 1 on"
+    assert (log.code, said in log.err) == (2, True)
+
+
 def test_hacker_news(log: Log, shared: Path) -> None:
     (csv,) = (shared / "data" / "hn-frontpage").glob("*.csv.gz")
     hackernews.fill(log.url, csv)
