@@ -2,8 +2,10 @@
 
 An item's clicks by those that examination expects of the ranks where it was shown (Zhang and Jones 2007, "Comparing
 click logs and editorial labels for training query rewriting") are its clicks per look. Few looks are mostly chance, so
-the fewer they are, the nearer a value is drawn to the mean of all: empirical Bayes, whose prior is taken from the
-counts by moments (Marshall 1991, "Mapping disease and mortality rates using empirical Bayes estimators").
+the fewer they are, the nearer a value is drawn to the mean of the items at the same ranks: empirical Bayes, whose prior
+is taken from the counts by moments (Marshall 1991, "Mapping disease and mortality rates using empirical Bayes
+estimators"). One mean of all would raise what a good ranker puts far down, where few look, above what it puts on top; a
+prior by what is known of an item beforehand is that of Fay and Herriot (1979, "Estimates of income for small places").
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ class Wishes:
     """Clicks per look of each (query, item), in the order of their numbers in `ShownCounts`.
 
     Attributes:
-        value: (P,) drawn to `mean`; nan for those not shown within the depth.
+        value: (P,) drawn to the mean at their ranks; nan for those not shown within the depth.
         mean: of all of them: clicks by looks.
-        strength: looks that the mean counts for; inf where the items do not differ by more than chance.
+        strength: looks that a mean counts for; inf where items of the same ranks differ by no more than chance.
     """
 
     value: Floats
@@ -42,7 +44,7 @@ def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wis
 
     Args:
         looks: (n,) chance of a look at each of the `counts`; 0 leaves it out.
-        prior: looks that the mean counts for; by default as many as the counts themselves say.
+        prior: looks that a mean counts for; by default as many as the counts themselves say.
 
     Raises:
         ValueError: nothing was clicked where people look.
@@ -52,25 +54,37 @@ def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wis
     expected = sum_by_request(counts.pair, counts.shown * looks, size)
     if not clicks.sum():
         raise ValueError("nothing was clicked at these ranks, so clicks say nothing about any item")
-    mean = float(clicks.sum() / expected.sum())
-    rate = np.divide(clicks, expected, out=np.full(size, np.nan), where=expected > 0)
+    rate, mean = _ratio(clicks, expected), _mean_at_its_ranks(counts, looks, expected)
     squares = sum_by_request(counts.pair, counts.shown * looks**2, size)
-    strength = _strength(rate, expected, squares, mean) if prior is None else prior
-    kept_of_it = np.divide(expected, expected + strength, out=np.zeros(size), where=expected > 0)
+    there = expected > 0
+    strength = _strength(*(one[there] for one in (rate, expected, squares, mean))) if prior is None else prior
+    kept_of_it = np.divide(expected, expected + strength, out=np.zeros(size), where=there)
     most = 1 / looks.max()  # a click for each request
-    return Wishes(np.minimum(mean + kept_of_it * (rate - mean), most), mean, strength)
+    value = np.minimum(mean + kept_of_it * (rate - mean), most)
+    return Wishes(value, float(clicks.sum() / expected.sum()), strength)
 
 
-def _strength(rate: Floats, expected: Floats, squares: Floats, mean: float) -> float:
+def _mean_at_its_ranks(counts: ShownCounts, looks: Floats, expected: Floats) -> Floats:
+    """(P,) clicks per look of all items at the ranks where an item is looked at."""
+    seen, ranks = counts.shown * looks, int(counts.rank.max()) + 1
+    clicks = sum_by_request(counts.rank, counts.clicked * (looks > 0), ranks)
+    at_rank = _ratio(clicks, sum_by_request(counts.rank, seen, ranks))[counts.rank]
+    return _ratio(sum_by_request(counts.pair, np.where(looks > 0, seen * at_rank, 0), len(expected)), expected)
+
+
+def _ratio(one: Floats, other: Floats) -> Floats:
+    return np.divide(one, other, out=np.full_like(one, np.nan), where=other > 0)
+
+
+def _strength(rate: Floats, expected: Floats, squares: Floats, mean: Floats) -> float:
     """Variance that chance gives a look's click by that of the wishes: what the rates are apart by, less chance.
 
     Where l look, an item of wish w is clicked or not, of variance l w - (l w)^2; `expected` has the sums of l and
     `squares` those of l^2.
     """
-    shown = expected > 0
-    certain, size = float((squares[shown] / expected[shown]).sum()), np.count_nonzero(shown)
-    apart = float(np.nansum(expected * (rate - mean) ** 2)) - mean * size + mean**2 * certain
-    if apart <= 0 or expected.sum() <= certain:
+    certain = squares / expected
+    apart = float((expected * (rate - mean) ** 2 - mean + mean**2 * certain).sum())
+    if apart <= 0 or expected.sum() <= certain.sum():
         return np.inf
-    variance = apart / (expected.sum() - certain)
-    return float((mean - (mean**2 + variance) * certain / size) / variance)
+    variance = apart / float(expected.sum() - certain.sum())
+    return float((mean - (mean**2 + variance) * certain).mean() / variance)

@@ -107,6 +107,11 @@ def test_the_same_past_makes_the_same_version_and_another_one_another(
     assert first == again != made(log, capsys, "-o", "c.csv", "--days", "1", "--to", "2026-01-01T12:00Z")["version"]
 
 
+def test_a_table_is_used_down_to_its_ranks(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    few, more = (made(log, capsys, "-o", f"{depth}.csv", "--depth", depth) for depth in ("3", "10"))
+    assert few["version"] == more["version"]
+
+
 def test_without_a_table_examination_is_estimated(
     tmp_path: Path, log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

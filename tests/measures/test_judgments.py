@@ -1,4 +1,4 @@
-"""Judgments from clicks: by hand, drawn to the mean as far as the counts say, nearer to the truth than rates."""
+"""Judgments from clicks: by hand, drawn to the mean of their ranks as far as the counts say, nearer to the truth."""
 
 from __future__ import annotations
 
@@ -36,6 +36,31 @@ def test_by_hand() -> None:
     assert np.isnan(found.value[2])
     assert found.grades(100).tolist() == [100, 41, -1]
     assert found.grades(3).tolist() == [3, 1, -1]
+
+
+def test_an_item_is_drawn_to_the_mean_of_the_items_at_its_ranks() -> None:
+    """Rank 1 has 40 clicks of 100 looks, rank 2 has 5 of 50; C has half of its looks at each."""
+    found = judged(counts((0, 1, 90, 38), (1, 2, 80, 4), (2, 1, 10, 2), (2, 2, 20, 1)), 20.0)
+    assert found.mean == pytest.approx(45 / 150)
+    kept = (90 / 110, 40 / 60, 20 / 40)
+    means, rates = (0.4, 0.1, 0.25), (38 / 90, 4 / 40, 3 / 20)
+    assert found.value.tolist() == pytest.approx([m + k * (r - m) for m, k, r in zip(means, kept, rates, strict=True)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_good_ranker_shows_far_down_is_not_drawn_above_what_it_shows_on_top(seed: int) -> None:
+    """Lists of ten items in the order of their wishes, a few times each; nearer to the truth than one mean for all."""
+    rng, (lists, size) = np.random.default_rng(seed), (300, 10)
+    wish, looks = -np.sort(-rng.beta(0.4, 1.6, (lists, size)), axis=1), 1 / np.arange(1, size + 1)
+    times = np.repeat(rng.integers(1, 12, lists), size)
+    clicked = rng.binomial(times, (wish * looks).ravel()).astype(float)
+    pair, rank, of_rank = np.arange(lists * size), np.tile(np.arange(size) + 1, lists), np.tile(looks, lists)
+    names = [("q", n) for n in range(lists * size)]
+    found = judge(ShownCounts(pair // size, pair, rank, times.astype(float), clicked, names), of_rank)
+    seen, share = times * of_rank, clicked.sum() / (times * of_rank).sum()
+    fixed = [(clicked + s * share) / (seen + s) for s in (0.1, 1, 3, 10, 30, 100)]
+    assert np.corrcoef(found.value, wish.ravel())[0, 1] > max(np.corrcoef(v, wish.ravel())[0, 1] for v in fixed)
+    assert np.mean((found.value - wish.ravel()) ** 2) < min(np.mean((v - wish.ravel()) ** 2) for v in fixed)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,9 +1,9 @@
 """Grade each (query, item) by its clicks over expected clicks, and write the judgments to a file.
 
-The grade of an item with few looks is pulled towards the overall mean, as far as the counts suggest (empirical Bayes).
-The most wanted item has the highest grade; an item that was never shown has no judgment. The examination comes from a
-corrected measure of the monitor, with the table of each request's own slice, or is estimated as by `rankmon examination
-fit`.
+The grade of an item with few looks is pulled towards the mean of the items at the same ranks, as far as the counts
+suggest (empirical Bayes). The most wanted item has the highest grade; an item that was never shown has no judgment.
+The examination comes from the monitor's corrected measure with the most ranks, by the table of each request's own
+slice, and no rank below is used. Without such a measure it is estimated, as by `rankmon examination fit`.
 
 \b
   rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table
@@ -48,7 +48,7 @@ class MadeJudgments:
     judgments: int = column("judgments", count)
     queries: int = column("queries", count)
     clicks_per_look: float = column("mean clicks per look", number)
-    strength: float = column("looks that the mean counts for", number)
+    strength: float = column("looks that the mean at its ranks counts for", number)
     assumed: str = column("assumed", lambda told: told.removeprefix("assumes "))
 
 
@@ -62,8 +62,8 @@ class MadeJudgments:
 @click.option(
     "--prior",
     type=click.FloatRange(0),
-    help="Looks that the overall mean counts for (default: estimated from the counts). With 0 grades are noisy, but "
-    "differences between models have their full size.",
+    help="Looks that the mean at an item's ranks counts for (default: estimated from the counts). With 0 grades are "
+    "noisier.",
 )
 @past_options
 @rendered("table", "json")
@@ -81,7 +81,7 @@ def judgments(
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     with source_of(config, wanted) as database:
-        measure = _with_looks(wanted, depth)
+        measure, depth = _with_looks(wanted, depth)
         parts = counts_by_table(Pull(wanted, database), end - days * DAY, end, depth, measure)
     try:
         counts = ShownCounts.joined(list(parts.values()))
@@ -100,10 +100,11 @@ def judgments(
     return MadeJudgments(str(output), version, len(made), queries, wishes.mean, wishes.strength, told)
 
 
-def _with_looks(monitor: Monitor, depth: int) -> Measure | None:
-    """A measure of the monitor with the examination of so many ranks; the table of a `coec` may hold click rates."""
-    known = (m for m in monitor.measures if m.is_corrected)
-    return next((m for m in known if all(len(part.examination) >= depth for part in m.parts)), None)
+def _with_looks(monitor: Monitor, depth: int) -> tuple[Measure | None, int]:
+    """The measure with examination of most ranks, and how many of `depth` it has; a `coec` may hold click rates."""
+    known = {m: min(len(part.examination) for part in m.parts) for m in monitor.measures if m.is_corrected}
+    measure = max(known, key=known.__getitem__, default=None)
+    return measure, depth if measure is None else min(depth, known[measure])
 
 
 def _looks(
