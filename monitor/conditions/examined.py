@@ -146,7 +146,8 @@ def check(
 ) -> ExaminationCheck | None:
     """The check of the days until `at`, seconds, a UTC midnight; None if there are too few days to compare with.
 
-    A change stands, compared with the looks before it, until they are back or the baseline is reset after it began.
+    A change stands, compared with the looks before it, until they are back or the baseline is reset after it began:
+    then the newest looks are what later ones are compared with.
 
     Args:
         was: the check before.
@@ -179,6 +180,11 @@ def _compared(
         since = max(min(changed, at - 2 * RECENT) + RECENT, at - REFIT)
         found = replace(was, at=at, since=since, now=fit(since, at))
         return found if found.change.chance < UNSURE else replace(found, changed_since=None, resumed=at)
+    accepted = None
+    if was is not None and changed is not None:
+        was = accepted = replace(
+            was, at=at, known_since=was.since, known_until=was.at, known=was.now, changed_since=None
+        )
     since, resumed = at - RECENT, 0 if was is None else was.resumed
     first = max(begun, resumed, since - REFERENCE_DAYS * DAY)
     is_enough = since - first >= LEAST_REFERENCE_DAYS * DAY
@@ -187,7 +193,7 @@ def _compared(
     elif is_enough:
         found = ExaminationCheck(at, since, first, since, fit(first, since), fit(since, at), resumed=resumed)
     else:
-        return None
+        return accepted
     is_other = found.change.chance < min(UNSURE, budget * 24 / BUDGET_HOURS)
     return replace(found, changed_since=since if is_other else None)
 

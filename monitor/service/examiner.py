@@ -21,6 +21,7 @@ class Examiner:
     Attributes:
         done, given_up: ends of the newest day checked, and of the newest day not to be tried again, in this process.
             Seconds; 0 if there is none.
+        begun: the baseline of the newest check in this process, seconds; 0 if there is none.
     """
 
     monitor: Monitor
@@ -28,20 +29,29 @@ class Examiner:
     source: Pull
     done: int = field(default=0, init=False)
     given_up: int = field(default=0, init=False)
+    begun: int = field(default=0, init=False)
 
     def due(self, now: float) -> range:
         """Ends of the whole UTC days to check, whose buckets are final: those since the newest check, oldest first.
 
-        Without one it is the newest day. Days beyond `lookback` were not read after a downtime, and stay unchecked.
-        Nothing is due on a day on which the source failed.
+        Without one it is the newest day, and so it is again if a new baseline accepts a change. Days beyond `lookback`
+        were not read after a downtime, and stay unchecked. Nothing is due on a day on which the source failed.
         """
         end = self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
         newest = 0 if end is None else end - end % DAY
-        if newest <= max(self.done, self.given_up):
+        begun = self._begun
+        if newest <= self.given_up or (newest <= self.done and begun <= self.begun):
             return range(0)
         was = self.store.verdicts.newest_check(self.monitor.name)
+        if was is not None and was.changed_since is not None and was.changed_since <= begun:
+            return range(newest, newest + 1, DAY)
         last = max(self.done, 0 if was is None else was.at) or newest - DAY
         return range(max(last, newest - max(self.monitor.lookback // DAY, 1) * DAY) + DAY, newest + 1, DAY)
+
+    @property
+    def _begun(self) -> int:
+        """Seconds of the newest baseline; 0 if there was none."""
+        return max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
     def check(self, at: int) -> ExaminationCheck | None:
         """The check of the day until `at`, seconds; None if there are too few days to compare with.
@@ -53,14 +63,14 @@ class Examiner:
         measure, name = self.monitor.corrected, self.monitor.name
         assert measure is not None  # else there is no examiner
         depth = measure.k or len(measure.examination)
-        begun = max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
         def counts(since: int, until: int) -> dict[tuple[str, str], ShownCounts]:
             return counts_by_table(self.source, since, until, depth, measure)
 
         was, budget = self.store.verdicts.newest_check(name), drift_of(self.monitor).false_alarm_budget
+        self.begun = self._begun
         try:
-            found = check(was, at, begun, budget, depth, counts)
+            found = check(was, at, self.begun, budget, depth, counts)
         except ValueError:
             self.done = at
             raise

@@ -111,7 +111,7 @@ class QualityReport:
     """A monitor's report on [since, until), seconds.
 
     Attributes:
-        incidents: those that were open at some time of these days, oldest first.
+        incidents: those that were open at some time of these days, or are open since, oldest first.
         in_comparison: seconds of the days before in which an incident on quality was open.
         moved, slices: those that moved this measure most; `whole` is all traffic, `against` is what they are compared
             with.
@@ -152,7 +152,7 @@ class QualityReport:
 
     @property
     def open_now(self) -> int:
-        """Incidents that were open at the end."""
+        """Incidents that are open."""
         return sum(1 for one in self.incidents if one.closed_at is None)
 
     @property
@@ -276,8 +276,8 @@ def _open_for(monitor: Monitor, store: Store, since: int, until: int) -> int:
 def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:
     for one in reversed(store.alerts.incidents(monitor.name, most=MOST_INCIDENTS)):
         incident = one.incident
-        closed_at = past.until if incident.closed_at is None else incident.closed_at
-        if incident.opened_at >= past.until or closed_at <= past.since:
+        closed_at = max(past.until, incident.began_at) if incident.closed_at is None else incident.closed_at
+        if not incident.is_open and (incident.opened_at >= past.until or closed_at <= past.since):
             continue
         told = notification("firing", About(monitor.name), incident, as_it_fell(one, store), 0)
         yield Happened(

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from monitor.cli.commands.series import series_table
 from monitor.cli.common import store_config, stored
@@ -19,6 +20,7 @@ from monitor.page.words import utc
 from monitor.series.partials import EMPTY, REQUESTS
 from monitor.service.fall import ChartMark
 from monitor.service.reporting import report
+from monitor.store.schema import incidents
 from monitor.types import OVERALL
 from tests.cli.test_incidents_cli import filled, run, write
 from tests.conditions.test_verdict_texts import Bench, bench, served_by
@@ -76,6 +78,11 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
         past = report(config.monitors[0], store, DAY)
         assert [one.id for one in past.incidents] == [incident["id"]]
         assert past.incidents[0].lasted == past.until - incident["began_at"]
+        late = sa.update(incidents).values(opened_at=past.until + 60)
+        for state, found in (("firing", 1), ("resolved", 0)):
+            with store.writing() as connection:
+                connection.execute(late.values(state=state, closed_at=None if state == "firing" else past.until + 90))
+            assert len(report(config.monitors[0], store, DAY).incidents) == found
 
 
 def test_the_page_is_one_file_without_a_foreign_part_and_shows_what_the_text_does(

@@ -89,7 +89,17 @@ def test_it_stands_against_the_looks_before_until_they_are_back_or_the_baseline_
     assert max(known) <= CHANGED * DAY
     open_ = next(one for one in found if one.at == 30 * DAY)
     log = draw(1, 60, steep={CHANGED: 0.4})
-    assert check(open_, 31 * DAY, CHANGED * DAY, 1.0, DEPTH, log.counts) is None
+    accepted = check(open_, 30 * DAY, CHANGED * DAY, 1.0, DEPTH, log.counts)
+    assert accepted is not None
+    assert (accepted.changed_since, accepted.known_since, accepted.known_until) == (None, open_.since, open_.at)
+    assert accepted.known is open_.now
+    was, days = accepted, []
+    newer = draw(1, 60, steep={CHANGED: 0.4, 40: 1.0})
+    for day in range(31, 44):
+        was = check(was, day * DAY, CHANGED * DAY, 1.0, DEPTH, newer.counts)
+        assert was is not None
+        days += [day] if was.changed_since is not None else []
+    assert 40 < days[0] <= 43, "the next page is found, and the accepted one is not found again"
     after = check(open_, 50 * DAY, CHANGED * DAY, 1.0, DEPTH, log.counts)
     assert after is not None
     assert after.changed_since is None

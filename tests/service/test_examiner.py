@@ -119,6 +119,20 @@ def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) 
     assert [one.lower for one in app.store.verdicts.examined("search")] == [None] * 4  # until three days are whole
 
 
+@pytest.mark.parametrize("app", [(CORRECTED, {"steep": {19: 0.4}})], indirect=True)
+def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(app: App, tmp_path: Path) -> None:
+    live(app, 21)
+    (found,) = app.store.alerts.incidents(state="firing")
+    given = ["-c", str(tmp_path / "rankmon.yaml")]
+    assert cli.run(["incidents", "ack", found.incident.id, "--new-baseline", "--by", "ada", *given]) == 0
+    (baseline,) = app.store.verdicts.baselines("search")
+    assert baseline.since == found.incident.began_at
+    assert app.runners["search"].run().error is None
+    assert app.store.alerts.watched() == []
+    live(app, 22)
+    assert app.store.alerts.watched() == [], "the same page stays accepted"
+
+
 @pytest.mark.parametrize(
     "app", [(CORRECTED, {"noise": {19: 2.0}}), (CORRECTED[:1], {"noise": {19: 2.0}})], indirect=True
 )

@@ -13,7 +13,7 @@ from monitor.cli.common import group, load_config, rendered, store_config, store
 from monitor.cli.options import DurationParam, by_option, config_option, note_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
-from monitor.conditions.incident import matter_of
+from monitor.conditions.incident import Incident, matter_of
 from monitor.conditions.rules import COVERAGE
 from monitor.errors import InputError
 from monitor.messages.explanation import sentence
@@ -87,7 +87,7 @@ def _lines(found: StoredIncident, config: Config, steps: Sequence[Transition], e
 @click.argument("incident")
 @note_option("What is being done.")
 @click.option(
-    "--new-baseline", is_flag=True, help="Accept the new level: start a new baseline where the incident began."
+    "--new-baseline", is_flag=True, help="Accept the new level or page: start a new baseline where the incident began."
 )
 @by_option()
 def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str) -> None:
@@ -98,8 +98,9 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
     config = load_config(config_path, unread=("sources",))
     with stored(config) as store:
         found = find(store, incident).incident
-        if new_baseline and (found.matter != "quality" or not found.is_open):
-            what = "is over" if found.matter == "quality" else "is about the data, not the model"
+        can_accept = found.matter in ("quality", "layout")
+        if new_baseline and not (can_accept and found.is_open):
+            what = "is over" if can_accept else "is about the data, not the model"
             raise InputError(
                 f"{found.id} {what}, so there is no new level to accept; to accept one anyway: "
                 f"rankmon baseline begin {found.monitor} --from …"
@@ -108,12 +109,17 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
         said = (
             ""
             if monitor is None
-            else reset_baseline(monitor, store, found.opened_at, note or f"incident {found.id}", by)
+            else reset_baseline(monitor, store, _accepted_from(found), note or f"incident {found.id}", by)
         )
         store.alerts.acknowledge(found.id, by, note, time.time(), acknowledging(config.channels))
     click.echo(f"{incident}: acknowledged by {by}")
     if said:
         click.echo(said)
+
+
+def _accepted_from(incident: Incident) -> int:
+    """Start of its new baseline, seconds; where people look differently, the span in which that began is of it."""
+    return incident.opened_at if incident.matter == "quality" else incident.began_at
 
 
 @incidents.command("label")
