@@ -114,8 +114,7 @@ class PushDown:
             SourceError: the source did not answer, or holds other types than configured.
             Stopped: the process is shutting down.
         """
-        if reason := why_not(self.monitor, self.database.dialect):
-            raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; use engine: auto", "query")
+        self._check_it_can()
         if not self.sums_up(since, until):
             return self.pull.read(since, until)
         try:
@@ -159,11 +158,16 @@ class PushDown:
         Raises:
             SourceError: the source does not answer, as in `read`.
         """
+        self._check_it_can()
         recipe = self.monitor.recipe
         with self.pull.reading() as (reader, queries):
             summing = self._for_now(self._summing(reader, queries))
             more = summing.unmatched(recipe, since, until) if isinstance(recipe, Events) else None
             return [(s, reader.dialect) for s in (summing.cells(since, until), more) if s is not None]
+
+    def _check_it_can(self) -> None:
+        if reason := why_not(self.monitor, self.database.dialect):
+            raise SourceError(f"engine: pushdown cannot serve this monitor: {reason}; use engine: auto", "query")
 
     # ---- preparing ---------------------------------------------------------------------------------------------
 
