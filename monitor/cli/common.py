@@ -233,6 +233,20 @@ def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, St
         yield wanted, store
 
 
+def warn_of_two_pages(config: Config, monitor: Monitor, since: int, until: int) -> None:
+    """Warn if people began to look elsewhere in [since, until) seconds, by the newest check, if the store has one."""
+    from monitor.messages.words import utc
+
+    try:
+        with stored(config) as store:
+            checked = store.verdicts.newest_check(monitor.name)
+    except StoreError:
+        return
+    if checked is not None and checked.changed_since is not None and since < checked.changed_since < until:
+        told = f"people look at other ranks since about {utc(checked.changed_since)}, and these days mix both"
+        click.echo(f"rankmon: warning: {monitor.name}: {told}; choose days before or after it", err=True)
+
+
 def source_of(config: Config, monitor: Monitor) -> AbstractContextManager[Database]:
     from monitor.source.engine import Database
 

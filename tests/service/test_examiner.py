@@ -120,10 +120,17 @@ def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) 
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {"steep": {19: 0.4}})], indirect=True)
-def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(app: App, tmp_path: Path) -> None:
+def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     live(app, 21)
     (found,) = app.store.alerts.incidents(state="firing")
     given = ["-c", str(tmp_path / "rankmon.yaml")]
+    mixed = [f"--to=2026-01-{day}" for day in ("22", "17")]
+    for command in (["examination", "fit", "search"], ["judgments", "search", "-o", str(tmp_path / "a.csv")]):
+        for to, warned in zip(mixed, (1, 0), strict=True):
+            assert cli.run([*command, "--depth", "5", to, *given]) == 0
+            assert capsys.readouterr().err.count("search: people look at other ranks since about 2026-01-") == warned
     assert cli.run(["incidents", "ack", found.incident.id, "--new-baseline", "--by", "ada", *given]) == 0
     (baseline,) = app.store.verdicts.baselines("search")
     assert baseline.since == found.incident.began_at

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from monitor.arrays import Floats
-from monitor.cli.common import group, load_config, monitor_in_store, rendered, source_of
+from monitor.cli.common import group, load_config, monitor_in_store, rendered, source_of, warn_of_two_pages
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, record, rows
 from monitor.conditions.examined import RECENT, ExaminationCheck, Misfit
@@ -347,6 +347,8 @@ def fit(
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     if random is not None and since is not None:
         raise InputError("use --random or --since: lists in random order need no earlier clicks")
+    if since is None:
+        warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
         past = Past(wanted, database, end, days, depth, since, clip, random)
         return fitted(past) if dimension is None else by_slice(past, dimension)

@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from monitor.arrays import Floats
-from monitor.cli.common import command, load_config, rendered, source_of, writing
+from monitor.cli.common import command, load_config, rendered, source_of, warn_of_two_pages, writing
 from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, record
 from monitor.errors import InputError
@@ -80,6 +80,7 @@ def judgments(
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
+    warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
         measure, depth = _with_looks(wanted, depth)
         parts = counts_by_table(Pull(wanted, database), end - days * DAY, end, depth, measure)
