@@ -200,8 +200,11 @@ class ExaminationBySlice:
     def lines(self) -> Iterator[str]:
         for one in (self.every, *self.slices):
             yield from one.told()
-        if rest := [one.slice for one in self.slices if one.slice not in self.differ]:
-            yield f"No significant difference from all requests: {', '.join(rest)}. They use the looks of all requests."
+        rest = [one for one in self.slices if one.slice not in self.differ]
+        if same := [one.slice for one in rest if isinstance(one, FittedExamination)]:
+            yield f"No significant difference from all requests: {', '.join(same)}."
+        if rest:
+            yield f"The looks of all requests are used for {', '.join(one.slice for one in rest)}."
         yield from _configured(self.measure)
 
 
