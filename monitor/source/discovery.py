@@ -67,9 +67,7 @@ class Table:
 
     def reading(self, used: Collection[str]) -> Relation:
         """The relation as mapped: with only those of its `members` that are `used`, or a row per list."""
-        if self.items and self.origin is not None:
-            return self.origin
-        if not self.members or self.origin is None:
+        if self.origin is None:
             return self.relation
         return _with_members(self.origin, {name: e for name, e in self.members.items() if name in used})
 
@@ -146,7 +144,8 @@ def flat_lists(database: Database, table: Table, column: str, as_text: bool = Fa
     some = Relation(select=f"SELECT * FROM {quoted(table.relation)} LIMIT {most}")
     sampled = sampled_from(database, unrolled(some, column, dialect, code, kind))
     every = unrolled(table.relation, column, dialect, code, kind)
-    return replace(sampled, relation=every, origin=table.relation, items=column)
+    origin = table.relation if table.origin is None else table.origin
+    return replace(sampled, relation=every, origin=origin, members=table.members, items=column)
 
 
 def flattened(database: Database, table: Table, as_text: bool = False) -> Table:

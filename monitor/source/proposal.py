@@ -23,7 +23,7 @@ from monitor.errors import InputError
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.readings import MICROS
 from monitor.source import discovery
-from monitor.source.discovery import Table, are_ids, as_list, rows_with
+from monitor.source.discovery import Table, are_ids, as_list, as_object, rows_with
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
 from monitor.types import ITEM, PLACE, TimeColumn
@@ -286,7 +286,7 @@ class _Search:
 
     def _unrolled(self) -> Iterator[Table]:
         """The tables with a list of items in a column, one row per item."""
-        for table in self.originals:
+        for table in self.tables:
             for name in table.names:
                 lists = [found for value in table.sample[name] if (found := as_list(value))]
                 of_ids = [found for found in lists if are_ids(found)]  # a few may have nulls or objects
@@ -622,7 +622,7 @@ def _known(values: Values) -> list[Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return not isinstance(value, list | dict | tuple) and not hasattr(value, "__array__")
+    return not isinstance(value, list | tuple) and as_object(value) is None and not hasattr(value, "__array__")
 
 
 def _is_text(values: Values) -> bool:

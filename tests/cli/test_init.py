@@ -396,7 +396,8 @@ def behavior_insights(clock: Clock = iso) -> tuple[list[Row], list[Row]]:
         {
             "query_id": key,
             "client_id": firsts[key]["user_id"],
-            "application": firsts[key]["device"],
+            "application": "shop",
+            "query_attributes": {"device": firsts[key]["device"]},
             "user_query": firsts[key]["query"],
             "timestamp": firsts[key]["served_at"],
             "query_response_hit_ids": hits,
@@ -422,7 +423,8 @@ def test_neither_a_list_nor_a_constant_is_the_query(log: Log) -> None:
     """Few different queries are a slice, and lists come again with them."""
     searches, acts = behavior_insights()
     few = [
-        {**r, "user_query": f"lamp {n % 3}", "client_id": "web", "application": "shop"} for n, r in enumerate(searches)
+        {**r, "user_query": f"lamp {n % 3}", "client_id": "web", "query_attributes": "{}"}
+        for n, r in enumerate(searches)
     ]
     lists = [json.dumps([f"lamp{n % 3}", "mug", "tent"]) for n in range(len(few))]
     attributes = json.dumps({"object": {"object_id": "mug"}, "position": {"ordinal": 2}})
@@ -462,21 +464,20 @@ def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytes
         searches, acts = behavior_insights(lambda at: at)
         fill(
             url,
-            ubi_queries=searches,
+            ubi_queries=[{**r, "query_attributes": json.dumps(r["query_attributes"])} for r in searches],
             ubi_events=[{**r, "event_attributes": json.dumps(r["event_attributes"])} for r in acts],
         )
         made = sa.create_engine(url)
         with made.begin() as connection:
-            connection.exec_driver_sql(
-                "ALTER TABLE ubi_events ALTER event_attributes TYPE JSONB USING event_attributes::jsonb"
-            )
+            for table, column in (("ubi_events", "event_attributes"), ("ubi_queries", "query_attributes")):
+                connection.exec_driver_sql(f"ALTER TABLE {table} ALTER {column} TYPE JSONB USING {column}::jsonb")
         made.dispose()
     found = log.init(*files, url=url)
     assert log.code == 0, log.err
     assert engine != "parquet" or "url: 'duckdb:///:memory:'" in log.output.read_text()
     assert (found["rankings"]["request"], found["rankings"]["items"]) == ("query_id", "query_response_hit_ids")
     assert found["rankings"]["query"] == "user_query"
-    assert found["slices"] == ["application"]
+    assert found["slices"] == ["query_attributes_device"]
     recipe = found["relevance"]["events"]
     names = "query_id", "event_attributes_object_object_id", "action_name"
     assert (recipe["request"], recipe["item"], recipe["type"]) == names

@@ -90,12 +90,14 @@ class SQLite(Dialect):
         return True
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; all ids are texts, which SQLite converts if it compares them with numbers."""
+        """As of the base; labels have no types, so ids are texts, which SQLite converts if it compares with numbers."""
         lists = (
             f"CASE WHEN t.{column} IS NULL THEN '[]' WHEN NOT json_valid(t.{column}) THEN '[null]' ELSE "
             f"CASE json_type(t.{column}) WHEN 'array' THEN t.{column} WHEN 'null' THEN '[]' ELSE '[null]' END END"
         )
         item = "CAST(CASE WHEN i.type IN ('text', 'integer') AND i.type = typeof(i.value) THEN i.value END AS TEXT)"
+        if kind == "number":
+            item = f"CASE CAST(CAST({item} AS INTEGER) AS TEXT) WHEN {item} THEN CAST({item} AS INTEGER) END"
         return (
             f"SELECT t.*, {item} AS {ITEM}, i.key + 1 AS {PLACE} "
             f"FROM {table} AS t LEFT JOIN json_each({lists}) AS i ON 1"
