@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 DAY = 86_400
 
+_OF_SLICE = r"examination\[[^\]]*\]=\{[^}]*\}"
+_TABLE = re.compile(rf"examination=\{{[^}}]*\}}|{_OF_SLICE}")
 _PLURALS = {"grade above max": "grades above max", "mixed query": "mixed queries", "judged query": "judged queries"}
 
 
@@ -211,6 +214,17 @@ def assumes(looks: str, dimension: str = "") -> str:
     """
     by = f" and {dimension}" if dimension else ""
     return f"assumes that looks depend on the rank{by} alone{looks}, and that people trust no rank more than another"
+
+
+def brief(measure: object) -> str:
+    """A measure with its tables of examination as `#` and the first digits of their hash.
+
+    >>> brief("dcg(examination={1:1,2:0.5},empty=skip,examination[device=tv]={1:1,2:0.4})@2")
+    'dcg(examination=#9452,empty=skip)@2'
+    """
+    text = str(measure)
+    digest = sha256("".join(_TABLE.findall(text)).encode()).hexdigest()[:4]
+    return re.sub(f",{_OF_SLICE}", "", re.sub(r"examination=\{[^}]*\}", f"examination=#{digest}", text))
 
 
 def assumed(measures: Iterable[Measure]) -> str:

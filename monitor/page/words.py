@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monitor.conditions.incident import Incident
 from monitor.messages.explanation import title_of
-from monitor.messages.words import ago, assumed, counted, lasting, named
+from monitor.messages.words import ago, assumed, brief, counted, lasting, named
 from monitor.types import format_duration
 
 
@@ -81,7 +81,7 @@ TEMPLATES.filters["age"] = lambda at, now: None if at is None else now - at
 TEMPLATES.filters["unbroken"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
 TEMPLATES.filters["cell"] = lambda text: re.sub(r"([\\|<&*`\[\]])", r"\\\1", str(text))
 """A text within a cell of a Markdown table, in which it begins no markup."""
-TEMPLATES.filters.update(named=named, title_of=title_of, assumed=assumed)
+TEMPLATES.filters.update(named=named, title_of=title_of, assumed=assumed, brief=brief)
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)
 MARKDOWN = TEMPLATES.overlay(autoescape=False)
 """The same, not escaped for HTML."""

@@ -376,7 +376,9 @@ def test_wherever_a_corrected_figure_is_shown_a_line_says_what_it_assumes(
     for command in (["status"], ["series"], ["report"]):
         capsys.readouterr()
         assert cli.run([*command, *given]) == 0
-        assert capsys.readouterr().out.count(told) == 1, command
+        said = capsys.readouterr().out
+        assert said.count(told) == 1, command
+        assert (f"{name}(examination=#" in said) == ("1:1" not in said) == (command != ["series"])
     config = load(Path(given[1]), {})
     with closing(Store(config.store.url, 5.0)) as store:
         end = START + DAY

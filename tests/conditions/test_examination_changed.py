@@ -18,6 +18,7 @@ from monitor.evaluation.run import judge_past
 from monitor.measures.examination import ALL, estimate_parts
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
+from monitor.messages.words import brief
 from monitor.page import render
 from monitor.page.looks import looks
 from monitor.page.words import number
@@ -120,6 +121,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
     shown = render(PageSource.of(END + HOUR, snapshot))
     assert "people look elsewhere" in shown
+    (used,) = (measure for measure in bench.monitor.measures if measure.examination)
+    assert f'<code title="{used}">{brief(used)}</code>' in shown
     assert "dcg@5 over 24h, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
     assert "It assumes that looks depend on the rank alone and match its table, and that people trust no" in shown

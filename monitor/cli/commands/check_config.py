@@ -23,7 +23,7 @@ from monitor.conditions.evidence import MATTERS
 from monitor.conditions.verdict_hours import judged
 from monitor.config.remarks import remarks
 from monitor.errors import ConfigError, RankmonError, SourceError, StoreError
-from monitor.messages.words import counted, lasting
+from monitor.messages.words import brief, counted, lasting
 from monitor.routing import Routing, instants, reached
 from monitor.source.checks.remarks import Key, columns_of
 from monitor.types import Events, Judgments, format_duration
@@ -51,7 +51,7 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
     of_channels = _check_channels(config)
     for monitor in config.monitors:
         windows = ", ".join(format_duration(w) for w in monitor.windows)
-        click.echo(f"{monitor.name}: {', '.join(str(m) for m in monitor.measures)} over {windows}")
+        click.echo(f"{monitor.name}: {', '.join(map(brief, monitor.measures))} over {windows}")
         if monitor.drift is not None:
             each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "only: no slice can be `mix_by`"
             click.echo(f"  verdicts: {judged(monitor.drift.measure)} of all traffic {each}")

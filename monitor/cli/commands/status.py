@@ -15,7 +15,18 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import DEGRADED
 from monitor.messages.explanation import announced, begun_lately, title_of
 from monitor.messages.tables import number
-from monitor.messages.words import ago, assumed, counted, decayed, lasting, named, not_judged, over_the_last, utc
+from monitor.messages.words import (
+    ago,
+    assumed,
+    brief,
+    counted,
+    decayed,
+    lasting,
+    named,
+    not_judged,
+    over_the_last,
+    utc,
+)
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.service.retention import baselines_gone, doubt
 from monitor.service.snapshot import MonitorSnapshot, RuleReading, take_snapshot
@@ -113,7 +124,7 @@ def _runs(state: State, now: float) -> Iterator[str]:
     for w in state["windows"]:
         value = "no data" if w["value"] is None else number(w["value"])
         band = "" if w["lower"] is None else f" [{w['lower']:.4f}, {w['upper']:.4f}]"
-        yield f"{w['measure']} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
+        yield f"{brief(w['measure'])} {w['window']}: {value}{band}, {w['requests']} requests, until {utc(w['end'])}"
     yield (state["windows"] and state["assumed"] and f"with examination: {state['assumed']}") or ""
 
 
