@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 import monitor.cli as cli
 from monitor.source.checks.labels import _why_unmatched
+from tests.support.statements import execute
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -678,13 +679,6 @@ def test_a_clock_that_runs_ahead_a_little_or_strays_are_no_matter_of_the_zone(ch
     code, out, err = check()
     assert (code, err) == (0, [])
     assert "rows dated in the future" in out[1]
-
-
-def execute(url: str, statement: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text(statement.replace(":", r"\:")))  # a % is one with every driver
-    engine.dispose()
 
 
 @contextmanager

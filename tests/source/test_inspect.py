@@ -28,6 +28,7 @@ from monitor.store import Store
 from monitor.types import Column, EventRule, Events, Judgments, Monitor, Position, Rankings, Relation
 from tests.support.lists import LISTS, of_lists, of_rows
 from tests.support.monitors import ISO, time_column
+from tests.support.statements import execute
 
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HOUR = 3600
@@ -856,11 +857,8 @@ ndcg@3 = DCG / ideal DCG = 0.35195904451706733
 
 def test_a_list_in_a_column_is_seen_as_rows_are(database_url: str) -> None:
     database = Database("s", parse_url(database_url, None), 60)
-    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
-    with writer.begin() as writing:
-        for statement in lists.of_log(5):
-            writing.exec_driver_sql(statement)
-    writer.dispose()
+    lists = LISTS[database.dialect]
+    execute(database_url, *lists.of_log(5))
     for name in lists.columns:
         made = of_lists(name)
         for n in range(40):

@@ -45,6 +45,7 @@ from tests.support.logs import (
     styles,
     write,
 )
+from tests.support.statements import execute
 
 MEASURES = (
     "ndcg@3",
@@ -345,35 +346,26 @@ def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url
 
 def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
     database = Database("s", parse_url(database_url, None), 60)
-    lists, writer, summed = LISTS[database.dialect], sa.create_engine(database_url), 0
+    lists, summed = LISTS[database.dialect], 0
     for seed in range(times(4)):
-        with writer.begin() as writing:
-            for statement in lists.of_log(seed):
-                writing.exec_driver_sql(statement)
+        execute(database_url, *lists.of_log(seed))
         summed += assert_lists_are_read_as_rows(database, lists, str(seed))
     assert summed > 12
-    writer.dispose()
     database.close()
 
 
 def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
     database = Database("s", parse_url(database_url, None), 60)
-    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
+    lists = LISTS[database.dialect]
     more = ["junk"] if database.dialect == "sqlite" else []
-    with writer.begin() as writing:
-        for statement in odd_lists(lists, more):
-            writing.exec_driver_sql(statement)
+    execute(database_url, *odd_lists(lists, more))
     assert_odd_lists_are_refused(database, lists, more)
-    writer.dispose()
     database.close()
 
 
 def test_a_number_in_json_and_its_digits_are_one_id(database_url: str) -> None:
-    database, writer = Database("s", parse_url(database_url, None), 60), sa.create_engine(database_url)
-    with writer.begin() as writing:
-        for statement in digits(LISTS[database.dialect]):
-            writing.exec_driver_sql(statement)
-    writer.dispose()
+    database = Database("s", parse_url(database_url, None), 60)
+    execute(database_url, *digits(LISTS[database.dialect]))
     assert_digits_are_numbers(database, LISTS[database.dialect])
     database.close()
 
@@ -413,15 +405,11 @@ def flat_list(text: str) -> list[Any]:
 
 
 def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str) -> None:
-    writer = sa.create_engine(postgres_url)
-    with writer.begin() as writing:
-        lists = [
-            ("r1", START, "ARRAY[[1, 2], [3, 4]], NULL, NULL, NULL"),
-            ("r2", START, "'[5:6]={1,2}', NULL, NULL, NULL"),
-        ]
-        for statement in LISTS["postgresql"].statements(lists, [("r1", 1, START), ("r2", 2, START)]):
-            writing.exec_driver_sql(statement)
-    writer.dispose()
+    lists = [
+        ("r1", START, "ARRAY[[1, 2], [3, 4]], NULL, NULL, NULL"),
+        ("r2", START, "'[5:6]={1,2}', NULL, NULL, NULL"),
+    ]
+    execute(postgres_url, *LISTS["postgresql"].statements(lists, [("r1", 1, START), ("r2", 2, START)]))
     database = Database("s", parse_url(postgres_url, None), 60)
     one, other, _ = both(of_lists("in_array", measures=("mrr",)), database, START, END)
     assert_same(one, other, "dimensions")
@@ -432,11 +420,8 @@ def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str)
 
 
 def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
-    database, writer = Database("s", parse_url(postgres_url, None), 60), sa.create_engine(postgres_url)
-    with writer.begin() as writing:
-        for statement in LISTS["postgresql"].of_ids(UUIDS, "UUID"):
-            writing.exec_driver_sql(statement)
-    writer.dispose()
+    database = Database("s", parse_url(postgres_url, None), 60)
+    execute(postgres_url, *LISTS["postgresql"].of_ids(UUIDS, "UUID"))
     assert_last_of_two_has_the_event(database, LISTS["postgresql"], "UUID")
     database.close()
 
@@ -444,12 +429,9 @@ def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
 @pytest.mark.parametrize("text", ["junk", "", " ", "nullx", '{"id": 1', "1, 2", "[1, 2"])
 def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, text: str) -> None:
     database = Database("s", parse_url(database_url, None), 60)
-    lists, writer = LISTS[database.dialect], sa.create_engine(database_url)
-    with writer.begin() as writing:
-        for statement in (*odd_lists(lists), f"UPDATE lists SET in_json_0 = '{text}' WHERE in_json_0 = '[]'"):
-            writing.exec_driver_sql(statement)
+    lists = LISTS[database.dialect]
+    execute(database_url, *odd_lists(lists), f"UPDATE lists SET in_json_0 = '{text}' WHERE in_json_0 = '[]'")
     one, other, _ = both(of_lists("in_json_0"), database, START, END)
     assert_same(one, other, text)
     assert refused(one) == {"null_item": lists.refused("acts") + 1}
-    writer.dispose()
     database.close()

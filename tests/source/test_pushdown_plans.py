@@ -22,6 +22,7 @@ from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
 from monitor.types import ITEM, PLACE, Events, Judgments, Monitor, Position, Relation, TimeColumn
 from tests.support.logs import BUCKET, START, Log, column, events, judgments, monitor, styles, write
+from tests.support.statements import execute
 
 DAYS, REQUESTS, ITEMS = 100, 1_000, 3
 """Of the history, which ends at START; requests a day, and items in each."""
@@ -300,17 +301,6 @@ PLAIN = 10_000
 """Rows of a table that has more than a megabyte."""
 
 
-def execute(url: str, *statements: str) -> list[Any]:
-    """The last one's first column."""
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            result = connection.exec_driver_sql(statement)
-        found = list(result.scalars()) if result.returns_rows else []
-    engine.dispose()
-    return found
-
-
 def filled(table: str, day: int = 0) -> str:
     """Rankings of the day that is so many after the one that is read; more than a megabyte."""
     at = f"to_timestamp({SINCE + day * DAY} + n * {DAY // 2 // PLAIN})"
@@ -378,7 +368,7 @@ def test_an_index_that_the_planner_does_not_use_is_not_called_missing(postgres_u
     execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
     execute(
         postgres_url,
-        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET random_page_cost = 1e6', current_database()); END $$",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET random_page_cost = 1e6', current_database()); END $$",
     )
     made = by_column(postgres_url, "rankings")
     assert of_what(postgres_url, made) == ["rankings"]

@@ -31,6 +31,7 @@ from tests.store.test_store_faults import as_somebody_else
 from tests.support.logs import END, START, Log, column, events, monitor, styles, write
 from tests.support.postgres import PostgresServer, find_binaries, postgres_server
 from tests.support.requirements import missing
+from tests.support.statements import execute
 
 SLOW_SQLITE = (
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000000) "
@@ -38,15 +39,6 @@ SLOW_SQLITE = (
 )
 INSIDE = "'2026-01-01 12:10Z'::timestamptz AS at"
 SLOW_POSTGRES = f"SELECT 'r' AS request, 1 AS item, 1 AS position, {INSIDE}, 'q' AS query, 1 AS grade FROM pg_sleep(30)"
-
-
-def execute(url: str, *statements: str) -> None:
-    """Run statements as the owner of the database."""
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
 
 
 def small(url: str) -> Monitor:

@@ -25,6 +25,7 @@ from monitor.source.queries import relation
 from monitor.types import Events, Monitor, Position, Rankings, Relation, Slice, TimeColumn
 from tests.support.lists import LISTS, of_lists
 from tests.support.logs import BUCKET, END, START, Log, Style, column, events, judgments, monitor, styles, write
+from tests.support.statements import execute
 
 STYLE = "epoch s"
 
@@ -37,14 +38,6 @@ def read(url: str, monitored: Monitor) -> Reading:
         return pull.read(START, END)
     finally:
         database.close()
-
-
-def execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement.replace(":", r"\:")))
-    engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
