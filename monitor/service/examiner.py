@@ -21,7 +21,7 @@ class Examiner:
     Attributes:
         done, given_up: ends of the newest day checked, and of the newest day not to be tried again, in this process.
             Seconds; 0 if there is none.
-        begun: the baseline of the newest check in this process, seconds; 0 if there is none.
+        baseline: start of the newest baseline at the newest check in this process, seconds; 0 if there is none.
     """
 
     monitor: Monitor
@@ -29,7 +29,7 @@ class Examiner:
     source: Pull
     done: int = field(default=0, init=False)
     given_up: int = field(default=0, init=False)
-    begun: int = field(default=0, init=False)
+    baseline: int = field(default=0, init=False)
 
     def due(self, now: float) -> range:
         """Ends of the whole UTC days to check, whose buckets are final: those since the newest check, oldest first.
@@ -39,8 +39,8 @@ class Examiner:
         """
         end = self.store.settled_end(self.monitor.traffic, self.monitor.bucket, 0, now)
         newest = 0 if end is None else end - end % DAY
-        begun = self._begun
-        if newest <= self.given_up or (newest <= self.done and begun <= self.begun):
+        begun = self._newest_baseline
+        if newest <= self.given_up or (newest <= self.done and begun <= self.baseline):
             return range(0)
         was = self.store.verdicts.newest_check(self.monitor.name)
         if was is not None and was.changed_since is not None and was.changed_since <= begun:
@@ -49,8 +49,8 @@ class Examiner:
         return range(max(last, newest - max(self.monitor.lookback // DAY, 1) * DAY) + DAY, newest + 1, DAY)
 
     @property
-    def _begun(self) -> int:
-        """Seconds of the newest baseline; 0 if there was none."""
+    def _newest_baseline(self) -> int:
+        """Its start, seconds; 0 if there is none."""
         return max((reset.since for reset in resets_of(self.monitor, self.store)), default=0)
 
     def check(self, at: int) -> ExaminationCheck | None:
@@ -68,9 +68,9 @@ class Examiner:
             return counts_by_table(self.source, since, until, depth, measure)
 
         was, budget = self.store.verdicts.newest_check(name), drift_of(self.monitor).false_alarm_budget
-        self.begun = self._begun
+        self.baseline = self._newest_baseline
         try:
-            found = check(was, at, self.begun, budget, depth, counts)
+            found = check(was, at, self.baseline, budget, depth, counts)
         except ValueError:
             self.done = at
             raise

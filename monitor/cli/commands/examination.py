@@ -201,10 +201,9 @@ class ExaminationBySlice:
         for one in (self.every, *self.slices):
             yield from one.told()
         rest = [one for one in self.slices if one.slice not in self.differ]
-        if same := [one.slice for one in rest if isinstance(one, FittedExamination)]:
-            yield f"No significant difference from all requests: {', '.join(same)}."
-        if rest:
-            yield f"The looks of all requests are used for {', '.join(one.slice for one in rest)}."
+        for what, kind in (("No significant difference", FittedExamination), ("Unknown", UnknownExamination)):
+            if found := [one.slice for one in rest if isinstance(one, kind)]:
+                yield f"{what}, so the looks of all requests are used: {', '.join(found)}."
         yield from _configured(self.measure)
 
 

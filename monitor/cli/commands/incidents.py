@@ -118,7 +118,7 @@ def ack(config_path: Path, incident: str, note: str, new_baseline: bool, by: str
 
 
 def _accepted_from(incident: Incident) -> int:
-    """Start of its new baseline, seconds; where people look differently, the span in which that began is of it."""
+    """Start of the new baseline, seconds: when it fired; of a new page, when the days began in which it was found."""
     return incident.opened_at if incident.matter == "quality" else incident.began_at
 
 

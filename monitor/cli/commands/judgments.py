@@ -94,7 +94,7 @@ def judgments(
     made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
     version, queries = fingerprint(made), len({query for query, _, _ in made})
     past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"
-    about = f"clicks over expected clicks of {past}, mean {wishes.mean:.4g} worth {wishes.strength:.4g} looks"
+    about = f"clicks over expected clicks of {past}, mean {wishes.mean:.4g}, prior of {wishes.strength:.4g} looks"
     with writing(output):
         write_judgments(output, made, f"rankmon {wanted.name} {version}", about)
     told = assumes(NO_OTHER_LISTS) if measure is None else assumed([measure])
