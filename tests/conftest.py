@@ -91,9 +91,12 @@ ON_MARIADB = {"test_select_doors.py", "test_source_faults_live.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-engines` is for, before pytest selects by marks."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what `make test-engines` is for, before pytest selects by marks. A file that is named is run whole."""
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
     for item in items:
+        if item.path in named:
+            continue
         on_postgres = "[postgresql" in item.name and item.path.name in ALSO_ON_POSTGRES
         on_mariadb = "mariadb" in item.name and item.path.name in ON_MARIADB
         if on_postgres or on_mariadb or item.path.name in FURTHER or getattr(item, "originalname", "") in LONG:

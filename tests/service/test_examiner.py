@@ -119,14 +119,14 @@ def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) 
     assert [one.lower for one in app.store.verdicts.examined("search")] == [None] * 4  # until three days are whole
 
 
-@pytest.mark.parametrize("app", [(CORRECTED, {"steep": {19: 0.4}})], indirect=True)
+@pytest.mark.parametrize("app", [(CORRECTED, {"steep": {18: 0.4}})], indirect=True)
 def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(
     app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live(app, 21)
+    live(app, 20)
     (found,) = app.store.alerts.incidents(state="firing")
     given = ["-c", str(tmp_path / "rankmon.yaml")]
-    mixed = [f"--to=2026-01-{day}" for day in ("22", "17")]
+    mixed = [f"--to=2026-01-{day}" for day in ("21", "16")]
     for command in (["examination", "fit", "search"], ["judgments", "search", "-o", str(tmp_path / "a.csv")]):
         for to, warned in zip(mixed, (1, 0), strict=True):
             assert cli.run([*command, "--depth", "5", to, *given]) == 0
@@ -136,7 +136,8 @@ def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(
     assert baseline.since == found.incident.began_at
     assert app.runners["search"].run().error is None
     assert app.store.alerts.watched() == []
-    live(app, 22)
+    live(app, 21)
+    assert app.store.verdicts.examined("search")[-1].at == START + 21 * DAY
     assert app.store.alerts.watched() == [], "the same page stays accepted"
 
 
@@ -184,7 +185,8 @@ def test_days_that_the_source_failed_to_give_are_checked_the_next_day(
 @pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
 def test_days_beyond_lookback_stay_unchecked_but_never_the_newest(app: App, lookback: int, days: list[int]) -> None:
     known = Mock(settled_end=Mock(return_value=START + 21 * DAY + HOUR))
-    known.verdicts.newest_check.return_value.at = START + 18 * DAY
+    known.verdicts.newest_check.return_value = Mock(at=START + 18 * DAY, changed_since=None)
+    known.verdicts.baselines.return_value = []
     monitor = replace(app.config.monitors[0], lookback=lookback)
     found = Examiner(monitor, known, Mock()).due(START + 21 * DAY + 2 * HOUR)
     assert [(at - START) // DAY for at in found] == days
