@@ -23,7 +23,7 @@ class Newcomer:
     Attributes:
         since: start of its first bucket, seconds.
         share: of the requests since then.
-        value, others: mean of its requests since then, and of the others' in the same time.
+        value, others: its mean and the others', of the same hours with the same weights.
         lower, upper: 95 % interval of the difference.
         within: `others` are in the same slices of this dimension; empty for all others.
         is_before: it alone serves its slices, so `others` are these in the same hours of the weeks before.

@@ -34,7 +34,7 @@ IN_WAVES = 2.0
 
 @dataclass(frozen=True)
 class VersionEffect:
-    """A version's mean, its difference from the others' and the standard error.
+    """A version's mean in what is compared, its difference from the others' and the standard error.
 
     `dimension`: whose slices were compared; empty if all requests are treated alike. `is_before`: compared with the
     weeks before, since the version alone serves its slices.
@@ -155,9 +155,11 @@ def _against_others(theirs: b.Floats, slices: b.Floats, shares: b.Floats, unsure
     """
     every, totals = slices[:, :, b.REQUESTS], slices[:, :, b.TOTAL]
     of_it = theirs.sum(axis=0)
-    number, value = shares * every, _mean(of_it)
+    number = shares * every
     weights = (number * (1 - shares)).sum(axis=1)
     doubtful = float(weights.sum())
+    # Both means have the same weights: hours in which it served alone are in neither.
+    value = float(weights @ (theirs[:, b.TOTAL] / np.maximum(theirs[:, b.REQUESTS], 1.0))) / doubtful
     moved = theirs[:, b.TOTAL] - (shares * totals).sum(axis=1)
     difference = float(moved.sum()) / doubtful
     spreads = _variance(of_it), _variance(slices.sum(axis=(0, 1)) - of_it)

@@ -70,7 +70,8 @@ class WeakVersion:
     """A young model version that is clearly worse than the others; instants in seconds.
 
     Attributes:
-        value, others: means of its requests and of the others, since it began to serve or since the fall began.
+        value, others: its mean and the others', of the same hours with the same weights, since it began to serve or
+            since the fall began.
         lower, upper: 95 % interval of the difference.
         until: end of its last bucket, if it no longer serves.
         dimension: `others` are in the same slices of this; empty for all others.
@@ -171,7 +172,7 @@ def weak(
         now = _clearly_worse(history, key, by, lately, min(since, fell_at))
         if now is not None:
             found.append((min(_taken(history, key, by, earlier), 0.0) - now.part, replace(now, since=since)))
-    causes = [(part, one) for part, one in found if part >= LEAST_PART * lost > 0]
+    causes = [(round(part, 9), one) for part, one in found if part >= LEAST_PART * lost > 0]  # of equals, the longer
     return max(causes, key=lambda one: one[0], default=(0.0, None))[1]
 
 

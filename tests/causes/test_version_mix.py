@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from monitor.causes.losses import losses
+from monitor.causes.newcomers import newcomers
 from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import apart, shares_of
 from monitor.causes.versions import compare
@@ -53,11 +54,18 @@ def log(
 
 
 def difference(found: pd.DataFrame, is_it: pd.Series) -> float:
-    """Of the means of some requests and of all others, hour by hour, weighted by n_v n_o / (n_v + n_o)."""
+    """Between the `means`."""
+    it, others = means(found, is_it)
+    return it - others
+
+
+def means(found: pd.DataFrame, is_it: pd.Series) -> tuple[float, float]:
+    """Of some requests and of all others, hour by hour, weighted by n_v n_o / (n_v + n_o)."""
     by = found.groupby([found["at"] // HOUR, is_it])["value"].agg(["mean", "size"]).unstack(fill_value=0.0)
     number, mean = by["size"].to_numpy(), by["mean"].to_numpy()
     weight = number[:, 0] * number[:, 1] / number.sum(axis=1)
-    return float((weight * (mean[:, 1] - mean[:, 0])).sum() / weight.sum())
+    others, it = (weight @ mean / weight.sum()).tolist()
+    return it, others
 
 
 def stored(found: pd.DataFrame) -> History:
@@ -118,12 +126,12 @@ def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> 
     found = log({"watch": 0.6}, worse=-0.2)
     one = weak(stored(found), "model_version", (FELL, FELL), END, 0.02, "device")
     assert one is not None
-    watch = found[(found["device"] == "watch") & (found["at"] >= FELL)].groupby("version")["value"].mean()
+    watch = found[(found["device"] == "watch") & (found["at"] >= FELL)]
+    it, others = means(watch, watch["version"] == "v2")
     assert (one.is_before, one.dimension) == (False, "device")
-    assert one.value == pytest.approx(watch["v2"], abs=1e-12)
-    assert one.value - one.others == pytest.approx(watch["v2"] - watch["v1"], abs=0.03)
+    assert (one.value, one.others) == (pytest.approx(it, abs=0.003), pytest.approx(others, abs=0.03))
     (told,) = weak_version(of_kind("degraded", DROP, weak_version=one))
-    assert f"the others in the same device at {one.others:.3f}: {one.value - one.others:+.3f}" in told
+    assert f"the others in the same device and hours at {one.others:.3f}: {one.value - one.others:+.3f}" in told
 
 
 def test_a_share_of_all_is_held_against_all_others() -> None:
@@ -132,8 +140,20 @@ def test_a_share_of_all_is_held_against_all_others() -> None:
     assert one is not None
     lately = found[found["at"] >= FELL]
     is_it = lately["version"] == "v2"
-    assert (one.dimension, one.value) == ("", pytest.approx(lately[is_it]["value"].mean()))
-    assert one.value - one.others == pytest.approx(difference(lately, is_it), abs=0.002)
+    it, others = means(lately, is_it)
+    assert (one.dimension, one.value) == ("", pytest.approx(it, abs=1e-4))
+    assert one.others == pytest.approx(others, abs=0.002)
+
+
+def test_both_means_leave_out_the_hours_in_which_a_version_served_alone() -> None:
+    """The others' mean was worked out from all that v2 served: a worse day that it had alone made the others worse."""
+    found = log({"mobile": 0.2, "desktop": 0.2, "watch": 0.2}, worse=0.0)
+    found = found.assign(version=np.where(found["at"] >= END - DAY, "v2", found["version"]))
+    found = found.assign(value=np.where(found["at"] >= END - DAY, found["value"] / 2, found["value"]))
+    (one,) = newcomers(stored(found), "", END)
+    shared = found[(found["at"] >= FELL) & (found["at"] < END - DAY)]
+    it, others = means(shared, shared["version"] == "v2")
+    assert (one.value, one.others) == (pytest.approx(it, abs=1e-4), pytest.approx(others, abs=1e-4))
 
 
 def test_what_all_lose_from_hour_to_hour_is_no_difference_while_a_version_gets_more() -> None:
