@@ -325,7 +325,8 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
         found[f"requests{suffix}"] = requests
     for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
         scored = sum((_labelled(stored, p) for p in own), np.zeros(len(b.FIELDS)))
-        found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS]))
+        is_known = stored.subject.measure.tells_irrelevant
+        found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS])) if is_known else None
     return found
 
 
