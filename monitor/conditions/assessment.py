@@ -103,6 +103,12 @@ class Assessment:
         return now is not None and before is not None and now < LOST_LABELS * before
 
     @property
+    def doubt(self) -> str:
+        """The fault of the data that a verdict finds while only rules fire; empty if none."""
+        found = [f.doubt for f in self.findings if isinstance(f, Threshold)]
+        return found[0] if len(found) == len(self.findings) and found else ""
+
+    @property
     def fell_as_labels(self) -> bool:
         """Whether lost labels may explain the first."""
         return bool(self.findings) and getattr(self.findings[0], "fell_as_labels", False)

@@ -11,12 +11,14 @@ from monitor.conditions.observations import Observations
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.series import HOUR
-from monitor.drift.verdicts import DATA_KINDS, GRAVITY, SLICE_KINDS, Alarm, Verdict
+from monitor.drift.verdicts import GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.types import Drift
 
 DEGRADED = "degraded"
 
-MASKED = (DATA_KINDS - SLICE_KINDS) | {"announced"}
+WHOLLY = tuple(kind for kind in GRAVITY if kind not in SLICE_KINDS)
+"""Faults of the data of all traffic, most severe first."""
+MASKED = frozenset({*WHOLLY, "announced"})
 """Verdicts on hours that the model is not judged by."""
 
 CALM = 6 * HOUR

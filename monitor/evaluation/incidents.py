@@ -11,7 +11,7 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Drop, is_beyond, worst
 from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
-from monitor.conditions.verdicts import DEGRADED
+from monitor.conditions.verdicts import DEGRADED, WHOLLY
 from monitor.evaluation.fold import Checkpoint, EventBatch
 from monitor.store.alerts import AlertState, StoredIncident
 from monitor.types import Drift, Monitor
@@ -63,7 +63,7 @@ def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events:
     """Incidents derived from the open ones on."""
     incidents, placed = list[StoredIncident](), list[Placed]()
     for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events, state.origin):
-        incidents += [described(monitor, state, incident, some, events) for incident in found]
+        incidents += [described(monitor, state, incident, some, events, checkpoint) for incident in found]
         placed += some
     return IncidentUpdate(monitor, state, checkpoint, events, incidents, placed)
 
@@ -97,7 +97,8 @@ def rederived(
         for id_, s in recorded.items()
         if s.told or s.acknowledged_at is not None or s.label or s.incident.opened_at <= until
     }
-    incidents = [_with_history(described(monitor, state, i, placed, events), recorded.get(i.id), since) for i in found]
+    seen = {i.id: described(monitor, state, i, placed, events, checkpoint) for i in found}
+    incidents = [_with_history(one, recorded.get(id_), since) for id_, one in seen.items()]
     undone = [s for s in state.open.values() if s.incident.id in kept - ids]
     incidents += [closed(s, end) for s in undone]
     ends = [p for s in undone for p in ended(s, end)]
@@ -161,7 +162,12 @@ def ended(stored: StoredIncident, end: int) -> list[Placed]:
 
 
 def described(
-    monitor: Monitor, state: AlertState, incident: Incident, placed: Iterable[Placed], events: EventBatch
+    monitor: Monitor,
+    state: AlertState,
+    incident: Incident,
+    placed: Iterable[Placed],
+    events: EventBatch,
+    checkpoint: Checkpoint,
 ) -> StoredIncident:
     """An incident with the newest evidence of what fires in it, or last fired."""
     was = as_open(state, incident.id)
@@ -171,10 +177,11 @@ def described(
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
         known = _with_origin(former, _with_origin(changed, events.newest))
-        since = events.unjudged
+        since, doubt = events.unjudged, next((k for k in WHOLLY if (k, "", "") in checkpoint.firing()), "")
         fires = [(name, known[name]) for name in incident.firing or {} if name in known]
         findings = [
-            replace(f, unjudged=since.get(name, f.unjudged)) if isinstance(f, Threshold) else f for name, f in fires
+            replace(f, unjudged=since.get(name, f.unjudged), doubted_by=doubt) if isinstance(f, Threshold) else f
+            for name, f in fires
         ]
     else:
         # What was withdrawn has no evidence of its end: then the evidence before counts.

@@ -163,7 +163,7 @@ def doubt(store: Store, now: float) -> str:
         return ""
     told, newest = f"this clock says {utc(int(now))}, but requests are stored", store.retention.newest(now)
     if newest <= present:
-        told += f" only up to {utc(newest)}; check the clock"
+        told += f" only up to {utc(newest)}: nothing has been read since, or the clock is wrong"
     else:
         told += f" up to {utc(newest)} on so few days that they count only up to {utc(int(present))}; check the clock"
         told += ", or whether days are missing"

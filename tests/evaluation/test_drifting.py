@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from monitor.conditions.checkpoint import BaselineReset
-from monitor.conditions.rules import Floor, Rule
+from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.conditions.verdict_hours import hours
 from monitor.conditions.verdicts import DEGRADED
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.retraining import due
 from monitor.evaluation.run import verdict_conditions
-from monitor.messages.explanation import sentence
+from monitor.measures.measure import parse
+from monitor.messages.explanation import advice, sentence
 from monitor.messages.notification import Notification, notification
 from monitor.series import partials as b
 from monitor.series.windows import History
@@ -224,6 +225,37 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     assert not found.is_paused
     assert found.value == pytest.approx(0.85 * 0.55, abs=0.01)
     assert "no data problem found" in sentence(found)
+
+
+def test_only_what_is_left_out_is_said_to_be_where_slices_have_no_requests(bench: Bench) -> None:
+    past = Ranking.of(34, slices=4).since(31, mean=0.85).since(32, rate=0.0, slices=[3]).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24, step=6)
+    assert {s.incident.matter for s in bench.incidents if s.incident.is_open} == {"quality", "data"}
+    (quality,) = (s for s in bench.incidents if s.incident.matter == "quality")
+    found = next(f for f in quality.findings if not f.dimension)
+    assert "Hours with bad data" not in sentence(found)
+    assert "Slices with bad data or without requests are left out" in sentence(found)
+    every = bench.store.history(bench.monitor.definition(bench.drift.measure), found.end - found.window, found.end)
+    assert found.requests == every.slice(OVERALL)[:, b.REQUESTS].sum(), "no hour is left out"
+
+
+def test_a_rule_that_fires_while_labels_are_lost_says_so(bench: Bench) -> None:
+    fall = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY))
+    rule = Rule("drop", parse("ndcg(empty=zero)@10"), DAY, fall, HOUR, HOUR)
+    bench.monitor = replace(bench.monitor, alerts=(rule,))
+    past = Ranking.of(36).since(30, 31, coverage=0.5).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past.rows(0, 31 * 24), 29 * 24, step=6)
+    (found,) = next(s for s in bench.incidents if s.incident.matter == "quality").findings
+    assert found.name[0] == "drop"
+    assert "The data are in doubt: verdict labels suspect." in sentence(found)
+    assert advice([found]).startswith("first fix the data (labels suspect): the model cannot be judged by these hours.")
+    bench.live(past.rows(0, 32 * 24), 31 * 24)
+    open_ = [f for s in bench.incidents if s.incident.is_open for f in s.findings if f.name[0] == "drop"]
+    assert not any("in doubt" in sentence(f) for f in open_)
 
 
 def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:

@@ -380,7 +380,7 @@ def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench
     assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
     over = bench.messages[-1][1]
     assert over.title == "search: resolved, but ndcg@10 stays at 0.700: its baseline followed"
-    assert "not because quality recovered: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.full_text
+    assert "Closed because the baseline fell: ndcg@10 at 0.700 is still below 0.744, where it fired" in over.full_text
     assert "it has held" not in over.full_text
 
 

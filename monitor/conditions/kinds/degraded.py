@@ -14,7 +14,7 @@ from monitor.conditions.verdicts import DEGRADED, ConditionEvent, DataEvidence, 
 from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, served_until, weak
 from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.series import DAY
-from monitor.drift.verdicts import Alarm, Split, Verdict
+from monitor.drift.verdicts import SLICE_KINDS, Alarm, Split, Verdict
 from monitor.series.windows import SliceKey
 from monitor.types import Drift
 
@@ -46,6 +46,7 @@ class Degraded(QualityEvidence):
 
     Attributes:
         is_paused: the data are bad now, and such hours are left out.
+        leaves_out: slices have bad data now, and are left out.
         new_version: the version that began to serve about when the fall began.
         weak_version: on all traffic, a version that causes a good part of the fall.
         began_within: the interval in which the fall began; `since` is the most likely start.
@@ -66,6 +67,7 @@ class Degraded(QualityEvidence):
 {%- if it.fires and not is_over %}
  Statistically significant
 {%- if it.is_paused %}. Hours with bad data, such as now, are left out
+{%- elif it.leaves_out %}. Slices with bad data or without requests are left out
 {%- elif it.fell_as_labels %}. Label coverage fell by about as much: labels may be lost
 {%- elif not (it.concurrent or is_doubted) %}; no data problem found{% endif %}.
 {%- endif %}
@@ -73,6 +75,7 @@ class Degraded(QualityEvidence):
 
     compared_with: str = "the baseline for these hours"
     is_paused: bool = False
+    leaves_out: bool = False
     new_version: NewVersion | None = None
     weak_version: WeakVersion | None = None
     began_within: tuple[int, int] | None = None
@@ -118,7 +121,8 @@ def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: 
         since=alarm.fell_at + step_of(seen.width),
         before=alarm.before,
         threshold=None if alarm.before is None else alarm.before * (1 - alarm.tolerated),
-        is_paused=verdict.is_data,
+        is_paused=verdict.is_data and verdict.kind not in SLICE_KINDS,
+        leaves_out=verdict.kind in SLICE_KINDS,
         well_for=_well_for(seen, key, alarm, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
         weak_version=_weak_version(seen, verdict, alarm),

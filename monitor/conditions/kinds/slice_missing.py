@@ -23,7 +23,9 @@ class SliceMissing(DataEvidence):
     kind: ClassVar[str] = "slice_missing"
     title: ClassVar[str] = "slices missing"
     is_of_slices: ClassVar[bool] = True
-    recovered: ClassVar[str] = "slices: no longer missing for 6 h"
+    recovered: ClassVar[str] = (
+        "{{ 'they stay away: no longer expected' if it.became_normal else 'slices: no longer missing for 6 h' }}"
+    )
     text: ClassVar[str] = """
 Slices are missing that had traffic before: {% include "missing.txt" %}.
 

@@ -16,6 +16,7 @@ from monitor.conditions.evidence import (
     QualityEvidence,
     SliceFall,
     accounts_for,
+    kind_of,
     register,
 )
 from monitor.conditions.rules import Drop, Rule
@@ -56,6 +57,7 @@ class Threshold(QualityEvidence):
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
+        doubted_by: the fault of the data that a verdict finds at the same time; empty if none.
     """
 
     kind: ClassVar[str] = "threshold"
@@ -65,6 +67,7 @@ class Threshold(QualityEvidence):
 {%- if it.may_be_chance and not is_over %}
  The 95 % interval contains {{ it.before|written(it) }}, so this may be chance.
 {%- endif %}
+{%- if it.doubt and not is_over %} The data are in doubt: verdict {{ it.doubt }}.{% endif %}
 {%- set is_held = it.end < until or (it.unjudged is not none and not is_over) %}
 {%- if it.is_recovering and not is_over %} It {{ "was" if is_held else "is" }} {{ it|recovery }}.{% endif %}
 {%- if is_held %} It has not been judged since{% include "unjudged.txt" %}.{% endif %}"""
@@ -73,6 +76,13 @@ class Threshold(QualityEvidence):
     still_below: float | None = None
     unjudged: Unjudged | None = None
     by_items: bool = False
+    doubted_by: str = ""
+
+    @property
+    def doubt(self) -> str:
+        """`doubted_by` for people."""
+        kind = kind_of(self.doubted_by)
+        return "" if kind is None else kind.title
 
     @property
     def verdict(self) -> str:
