@@ -112,7 +112,7 @@ class QualityReport:
 
     Attributes:
         incidents: those that were open at some time of these days, or are open since, oldest first.
-        in_comparison: seconds of the days before in which an incident on quality was open.
+        in_comparison: seconds of the days before in which an incident on quality or data was open.
         moved, slices: those that moved this measure most; `whole` is all traffic, `against` is what they are compared
             with.
         new: what began in the last two weeks, against the others, in words.
@@ -267,10 +267,14 @@ def _by_verdict(monitor: Monitor, store: Store, past: _Past) -> Iterator[Verdict
 
 
 def _open_for(monitor: Monitor, store: Store, since: int, until: int) -> int:
-    """Seconds of [since, until) in which an incident on quality was open; one at a time can be."""
+    """Seconds of [since, until) in which an incident on quality or data was open."""
     found = [one.incident for one in store.alerts.incidents(monitor.name, most=MOST_INCIDENTS)]
-    spans = [(one.began_at, one.closed_at or until) for one in found if one.matter == "quality"]
-    return sum(max(min(end, until) - max(begin, since), 0) for begin, end in spans)
+    spans = sorted((one.began_at, one.closed_at or until) for one in found if one.matter in ("quality", "data"))
+    total, counted = 0, since
+    for begin, end in spans:
+        total += max(min(end, until) - max(begin, counted), 0)
+        counted = max(counted, end)
+    return total
 
 
 def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:

@@ -105,7 +105,8 @@ def compare(
     with_it = end if fell_at is None else fell_at - NEAR
     lately = end - window - WEEK
     old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
-    told = [one if one.key in old else _as_new(one, known, measure, with_it, lately) for one in slices]
+    until = min(with_it, reference.end - window)
+    told = [one if one.key in old else _as_new(one, known, measure, until, window, lately) for one in slices]
     told = [replace(one, until=version_until(traffic, one.key, end - window, end, monitor.bucket)) for one in told]
     every = None if overall.value is None else ComparedSlice(OVERALL, overall.value, whole, 1.0)
     return SliceComparison(tuple(sorted(told, key=lambda c: (_cost(c, whole), c.key))), reference.words, every)
@@ -128,16 +129,22 @@ class _Known:
         return cls(places, np.array([dimension for dimension, _ in history.slices]), sums, began)
 
 
-def _as_new(one: ComparedSlice, known: _Known, measure: Measure, with_it: int, lately: int) -> ComparedSlice:
-    """The slice as new if its requests began with the fall, or recently with too few before.
+def _as_new(
+    one: ComparedSlice, known: _Known, measure: Measure, until: int, window: int, lately: int
+) -> ComparedSlice:
+    """The slice as new if its past is shorter than its window, or too few requests were before it began recently.
 
-    Its first hours belong to the fall. A dimension not read before has no new slices. `with_it`, `lately`: from when on
-    it began with the fall, or recently, seconds.
+    A dimension not read before has no new slices. Of one that was not read for long, half of that is past enough.
+
+    Args:
+        until: end of its past, at the latest where the fall began, seconds.
+        window, lately: length of its window, and from when on it began recently, seconds.
     """
     place, others = known.places[one.key], known.dimensions == one.key[0]
-    began = known.began[place]
-    was_there = began < (with_it if one.before is not None else min(with_it, lately))
-    if was_there or began in (np.inf, known.began[others].min()):
+    began, first = known.began[place], known.began[others].min()
+    least = until - min(window, (until - first) / 2)
+    was_there = began <= (least if one.before is not None else min(until, lately - 1))
+    if was_there or began in (np.inf, first):
         return one
     others[place] = False
     value = float(b.read_as(measure, known.sums[others].sum(axis=0)))

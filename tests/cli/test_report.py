@@ -159,7 +159,7 @@ def test_it_says_how_long_a_fall_was_in_the_days_it_compares_with_which_slices_i
     late, early = (report(bench.monitor, bench.store, days * DAY) for days in (2, 7))
     (began,) = {one.began_at for one in (*late.incidents, *early.incidents)}
     assert (late.in_comparison, early.in_comparison) == (late.since - max(began, late.since - 2 * DAY), 0)
-    assert "In the 2 d before, an incident on quality was open for " in "\n".join(as_text([late]))
+    assert "In the 2 d before, an incident on quality or data was open for " in "\n".join(as_text([late]))
     assert "compare with care" not in "\n".join(as_text([early]))
     (late_one, *_), (early_one, *_) = late.slices, early.slices
     assert late_one.key == early_one.key == ("device", "slice 1")

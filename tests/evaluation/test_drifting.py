@@ -60,7 +60,7 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     assert ("team", "firing") in fired
     titles = [notice.title for target, notice in bench.notices if target == "team"]
     assert re.match(r"search: ndcg\(empty=zero\)@10 for device=slice 1 down 1\d\.\d %, ", titles[0])
-    told = r"search: ndcg\(empty=zero\)@10 down \d\.\d %.+worst: device=slice 1, -1\d\.\d %$"
+    told = r"search: ndcg\(empty=zero\)@10 down \d\.\d %.+worst: device=slice 1, -1\d\.\d % over \d+ h$"
     assert any(re.match(told, title) for title in titles[1:])
     assert not any(target == "data" for target, _ in fired)
 
