@@ -133,10 +133,15 @@ def overall_point(series: Series, least: float) -> Point | None:
 
 
 def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
-    """The history to look at first: one that a rule judges, else the first measure over the window nearest to a day."""
+    """The history to look at first: what fires, else what a rule judges, else the first measure.
+
+    Of the first and the last of these it is the window nearest to a day.
+    """
+    findings = () if snapshot.incident is None else snapshot.incident.findings
+    fires = [t for t in snapshot.histories if findings and t.judged == findings[0].judged]
     judged = [t for t in snapshot.histories if t.rules and t.measure is not None]
     first = [t for t in snapshot.histories if t.measure == snapshot.monitor.measures[0]]
-    return next(iter(judged), None) or min(first, key=lambda t: abs(t.window - 86_400), default=None)
+    return min(fires or judged[:1] or first, key=lambda t: abs(t.window - 86_400), default=None)
 
 
 def coverage_of(snapshot: MonitorSnapshot) -> Coverage:

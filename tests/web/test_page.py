@@ -19,7 +19,7 @@ from monitor.messages.notification import About, notification
 from monitor.page import render, render_monitor
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot, spark, ticks_of
 from monitor.page.figures import overview_spark, stretches, thinned
-from monitor.page.state import KINDS, states_of
+from monitor.page.state import KINDS, main_history, states_of
 from monitor.service.snapshot import MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.types import Drift, Judgments, Relation
@@ -107,6 +107,18 @@ def test_firing_says_all_that_on_call_needs(store: Store) -> None:
         'href="https://wiki.example.com/search"',
     ):
         assert text in said
+
+
+def test_what_fires_is_what_is_shown_first(store: Store) -> None:
+    """The overview showed the healthy measure of a rule while a verdict fired on another one."""
+    snapshot = snapshot_at(store, FALL + 30 * HOUR)
+    assert snapshot.incident is not None
+    (known, *_) = snapshot.histories
+    of_verdict = replace(known, measure=parse("dcg@10"), rules=())
+    fires = replace(snapshot.incident, findings=(replace(snapshot.incident.findings[0], judged="dcg@10"),))
+    both = replace(snapshot, histories=(known, of_verdict))
+    assert main_history(both) is known
+    assert main_history(replace(both, opened={"quality": fires})) is of_verdict
 
 
 def test_an_incident_has_five_lines_and_the_rest_below_them(store: Store) -> None:
