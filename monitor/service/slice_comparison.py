@@ -129,9 +129,7 @@ class _Known:
         return cls(places, np.array([dimension for dimension, _ in history.slices]), sums, began)
 
 
-def _as_new(
-    one: ComparedSlice, known: _Known, measure: Measure, until: int, window: int, lately: int
-) -> ComparedSlice:
+def _as_new(one: ComparedSlice, known: _Known, measure: Measure, until: int, window: int, lately: int) -> ComparedSlice:
     """The slice as new if its past is shorter than its window, or too few requests were before it began recently.
 
     A dimension not read before has no new slices. Of one that was not read for long, half of that is past enough.

@@ -397,7 +397,7 @@ def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(be
     came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
     assert came > 1.5 * usual
     assert re.fullmatch(r"device=slice 1 \([\d,]+, usually [\d,]+\)", many[3])
-    assert "What to do: find out who sends so many requests (robots leave no labels); otherwise check" in told.full_text
+    assert "What to do: find out who sends so many requests (robots leave no labels) and whether some" in told.full_text
     lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
     bench.put(lost)
     bench.judge(day(34))

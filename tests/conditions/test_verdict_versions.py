@@ -223,7 +223,8 @@ def test_one_on_trial_that_is_clearly_worse_is_named_though_it_began_days_before
     told = of_kind("degraded", DROP, since=FELL + HOUR, weak_version=one)
     assert weak_version(told) == [
         "Model version v2, which began at 1970-04-08 00:00 UTC, is at 0.200 with 10 % of the requests, the "
-        f"others at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which lowers the overall mean by 0.030."
+        f"others in the same hours at 0.500: -0.300 (95 %: {one.lower:+.3f} to {one.upper:+.3f}), which lowers the "
+        "overall mean by 0.030."
     ]
     assert weak_version(replace(told, new_version=NEW)) == [], "it is named as the one that began with the fall"
     assert evidence_of(json.loads(json.dumps(told.plain()))) == told

@@ -51,8 +51,8 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
 {% endif %}.
 {% endif %}"""
     cause: ClassVar[str] = (
-        "{% if it.flood %}find out who sends so many requests (robots leave no labels); otherwise check the event "
-        "pipeline"
+        "{% if it.flood %}find out who sends so many requests (robots leave no labels) and whether some are logged "
+        "twice; otherwise check the event pipeline"
         "{% elif it.worthless %}check where grades come from: all of them say irrelevant"
         "{% elif it.events.match_less(0.1) %}check how events are joined to requests: more than usual match nothing"
         "{% elif not it.counts_unlabelled %}check where labels come from"
