@@ -109,9 +109,9 @@ class Question:
     Attributes:
         key: of the configuration, as in `rankings.time`.
         options: answers to choose from; empty if any text will do.
-        default: the most likely answer; empty if the values rule out what is usual.
+        default: the most likely answer; empty if the values rule out what is usual, or will tell it later.
         check: raises InputError for an answer that will not do.
-        is_open: False if the values leave only `default`: it holds unless another answer is given, and nobody is asked.
+        is_open: False if only `default` is likely: it holds unless another answer is given, and nobody is asked.
     """
 
     key: str
@@ -130,7 +130,7 @@ class Question:
         if self.options and text not in self.options:
             if not (text.isdecimal() and 1 <= int(text) <= len(self.options)):
                 choices = f"choose one of {', '.join(self.options)}, or its number"
-                raise InputError(f"{text!r}: {choices if self.is_open else f'only {self.default} fits'}")
+                raise InputError(f"{text!r}: {choices if self.options[1:] else f'only {self.options[0]} fits'}")
             return self.options[int(text) - 1]
         self.check(text)
         return text
@@ -171,7 +171,7 @@ def propose(database: Database, tables: Sequence[Table], ask: Ask) -> Proposal:
 
     def once(question: Question) -> str:
         key = question.key, tuple(question.options)
-        given[key] = given[key] if key in given else ask(question)
+        given[key] = given.get(key) or ask(question)
         return given[key]
 
     try:
@@ -242,7 +242,10 @@ class _Search:
         self.constant = self._constant()
         depth = int(self.groups.size().median())
         self.reasons["rankings.request"] = f"{len(self.groups)} lists in the sample, usually of {depth} items"
-        self.time = time = self._time("rankings.time", table, self.shown, self.constant)
+        items = self._items()
+        but = (request, position, *([] if items[1:] else items))  # the only column that tells items apart is no time
+        self.time = time = self._time("rankings.time", table, self.shown, but, self.constant)
+        self.items = [name for name in items if name != time.column]
         relevance, item = self._relevance()
         query, version, slices = self._dimensions()
         names = {"request": request, **self._columns_of_items(item), "time": _written(time)}
@@ -256,7 +259,7 @@ class _Search:
         tables = [*self.tables, *self._unrolled()]
         looks = (map(look, tables) for look in (_lists_in, self._lists_by_id, partial(_lists_in, once=False)))
         found = next((some for look in looks if (some := [*filter(None, look)])), [])
-        found = [lists for lists in found if columns("time", lists.table.sample)] or found
+        found = [one for one in found if columns("time", one.table.sample, (one.request, one.position))] or found
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -324,8 +327,13 @@ class _Search:
         if self.lists.table.items:
             return [ITEM]
         found = columns("item", self.shown, (self.lists.request, self.lists.position))
-        is_named = NAMES["item"].search
-        return sorted(filter(self._tells_apart, found), key=lambda n: (not is_named(n), self.shown[n].nunique()))
+        return sorted(filter(self._tells_apart, found), key=self._unlikeliness)
+
+    def _unlikeliness(self, item: str) -> tuple[bool, bool, int]:
+        """By how little a column seems to be the item: by its name, as a time, by the number of its values."""
+        may_be_time = _times(self.shown[item]) is not None
+        is_named = NAMES["item"].search(item) and not (may_be_time and NAMES["time"].search(item))
+        return not is_named, may_be_time, self.shown[item].nunique()
 
     def _tells_apart(self, column: str) -> bool:
         """Whether most lists have at least as many values of the column as positions."""
@@ -342,8 +350,9 @@ class _Search:
     def _dimensions(self) -> tuple[str | None, str | None, list[str]]:
         """(query, model version, slices): columns with one value in each list."""
         firsts = self.groups.first()
-        names = [n for n in self.constant if n != self.time.column and not _times(firsts[n])]
-        few = [n for n in names if 2 <= firsts[n].nunique() <= min(MOST_SLICE_VALUES, len(firsts) / 5)]
+        names = [n for n in self.constant if n != self.time.column and not _is_only_time(firsts[n])]
+        most = min(MOST_SLICE_VALUES, len(firsts) / 5)
+        few = [n for n in names if 2 <= firsts[n].nunique() <= most and not _times(firsts[n])]
         version = next((n for n in names if NAMES["version"].search(n)), None)
         others = [n for n in names if n not in few and n != version and _recurs(firsts[n])]
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
@@ -355,12 +364,14 @@ class _Search:
 
     # ---- times -------------------------------------------------------------------------------------------------
 
-    def _time(self, key: str, table: Table, rows: pd.DataFrame, likely: Collection[str] = ()) -> TimeColumn:
-        found = columns("time", rows)
+    def _time(
+        self, key: str, table: Table, rows: pd.DataFrame, but: Collection[str], likely: Collection[str] = ()
+    ) -> TimeColumn:
+        found = columns("time", rows, but)
         if not found:
             lacks = f"{table.title}: no column has the time of each row; {key} needs one"
             raise InputError(lacks + self._join_of_times() * (key == "rankings.time"))
-        column = self._choose(key, [n for n in found if n in likely] or found, table=table.title)
+        column = self._choose(key, found, [n for n in found if n in likely], table=table.title)
         form, has_zone = _times(rows[column]) or ("native", True)
         if has_zone:
             return TimeColumn(column, form)
@@ -376,8 +387,10 @@ class _Search:
         """The view that gives the lists the time, and all else, of a table with one row per request; empty if none."""
         lists, own = self.lists.table, self.lists.request
         for table in self.tables:
-            for key in table.names if columns("time", table.sample) and table.title != lists.title else ():
+            for key in table.names if table.title != lists.title else ():
                 if not _is_id(table.sample[key]) or not _is_like(table.sample[key], _known(lists.sample[own])):
+                    continue
+                if not columns("time", table.sample, (key,)):
                     continue
                 _, rows = self._rows_of(table, key, lists.sample[own])
                 if len(rows) and rows[key].is_unique:
@@ -408,17 +421,20 @@ class _Search:
         """(relevance as in the configuration, column of the items)."""
         own = (self.lists.table.relation, self.lists.table.origin)
         others = [t for t in self.tables if t.relation not in own and (t.origin is None or t.origin not in own)]
-        items = self._items()
+        items = self.items
         if not items:
             raise InputError(f"{self.lists.table.title}: no column distinguishes the items of a list")
+        given = "" if self.lists.table.items else self._asked("rankings.item", items, "", {}, is_open=False)
+        items = [given] if given else items
         found = [events for table in others if (events := self._events_in(table, items)) is not None]
         # One kind of event that most items have says that they were shown.
         tables_of_events = [events for events in found if events.covered <= MOST_OF or self._kinds(events)]
         if tables_of_events:
-            return {"events": self._events(tables_of_events)}, tables_of_events[0].shown_item
+            return self._events(found, tables_of_events)
         for match in filter(None, (self._judgments_in(table, items) for table in others)):
             return {"judgments": self._judgments(match)}, match.shown_item
-        return {"column": self._label()}, self._choose("rankings.item", items)
+        likely = [name for name in items if self._unlikeliness(name)[:2] < (True, True)]
+        return {"column": self._label()}, given or self._choose("rankings.item", items, likely)
 
     def _matches(self, table: Table, shown_key: str, pairs: Iterable[tuple[str, str]]) -> Iterator[_Match]:
         """Columns that refer to the lists' `shown_key`, each with the `pairs` of columns of items, there and shown."""
@@ -469,28 +485,30 @@ class _Search:
             )
         # Nothing tells items apart by a grade that all of them have: most labels are 0.
         with_none = [n for n in names if (pd.to_numeric(self.shown[n].dropna().map(float)) == 0).any()]
-        grade = self._choose("relevance.column.grade", with_none or names)
+        grade = self._choose("relevance.column.grade", names, with_none)
         return {"grade": grade, "max_grade": int(pd.to_numeric(self.shown[grade].dropna().map(float)).max()) or 1}
 
     # ---- events ------------------------------------------------------------------------------------------------
 
-    def _events(self, found: list[_Match]) -> dict[str, Any]:
-        titles = [one.table.title for one in found]
-        chosen = self._choose("relevance.events.table", [ALL_TABLES, *titles] if found[1:] else titles)
+    def _events(self, found: list[_Match], likely: list[_Match]) -> tuple[dict[str, Any], str]:
+        """As `_relevance`."""
+        by, titles = {one.table.title: one for one in found}, [one.table.title for one in likely]
+        chosen = self._choose("relevance.events.table", list(by), [ALL_TABLES, *titles] if likely[1:] else titles)
         if chosen == ALL_TABLES:
-            return self._joined(found)
-        one = found[titles.index(chosen)]
-        time = self._time("relevance.events.time", one.table, one.rows)
+            return {"events": self._joined(likely)}, likely[0].shown_item
+        one = by[chosen]
+        time = self._time("relevance.events.time", one.table, one.rows, (one.key, one.item))
         kinds = self._kinds(one)
-        kind = self._choose("relevance.events.type", kinds) if kinds else None
+        texts = columns("type", one.table.sample, (one.key, one.item))
+        kind = self._choose("relevance.events.type", texts, kinds) if kinds else None
         rules = [{"grade": 1}] if kind is None else self._rules(one, kind)
         recipe = _given(request=one.key, item=one.item, type=kind, time=_written(time), rules=rules)
         relation = _relation(one.table, (one.key, one.item, time.column, kind))
-        return relation | recipe | {"attribution": self._attribution(one, time)}
+        return {"events": relation | recipe | {"attribution": self._attribution(one, time)}}, one.shown_item
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
         """Events of several tables as one; the type of each is its table."""
-        times = [self._time("relevance.events.time", one.table, one.rows) for one in found]
+        times = [self._time("relevance.events.time", one.table, one.rows, (one.key, one.item)) for one in found]
         if len({(time.format, time.timezone) for time in times}) > 1:
             raise InputError("the event tables have different time formats; choose one table, or join them in a view")
         parts = [
@@ -542,9 +560,11 @@ class _Search:
 
     # ---- questions ---------------------------------------------------------------------------------------------
 
-    def _choose(self, key: str, options: Sequence[str], **facts: object) -> str:
-        """The only option, or the answer to a question."""
-        return self._asked(key, options, options[0], facts, is_open=len(options) > 1)
+    def _choose(self, key: str, options: Sequence[str], likely: Sequence[str] = (), **facts: object) -> str:
+        """The answer to a question; the only option, or the only `likely` one, unless another is given."""
+        likely = likely or options
+        every = [*likely, *(name for name in options if name not in likely)]
+        return self._asked(key, every, likely[0], facts, is_open=len(likely) > 1)
 
     def _asked(
         self,
@@ -608,10 +628,17 @@ def _lists_in(table: Table, once: bool = True) -> _Lists | None:
         _Lists(table, request, position, _share_in_order(frame, request, position, once))
         for position in columns("position", frame)
         for request in columns("request", frame, (position,))
+        # A number in the range of times is an id if another column has the time.
+        if not _times(frame[request]) or columns("time", frame, (request, position))
     ]
-    # Of columns that group rows alike, an id is the one with most values.
+    # Of columns that group rows alike, an id is the one with most values, and rather not a time.
     likely = [one for one in found if one.share > MOST_OF]
-    return max(likely, key=lambda one: (round(one.share, 2), frame[one.request].nunique()), default=None)
+
+    def likeliness(one: _Lists) -> tuple[float, int, bool]:
+        values = frame[one.request]
+        return round(one.share, 2), values.nunique(), _times(values) is None
+
+    return max(likely, key=likeliness, default=None)
 
 
 # ---- what the values of a column can be ------------------------------------------------------------------------------
@@ -675,6 +702,12 @@ def _times(values: Values) -> tuple[str, bool] | None:
     return None
 
 
+def _is_only_time(values: Values) -> bool:
+    """Whether the values are times as nothing else is written; numbers in the range of times may be ids."""
+    found = _times(values)
+    return found is not None and found[0] not in PER_SECOND
+
+
 def _is_written(value: str, pattern: str) -> bool:
     try:
         datetime.strptime(value, pattern)  # noqa: DTZ007  only the form is asked
@@ -706,9 +739,9 @@ def _is_kind(values: Values) -> bool:
 
 
 FITS: Mapping[str, Callable[[Values], Any]] = {
-    "request": lambda values: _is_id(values) and not _times(values) and values.duplicated().any(),
+    "request": lambda values: _is_id(values) and not _is_only_time(values) and values.duplicated().any(),
     "position": _are_positions,
-    "item": lambda values: _is_id(values) and not _times(values),
+    "item": lambda values: _is_id(values) and not _is_only_time(values),
     "time": _times,
     "type": _is_kind,
     "grade": _are_grades,

@@ -157,6 +157,29 @@ def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(
     assert [made["rankings"][key] for key in ("request", "position")] == ["request_id", "position"]
 
 
+@pytest.mark.parametrize("clock", [iso, seconds])
+@pytest.mark.parametrize(
+    "names", [{}, {"request_id": "anfrage", "item_id": "artikel", "served_at": "gezeigt_um", "occurred_at": "am"}]
+)
+def test_ids_in_the_range_of_times_are_ids(log: Log, names: Mapping[str, str], clock: Clock) -> None:
+    """As seconds and as milliseconds, they would be of 2017 and of 2001."""
+    shown, events = (
+        [
+            {**r, "request_id": 1_500_000_000 + int(r["request_id"][1:]), "item_id": 10**12 + int(r["item_id"][1:])}
+            for r in rows
+        ]
+        for rows in shop(clock)
+    )
+    fill(log.url, search_log=renamed(shown, names), search_events=renamed(events, names))
+    made = log.init()
+    assert (log.code, log.err) == (0, "")
+    keys = {key: names.get(name, name) for key, name in (("request", "request_id"), ("item", "item_id"))}
+    assert {key: made["rankings"][key] for key in keys} == keys
+    assert {key: made["relevance"]["events"][key] for key in keys} == keys
+    times = made["rankings"]["time"]["column"], made["relevance"]["events"]["time"]["column"]
+    assert times == tuple(names.get(name, name) for name in ("served_at", "occurred_at"))
+
+
 def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
     shown, events = shop(seconds, base=0)
     german = {
@@ -635,6 +658,32 @@ def test_an_answer_wins_over_what_nobody_would_have_been_asked(log: Log, joined:
     assert (log.code, log.err) == (0, "")
     rules = [{"type": "click", "grade": 1}, {"type": "purchase", "grade": 3}]
     assert made["relevance"]["events"]["rules"] == rules
+
+
+@pytest.mark.parametrize(
+    ("answer", "of_rankings"),
+    [
+        ("rankings.item=sku", True),
+        ("rankings.time=seen_at", True),
+        ("relevance.events.type=device", False),
+        ("relevance.events.table=impressions", False),
+    ],
+)
+def test_an_answer_wins_over_a_guess(log: Log, answer: str, of_rankings: bool) -> None:
+    """Over the column that events match best, one time per list, no type that lists have too, and no table of views."""
+    shown, events = shop()
+    shown = [{**r, "sku": 10**12 + int(r["item_id"][1:])} for r in shown]
+    shown = [{**row, "seen_at": iso(NOW + timedelta(seconds=n))} for n, row in enumerate(shown)]
+    rows = {(row["request_id"], row["item_id"]): row for row in shown}
+    more = [rows[e["request_id"], e["item_id"]] for e in events]
+    acts = [{**e, "sku": row["sku"], "device": row["device"]} for e, row in zip(events, more, strict=True)]
+    views = [{key: row[key] for key in ("request_id", "item_id", "sku", "served_at")} for row in shown]
+    fill(log.url, search_log=shown, search_events=acts, impressions=views)
+    made = log.init("--yes", "--answer", answer)
+    assert (log.code, log.err) == (0, "")
+    key, _, wanted = answer.partition("=")
+    found = (made["rankings"] if of_rankings else made["relevance"]["events"])[key.rpartition(".")[2]]
+    assert (found["column"] if isinstance(found, dict) else found) == wanted
 
 
 @pytest.mark.parametrize(
