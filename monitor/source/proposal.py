@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import pandas as pd
 
+from monitor.arrays import Floats
 from monitor.errors import InputError
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.readings import MICROS
@@ -504,7 +505,9 @@ class _Search:
         rules = [{"grade": 1}] if kind is None else self._rules(one, kind)
         recipe = _given(request=one.key, item=one.item, type=kind, time=_written(time), rules=rules)
         relation = _relation(one.table, (one.key, one.item, time.column, kind))
-        return {"events": relation | recipe | {"attribution": self._attribution(one, time)}}, one.shown_item
+        counted = one.rows if kind is None else one.rows[one.rows[kind].isin(_types(rules))]
+        attribution = self._attribution(self._lags(one.key, time, counted))
+        return {"events": relation | recipe | {"attribution": attribution}}, one.shown_item
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
         """Events of several tables as one; the type of each is its table."""
@@ -516,9 +519,11 @@ class _Search:
             f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
             for one, time in zip(found, times, strict=True)
         ]
-        time, attribution = replace(times[0], column="happened_at"), max(map(self._attribution, found, times))
         rules = self._ruled([one.table.title for one in found])
-        names = {"request": "request_id", "item": "item_id", "type": "type", "time": _written(time)}
+        counted = [(one, time) for one, time in zip(found, times, strict=True) if one.table.title in _types(rules)]
+        attribution = self._attribution(*(self._lags(one.key, time, one.rows) for one, time in counted))
+        time = _written(replace(times[0], column="happened_at"))
+        names = {"request": "request_id", "item": "item_id", "type": "type", "time": time}
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
 
     def _kinds(self, events: _Match) -> list[str]:
@@ -549,13 +554,18 @@ class _Search:
         answer = self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of, is_open)
         return [{"type": name, "grade": 1} for name in wanted] if answer == likely else rules_of(answer)
 
-    def _attribution(self, events: _Match, time: TimeColumn) -> int:
-        """Seconds in which 99 of 100 sampled events come after their serving; at most the longest likely."""
-        served = self.groups[self.time.column].min().reindex(events.rows[events.key])
-        happened = to_micros(time, events.rows[time.column].tolist()).micros
-        lags = (happened - to_micros(self.time, served.tolist()).micros) / MICROS
-        late = float(np.quantile(lags, 0.99)) if len(lags) else 0.0
-        self.reasons["relevance.events.attribution"] = f"99 % of the sampled events happen within {late:,.0f} s"
+    def _lags(self, key: str, time: TimeColumn, events: pd.DataFrame) -> Floats:
+        """Seconds from the serving of their request to each of some events."""
+        served = self.groups[self.time.column].min().reindex(events[key])
+        happened = to_micros(time, events[time.column].tolist()).micros
+        return (happened - to_micros(self.time, served.tolist()).micros) / MICROS
+
+    def _attribution(self, *lags: Floats) -> int:
+        """Seconds in which 99 of 100 sampled events that count come; at most the longest likely."""
+        every = np.concatenate([np.empty(0), *lags])
+        late = float(np.quantile(every, 0.99)) if len(every) else 0.0
+        told = f"99 % of the sampled events that count happen within {late:,.0f} s"
+        self.reasons["relevance.events.attribution"] = told if len(every) else "the sample has no event that counts"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
 
     # ---- questions ---------------------------------------------------------------------------------------------
@@ -615,6 +625,10 @@ def rules_of(text: str) -> list[dict[str, Any]]:
     if (left := _RULE.sub("", text).strip()) or not text.strip():
         raise InputError(f"{left!r} is not a rule; write TYPE=GRADE, separated by spaces, e.g. click=1 purchase=3")
     return [{"type": n, "grade": float(grade) if "." in grade else int(grade)} for n, grade in _RULE.findall(text)]
+
+
+def _types(rules: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [rule["type"] for rule in rules]
 
 
 def _is_wanted(event: str) -> bool:

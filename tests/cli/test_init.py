@@ -69,6 +69,14 @@ def event(of: Row, kind: str, at: Any) -> Row:
     return {"request_id": of["request_id"], "item_id": of["item_id"], "event_type": kind, "occurred_at": at}
 
 
+def by_kind(events: Sequence[Row]) -> dict[str, list[Row]]:
+    """A table for each type of event."""
+    found = dict[str, list[Row]]()
+    for one in events:
+        found.setdefault(one["event_type"], []).append({k: v for k, v in one.items() if k != "event_type"})
+    return found
+
+
 def renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
     return [{names.get(key, key): value for key, value in row.items()} for row in rows]
 
@@ -256,6 +264,37 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
     assert "without view, as nearly every list has it: it says what was shown" in written
 
 
+@pytest.mark.parametrize(
+    ("joined", "answer", "within", "attribution"),
+    [
+        (False, "click=1 purchase=3", "97,200", "3d"),
+        (False, "view=1", "60", "1h"),
+        (True, "click=1 purchase=3", "97,200", "3d"),
+        (True, "click=1", "600", "1h"),
+    ],
+)
+def test_the_attribution_is_of_the_events_that_the_rules_count(
+    log: Log, joined: bool, answer: str, within: str, attribution: str
+) -> None:
+    """Purchases are late and few beside the views, of which there are as many as items."""
+    shown, events = shop(lambda at: at.isoformat())
+    later = {"view": 60, "click": 600, "purchase": 97_200}
+    acts = [event(row, "view", row["served_at"]) for row in shown] + events
+    times = {row["request_id"]: datetime.fromisoformat(row["served_at"]) for row in shown}
+    acts = [
+        {**e, "occurred_at": (times[e["request_id"]] + timedelta(seconds=later[e["event_type"]])).isoformat()}
+        for e in acts
+    ]
+    if joined:
+        fill(log.url, search_log=shown, **by_kind(acts))
+    else:
+        fill(log.url, search_log=shown, search_events=acts)
+    made = log.init("--yes", "--answer", f"relevance.events.rules={answer}")
+    assert log.code == 0, log.err
+    assert made["relevance"]["events"]["attribution"] == attribution
+    assert f"# 99 % of the sampled events that count happen within {within} s" in log.output.read_text()
+
+
 @pytest.mark.parametrize("name", ["dislike", "return"])
 def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None:
     shown, events = shop()
@@ -354,10 +393,7 @@ def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None
 
 def test_two_tables_of_events(log: Log) -> None:
     shown, events = shop()
-    of = {
-        kind: [{k: v for k, v in e.items() if k != "event_type"} for e in events if e["event_type"] == kind]
-        for kind in ("click", "purchase")
-    }
+    of = by_kind(events)
     fill(log.url, search_log=shown, clicks=of["click"], orders=of["purchase"])
     made = log.init("--yes")["relevance"]["events"]
     assert (log.code, log.err) == (0, "")
@@ -646,11 +682,7 @@ def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:
 def test_an_answer_wins_over_what_nobody_would_have_been_asked(log: Log, joined: bool, yes: Sequence[str]) -> None:
     shown, events = shop()
     if joined:
-        of = {
-            kind: [{k: v for k, v in e.items() if k != "event_type"} for e in events if e["event_type"] == kind]
-            for kind in ("click", "purchase")
-        }
-        fill(log.url, search_log=shown, **of)
+        fill(log.url, search_log=shown, **by_kind(events))
         yes = (*yes, "--answer", "relevance.events.table=all of them")
     else:
         fill(log.url, search_log=shown, search_events=events)
