@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from time import time as clock
 from typing import Any, TypeAlias
@@ -193,6 +193,36 @@ class _Lists:
     position: str
     share: float
 
+    @cached_property
+    def shown(self) -> pd.DataFrame:
+        """The rows with a request and a position."""
+        return self.table.sample[self.table.sample[[self.request, self.position]].notna().all(axis=1)]
+
+    @cached_property
+    def items(self) -> list[str]:
+        """Columns whose values differ within each list, most likely first."""
+        if self.table.items:
+            return [ITEM]
+        found = columns("item", self.shown, (self.request, self.position))
+        return sorted(filter(self._tells_apart, found), key=self.unlikeliness)
+
+    @cached_property
+    def times(self) -> list[str]:
+        """Columns that may be the time; the only one that tells items apart is none."""
+        return columns("time", self.shown, (self.request, self.position, *([] if self.items[1:] else self.items)))
+
+    def unlikeliness(self, item: str) -> tuple[bool, bool, int]:
+        """By how little a column seems to be the item: by its name, as a time, by the number of its values."""
+        may_be_time = _times(self.shown[item]) is not None
+        is_named = NAMES["item"].search(item) and not (may_be_time and NAMES["time"].search(item))
+        return not is_named, may_be_time, self.shown[item].nunique()
+
+    def _tells_apart(self, column: str) -> bool:
+        """Whether most lists have at least as many values of the column as positions."""
+        groups = self.shown[self.shown[column].notna()].groupby(self.request)
+        values, places = groups[column].nunique(), groups[self.position].nunique()
+        return bool((values >= places)[places > 1].mean() > MOST_OF)
+
 
 @dataclass(frozen=True)
 class _Match:
@@ -238,15 +268,12 @@ class _Search:
     def proposal(self) -> Proposal:
         self.lists = lists = self._lists()
         table, request, position = lists.table, lists.request, lists.position
-        self.shown = table.sample[table.sample[[request, position]].notna().all(axis=1)]
+        self.shown = lists.shown
         self.groups = self.shown.groupby(request, sort=False)
         self.constant = self._constant()
         depth = int(self.groups.size().median())
         self.reasons["rankings.request"] = f"{len(self.groups)} lists in the sample, usually of {depth} items"
-        items = self._items()
-        but = (request, position, *([] if items[1:] else items))  # the only column that tells items apart is no time
-        self.time = time = self._time("rankings.time", table, self.shown, but, self.constant)
-        self.items = [name for name in items if name != time.column]
+        self.time = time = self._time("rankings.time", table, self.shown, lists.times, self.constant)
         relevance, item = self._relevance()
         query, version, slices = self._dimensions()
         names = {"request": request, **self._columns_of_items(item), "time": _written(time)}
@@ -260,7 +287,7 @@ class _Search:
         tables = [*self.tables, *self._unrolled()]
         looks = (map(look, tables) for look in (_lists_in, self._lists_by_id, partial(_lists_in, once=False)))
         found = next((some for look in looks if (some := [*filter(None, look)])), [])
-        found = [one for one in found if columns("time", one.table.sample, (one.request, one.position))] or found
+        found = [one for one in found if one.times] or found
         if not found:
             names = ", ".join(table.title for table in self.tables) or "none"
             raise InputError(
@@ -323,25 +350,6 @@ class _Search:
         self.reasons["rankings.position"] = f"{share} are in lists from {base} on without gaps"
         return {"column": column, "base": 0} if base == 0 else column
 
-    def _items(self) -> list[str]:
-        """Columns whose values differ within each list, most likely first."""
-        if self.lists.table.items:
-            return [ITEM]
-        found = columns("item", self.shown, (self.lists.request, self.lists.position))
-        return sorted(filter(self._tells_apart, found), key=self._unlikeliness)
-
-    def _unlikeliness(self, item: str) -> tuple[bool, bool, int]:
-        """By how little a column seems to be the item: by its name, as a time, by the number of its values."""
-        may_be_time = _times(self.shown[item]) is not None
-        is_named = NAMES["item"].search(item) and not (may_be_time and NAMES["time"].search(item))
-        return not is_named, may_be_time, self.shown[item].nunique()
-
-    def _tells_apart(self, column: str) -> bool:
-        """Whether most lists have at least as many values of the column as positions."""
-        groups = self.shown[self.shown[column].notna()].groupby(self.lists.request)
-        values, places = groups[column].nunique(), groups[self.lists.position].nunique()
-        return bool((values >= places)[places > 1].mean() > MOST_OF)
-
     def _constant(self) -> list[str]:
         """Columns with one value in each list."""
         names = [n for n in self.shown.columns if n not in (self.lists.request, self.lists.position)]
@@ -366,9 +374,8 @@ class _Search:
     # ---- times -------------------------------------------------------------------------------------------------
 
     def _time(
-        self, key: str, table: Table, rows: pd.DataFrame, but: Collection[str], likely: Collection[str] = ()
+        self, key: str, table: Table, rows: pd.DataFrame, found: Sequence[str], likely: Collection[str] = ()
     ) -> TimeColumn:
-        found = columns("time", rows, but)
         if not found:
             lacks = f"{table.title}: no column has the time of each row; {key} needs one"
             raise InputError(lacks + self._join_of_times() * (key == "rankings.time"))
@@ -383,6 +390,10 @@ class _Search:
             facts["ahead"] = f" {self.zone} would put it {ahead} min in the future."
         self.zone = self._asked(f"{key}.timezone", (), "" if ahead else self.zone, facts, _zone) or self.zone
         return replace(time, timezone=self.zone)
+
+    def _time_of(self, events: _Match) -> TimeColumn:
+        found = columns("time", events.rows, (events.key, events.item))
+        return self._time("relevance.events.time", events.table, events.rows, found)
 
     def _join_of_times(self) -> str:
         """The view that gives the lists the time, and all else, of a table with one row per request; empty if none."""
@@ -422,7 +433,7 @@ class _Search:
         """(relevance as in the configuration, column of the items)."""
         own = (self.lists.table.relation, self.lists.table.origin)
         others = [t for t in self.tables if t.relation not in own and (t.origin is None or t.origin not in own)]
-        items = self.items
+        items = [name for name in self.lists.items if name != self.time.column]
         if not items:
             raise InputError(f"{self.lists.table.title}: no column distinguishes the items of a list")
         given = "" if self.lists.table.items else self._asked("rankings.item", items, "", {}, is_open=False)
@@ -434,7 +445,7 @@ class _Search:
             return self._events(found, tables_of_events)
         for match in filter(None, (self._judgments_in(table, items) for table in others)):
             return {"judgments": self._judgments(match)}, match.shown_item
-        likely = [name for name in items if self._unlikeliness(name)[:2] < (True, True)]
+        likely = [name for name in items if self.lists.unlikeliness(name)[:2] < (True, True)]
         return {"column": self._label()}, given or self._choose("rankings.item", items, likely)
 
     def _matches(self, table: Table, shown_key: str, pairs: Iterable[tuple[str, str]]) -> Iterator[_Match]:
@@ -498,7 +509,7 @@ class _Search:
         if chosen == ALL_TABLES:
             return {"events": self._joined(likely)}, likely[0].shown_item
         one = by[chosen]
-        time = self._time("relevance.events.time", one.table, one.rows, (one.key, one.item))
+        time = self._time_of(one)
         kinds = self._kinds(one)
         texts = columns("type", one.table.sample, (one.key, one.item))
         kind = self._choose("relevance.events.type", texts, kinds) if kinds else None
@@ -511,7 +522,7 @@ class _Search:
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
         """Events of several tables as one; the type of each is its table."""
-        times = [self._time("relevance.events.time", one.table, one.rows, (one.key, one.item)) for one in found]
+        times = list(map(self._time_of, found))
         if len({(time.format, time.timezone) for time in times}) > 1:
             raise InputError("the event tables have different time formats; choose one table, or join them in a view")
         parts = [
