@@ -25,6 +25,9 @@ T = TypeVar("T")
 ROWS = 5_000
 """Rows in a sample: some 500 requests with ten items."""
 
+FIRST = 3
+"""Tables that are named, of many that cannot be read."""
+
 SYSTEM_SCHEMAS = ("information_schema", "INFORMATION_SCHEMA", "mysql", "performance_schema", "sys", "system")
 
 READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".gz": "read_csv"}
@@ -81,8 +84,8 @@ def tables(
     """The database's tables and views with samples, and `files` that DuckDB reads; empty tables are left out.
 
     Args:
-        only: names of the tables to look at; all by default.
-        leave_out: called with the name and the reason of each table that cannot be read, if it is not in `only`.
+        only: names of the tables to look at; by default all but the parts of others, such as partitions.
+        leave_out: called for each reason why tables cannot be read, with their names, if they are not in `only`.
 
     Raises:
         InputError: a file is of an unknown kind, or there is no table of a name.
@@ -90,23 +93,35 @@ def tables(
     """
     relations = [Relation(select=_reads(database, file)) for file in files]
     with database.reading() as reader:
-        found = reader.tables(SYSTEM_SCHEMAS)
+        found, parts = reader.tables(SYSTEM_SCHEMAS), reader.parts()
     known = {".".join(name): Relation(table=name) for name in found}
+    whole = [name for name, relation in known.items() if relation.table not in parts]
     if missing := [name for name in only if name not in known]:
-        raise InputError(f"there is no table {missing[0]}; known are {', '.join(known)}")
-    relations += [known[name] for name in only or known]
-    sampled = []
+        raise InputError(f"there is no table {missing[0]}; known are {', '.join(whole)}")
+    relations += [known[name] for name in only or whole]
+    sampled, unread = [], dict[str, dict[str, str]]()
     for relation in relations:
         try:
             table = sampled_from(database, relation)
         except SourceError as error:
             if relation.select or only or error.reason == "connect":
                 raise
-            leave_out(f"{'.'.join(relation.table)}: {error}")
+            unread.setdefault(error.reason, {})[".".join(relation.table)] = str(error)
             continue
         if len(table.sample):
             sampled.append(table)
+    for why in unread.values():
+        leave_out(_in_short(why))
     return sampled
+
+
+def _in_short(why: Mapping[str, str]) -> str:
+    """Why a table cannot be read; of several, their number, the names of some, and why the first cannot."""
+    names = sorted(why)
+    first = f"{names[0]}: {why[names[0]]}"
+    if not names[1:]:
+        return first
+    return f"{len(names):,} tables ({', '.join(names[:FIRST])}{', …' * (len(names) > FIRST)}); {first}"
 
 
 def _reads(database: Database, file: str) -> str:

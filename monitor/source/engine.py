@@ -418,6 +418,11 @@ class Reader:
         with self._watch.step():
             return self.sql.tables_of(self._connection, without)
 
+    def parts(self) -> Collection[tuple[str, ...]]:
+        """Names, as of `tables`, of those whose rows another one that can be read has as its own."""
+        with self._watch.step():
+            return self.sql.parts_of(self._connection)
+
     def names(self, relation: sa.FromClause | sa.TextClause) -> list[str]:
         """All column names of a relation; reads no row."""
         with self._watch.step():

@@ -124,6 +124,46 @@ def test_each_table_is_found_once_and_one_of_another_schema_by_its_name(database
     assert all(set(one.names) >= {"request", "items"} for one in found if one.title == "shop.acts")
 
 
+def test_the_parts_of_a_table_are_no_tables_and_many_that_cannot_be_read_are_told_at_once(
+    postgres_url: str,
+) -> None:
+    """A partition of a partition, a table that inherits, and those of a table that cannot be read."""
+    made, name = sa.create_engine(postgres_url), "reads_wholes"
+    with made.begin() as connection:
+        for statement in (
+            f"CREATE ROLE {name} LOGIN",
+            "CREATE TABLE log (x INT) PARTITION BY RANGE (x)",
+            "CREATE TABLE log_1 PARTITION OF log FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (x)",
+            "CREATE SCHEMA old",
+            "CREATE TABLE old.log_1_1 PARTITION OF log_1 FOR VALUES FROM (0) TO (9)",
+            "CREATE TABLE base (x INT)",
+            "CREATE TABLE heir () INHERITS (base)",
+            "CREATE TABLE secret (x INT) PARTITION BY RANGE (x)",
+            *(f"CREATE TABLE secret_{n} PARTITION OF secret FOR VALUES FROM ({n}) TO ({n + 1})" for n in range(4)),
+            "INSERT INTO log VALUES (1)",
+            "INSERT INTO heir VALUES (1)",
+            f"GRANT SELECT ON log, base TO {name}",
+        ):
+            connection.exec_driver_sql(statement)
+    reader = sa.make_url(postgres_url).set(username=name, password=None).render_as_string()
+    database, left_out = Database("log", parse_url(reader, None), 30), list[str]()
+    try:
+        found = tables(database, leave_out=left_out.append)
+        assert sorted(one.title for one in found) == ["base", "log"]
+        (told,) = left_out
+        assert told.startswith("5 tables (secret, secret_0, secret_1, …); secret: source log: permission denied for ")
+        with pytest.raises(InputError, match=r"known are (?!.*(log_1|heir))"):
+            tables(database, only=("nothing",))
+        with pytest.raises(SourceError, match="permission denied for schema old"):
+            tables(database, only=("old.log_1_1",))
+    finally:
+        database.close()
+        with made.begin() as connection:
+            connection.exec_driver_sql(f"DROP OWNED BY {name}")
+            connection.exec_driver_sql(f"DROP ROLE {name}")
+        made.dispose()
+
+
 def test_a_table_that_is_not_there(database: Database) -> None:
     with pytest.raises(InputError, match=r"there is no table of_nobody; known are .*searches"):
         tables(database, only=("of_nobody",))

@@ -242,6 +242,10 @@ class Dialect:
         more = [(s, n) for s in others for n in (*look.get_table_names(s), *look.get_view_names(s))]
         return [*found, *more]
 
+    def parts_of(self, connection: sa.Connection) -> Collection[tuple[str, ...]]:
+        """Names, as of `tables_of`, of the tables whose rows a readable table has as its own, such as partitions."""
+        return ()
+
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
         """(type codes of all columns, whether some rows may be invisible), by a false condition: no scan, no charge.
 

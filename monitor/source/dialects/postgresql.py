@@ -69,6 +69,16 @@ _LEAST = re.compile(r"\bmin\((.+?)\)")
 _OF_A_CONSTANT = re.compile(r"\$\d+ = ")
 """In the context of an error about a bound value, in any language."""
 
+_PARTS = """
+WITH RECURSIVE part(oid) AS (
+    SELECT inhrelid FROM pg_inherits WHERE has_table_privilege(inhparent, 'SELECT')
+    UNION SELECT i.inhrelid FROM pg_inherits i JOIN part p ON i.inhparent = p.oid
+)
+SELECT n.nspname, c.relname, pg_table_is_visible(c.oid)
+FROM part p JOIN pg_class c ON c.oid = p.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+"""(schema, name, whether it is found without the schema) of all that inherit, at any remove, from readable tables."""
+
 _LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 
 _REPLACED: sa.ColumnElement[bool] = sa.literal_column(
@@ -176,6 +186,11 @@ class PostgreSQL(Dialect):
             settings["application_name"] = f"{base.PROGRAM} {base.plain_name(who)}"[:_LONGEST_NAME]
         connection.execute(sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items())))
         return connection
+
+    def parts_of(self, connection: sa.Connection) -> Collection[tuple[str, ...]]:
+        """Partitions, and other tables that inherit."""
+        found = list(connection.exec_driver_sql(_PARTS))
+        return {(s, name) for s, name, _ in found} | {(name,) for _, name, is_visible in found if is_visible}
 
     def column_types(self, reader: Any, relations: Sequence[sa.FromClause], to_sum: bool) -> tuple[list[Any], bool]:
         """Column types and whether a table was replaced, in one answer.
