@@ -267,7 +267,8 @@ def _requests(document: Document) -> Iterator[Part]:
         yield from _bare(document)
     now, before = captured.get("left_out", (None, None))
     if now or before:
-        yield f"  Requests with nothing relevant are not part of this: {percent(now)}, {percent(before)} before."
+        where = " of the slices that fell" if any(r["slice"] for r in captured["requests"]) else ""
+        yield f"  Requests{where} with nothing relevant are not part of this: {percent(now)}, {percent(before)} before."
 
 
 def _bare(document: Document) -> Iterator[str]:
