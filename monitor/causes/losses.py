@@ -54,7 +54,8 @@ def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, A
 
 
 def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[str] | None) -> dict[str, Any]:
-    """The same without queries, as JSON data: `requests`, `why` there are none, and the share `left_out`.
+    """The same without queries, as JSON data: `requests`, `why` there are none, and the share `left_out` (`of_fallen`:
+    of slices that fell).
 
     Requests differ in difficulty, and without queries that cannot be separated. So only requests of slices that fell
     (None: there is one slice) can have lost, and those with nothing relevant are left out.
@@ -70,7 +71,8 @@ def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[
         why = "no slice fell significantly, and without queries it is unknown who lost"
     elif means and past and not fell:
         why = "requests with something relevant are ranked no worse than before; more of them have nothing relevant"
-    return {"requests": lost_requests(now.in_places(fell), before), "why": why, "left_out": left_out}
+    requests = lost_requests(now.in_places(fell), before)
+    return {"requests": requests, "why": why, "left_out": left_out, "of_fallen": fallen is not None}
 
 
 def by_version(now: RequestSample, before: RequestSample, width: int) -> list[dict[str, Any]]:

@@ -156,19 +156,20 @@ def _against_others(theirs: b.Floats, slices: b.Floats, shares: b.Floats, unsure
     every, totals = slices[:, :, b.REQUESTS], slices[:, :, b.TOTAL]
     of_it = theirs.sum(axis=0)
     number = shares * every
-    weights = (number * (1 - shares)).sum(axis=1)
+    shared = number * (1 - shares)
+    weights = shared.sum(axis=1)
     doubtful = float(weights.sum())
-    # Both means have the same weights: hours in which it served alone are in neither.
-    value = float(weights @ (theirs[:, b.TOTAL] / np.maximum(theirs[:, b.REQUESTS], 1.0))) / doubtful
     moved = theirs[:, b.TOTAL] - (shares * totals).sum(axis=1)
     difference = float(moved.sum()) / doubtful
+    # Both means have the weights `shared`: slices and hours in which it served alone are in neither.
+    others = float((shared * (totals / np.maximum(every, 1.0) - shares * difference)).sum()) / doubtful
     spreads = _variance(of_it), _variance(slices.sum(axis=(0, 1)) - of_it)
     noise = spreads[0] * ((1 - shares) ** 2 * number).sum() + spreads[1] * (shares**2 * (every - number)).sum()
     in_waves = ((moved - difference * weights) ** 2).sum()
     # Change of the difference with each share, for a fixed number of the version's requests.
-    moves = (totals - every * (value - difference) + difference * every * (1 - 2 * shares)).sum(axis=0)
+    moves = (totals - every * others + difference * every * (1 - 2 * shares)).sum(axis=0)
     error = np.sqrt(max(float(noise), float(in_waves)) + float(moves @ unsure @ moves)) / doubtful
-    return VersionEffect(value, difference, float(error), by, False)
+    return VersionEffect(others + difference, difference, float(error), by, False)
 
 
 def _since(of_it: b.Floats, theirs: b.Floats, before: b.Floats, by: str) -> VersionEffect | None:

@@ -11,7 +11,7 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Drop, is_beyond, worst
 from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
-from monitor.conditions.verdicts import DEGRADED, WHOLLY
+from monitor.conditions.verdicts import DEGRADED, DOUBTED
 from monitor.evaluation.fold import Checkpoint, EventBatch
 from monitor.store.alerts import AlertState, StoredIncident
 from monitor.types import Drift, Monitor
@@ -177,10 +177,12 @@ def described(
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
         known = _with_origin(former, _with_origin(changed, events.newest))
-        since, doubt = events.unjudged, next((k for k in WHOLLY if (k, "", "") in checkpoint.firing()), "")
+        since, doubt = events.unjudged, next((k for k in DOUBTED if (k, "", "") in checkpoint.firing()), "")
         fires = [(name, known[name]) for name in incident.firing or {} if name in known]
         findings = [
-            replace(f, unjudged=since.get(name, f.unjudged), doubted_by=doubt) if isinstance(f, Threshold) else f
+            replace(f.doubted(doubt, former.get(name)), unjudged=since.get(name, f.unjudged))
+            if isinstance(f, Threshold)
+            else f
             for name, f in fires
         ]
     else:

@@ -267,8 +267,8 @@ def _requests(document: Document) -> Iterator[Part]:
         yield from _bare(document)
     now, before = captured.get("left_out", (None, None))
     if now or before:
-        where = " of the slices that fell" if any(r["slice"] for r in captured["requests"]) else ""
-        yield f"  Requests{where} with nothing relevant are not part of this: {percent(now)}, {percent(before)} before."
+        who = "In the slices that fell, requests" if captured.get("of_fallen") else "Requests"
+        yield f"  {who} with nothing relevant are not part of this: {percent(now)}, {percent(before)} before."
 
 
 def _bare(document: Document) -> Iterator[str]:

@@ -28,7 +28,7 @@ from monitor.messages.words import ago, command, counted, decayed, not_judged, o
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.looks import look_figures, looks
-from monitor.page.state import MonitorState, coverage_of, main_history, overall_point, states_of
+from monitor.page.state import MonitorState, coverage_of, history_now, main_history, overall_point, states_of
 from monitor.page.words import TEMPLATES, change, number, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, lasted
 from monitor.types import OVERALL, format_duration
@@ -107,7 +107,7 @@ def _page(served: PageSource, now: float, **parts: Any) -> str:
 
 
 def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float, link: str) -> dict[str, Any]:
-    history, newest_at = main_history(snapshot), snapshot.progress.newest_source_at
+    history, newest_at = history_now(snapshot), snapshot.progress.newest_source_at
     newest = None if history is None else history.newest
     return {
         "name": snapshot.monitor.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -133,15 +133,21 @@ def overall_point(series: Series, least: float) -> Point | None:
 
 
 def main_history(snapshot: MonitorSnapshot) -> SeriesHistory | None:
-    """The history to look at first: what fires, else what a rule judges, else the first measure.
-
-    Of the first and the last of these it is the window nearest to a day.
-    """
-    findings = () if snapshot.incident is None else snapshot.incident.findings
-    fires = [t for t in snapshot.histories if findings and t.judged == findings[0].judged]
+    """The history to look at first: one that a rule judges, else the first measure over the window nearest to a day."""
     judged = [t for t in snapshot.histories if t.rules and t.measure is not None]
     first = [t for t in snapshot.histories if t.measure == snapshot.monitor.measures[0]]
-    return min(fires or judged[:1] or first, key=lambda t: abs(t.window - 86_400), default=None)
+    return next(iter(judged), None) or _of_a_day(first)
+
+
+def history_now(snapshot: MonitorSnapshot) -> SeriesHistory | None:
+    """What fires on the model's quality, over the window nearest to a day; else the main history."""
+    findings = () if snapshot.incident is None else snapshot.incident.findings
+    fires = [t for t in snapshot.histories if t.measure is not None and t.judged in {f.judged for f in findings[:1]}]
+    return _of_a_day(fires) or main_history(snapshot)
+
+
+def _of_a_day(histories: Sequence[SeriesHistory]) -> SeriesHistory | None:
+    return min(histories, key=lambda t: abs(t.window - 86_400), default=None)
 
 
 def coverage_of(snapshot: MonitorSnapshot) -> Coverage:

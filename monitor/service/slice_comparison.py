@@ -132,7 +132,7 @@ class _Known:
 def _as_new(one: ComparedSlice, known: _Known, measure: Measure, until: int, window: int, lately: int) -> ComparedSlice:
     """The slice as new if its past is shorter than its window, or too few requests were before it began recently.
 
-    A dimension not read before has no new slices. Of one that was not read for long, half of that is past enough.
+    A dimension not read before has no new slices, and its past must be twice the window: else any part of it will do.
 
     Args:
         until: end of its past, at the latest where the fall began, seconds.
@@ -140,7 +140,7 @@ def _as_new(one: ComparedSlice, known: _Known, measure: Measure, until: int, win
     """
     place, others = known.places[one.key], known.dimensions == one.key[0]
     began, first = known.began[place], known.began[others].min()
-    least = until - min(window, (until - first) / 2)
+    least = until - window if first <= until - 2 * window else np.inf
     was_there = began <= (least if one.before is not None else min(until, lately - 1))
     if was_there or began in (np.inf, first):
         return one

@@ -121,7 +121,7 @@ def _in_short(why: Mapping[str, str]) -> str:
     first = f"{names[0]}: {why[names[0]]}"
     if not names[1:]:
         return first
-    return f"{len(names):,} tables ({', '.join(names[:FIRST])}{', …' * (len(names) > FIRST)}); {first}"
+    return f"{len(names):,} tables ({', '.join(names[:FIRST])}{', …' * (len(names) > FIRST)}); the first, {first}"
 
 
 def _reads(database: Database, file: str) -> str:

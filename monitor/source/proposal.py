@@ -517,7 +517,7 @@ class _Search:
         recipe = _given(request=one.key, item=one.item, type=kind, time=_written(time), rules=rules)
         relation = _relation(one.table, (one.key, one.item, time.column, kind))
         counted = [one.rows] if kind is None else [one.rows[one.rows[kind] == name] for name in _types(rules)]
-        attribution = self._attribution([self._lags(one.key, time, rows) for rows in counted])
+        attribution = self._attribution([self._lags(one.key, time, rows) for rows in (*counted, one.rows)])
         return {"events": relation | recipe | {"attribution": attribution}}, one.shown_item
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
@@ -531,8 +531,9 @@ class _Search:
             for one, time in zip(found, times, strict=True)
         ]
         rules = self._ruled([one.table.title for one in found])
-        counted = [(one, time) for one, time in zip(found, times, strict=True) if one.table.title in _types(rules)]
-        attribution = self._attribution([self._lags(one.key, time, one.rows) for one, time in counted])
+        lags = [self._lags(one.key, time, one.rows) for one, time in zip(found, times, strict=True)]
+        counted = [seen for one, seen in zip(found, lags, strict=True) if one.table.title in _types(rules)]
+        attribution = self._attribution([*counted, np.concatenate(lags)])
         time = _written(replace(times[0], column="happened_at"))
         names = {"request": "request_id", "item": "item_id", "type": "type", "time": time}
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
@@ -574,13 +575,14 @@ class _Search:
     def _attribution(self, lags: Sequence[Floats]) -> int:
         """Seconds in which 99 of 100 sampled events of each type that counts come; at most the longest likely.
 
-        `lags`: of each type. A few late purchases count as much as many clicks.
+        `lags`: of each type, and last of all events, for a sample in which none counts. A few late purchases count as
+        much as many clicks.
         """
-        each = [float(np.quantile(one, 0.99)) for one in lags if len(one)]
-        late = max(each, default=0.0)
+        each = [float(np.quantile(one, 0.99)) for one in lags[:-1] if len(one)]
+        late = max(each) if each else float(np.quantile(lags[-1], 0.99)) if len(lags[-1]) else 0.0
         of_each = " of each type" if each[1:] else ""
-        told = f"99 % of the sampled events{of_each} that count happen within {late:,.0f} s"
-        self.reasons["relevance.events.attribution"] = told if each else "the sample has no event that counts"
+        which = f"events{of_each} that count" if each else "events, none of which counts,"
+        self.reasons["relevance.events.attribution"] = f"99 % of the sampled {which} happen within {late:,.0f} s"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
 
     # ---- questions ---------------------------------------------------------------------------------------------

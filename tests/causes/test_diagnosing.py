@@ -394,7 +394,7 @@ def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(be
     assert {r["slice"] for r in lost} == {"mobile"}
     assert min(r["expected"] for r in lost) > 0.7, "of requests with something relevant"
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
-    assert "  Requests of the slices that fell with nothing relevant are not part of this: " in text
+    assert "  In the slices that fell, requests with nothing relevant are not part of this: " in text
     with sa.create_engine(bench.source.source.database.url).connect() as connection:
         clicked = set(connection.execute(sa.text("SELECT request_id FROM events")).scalars())
     assert {r["request"] for r in lost} <= clicked

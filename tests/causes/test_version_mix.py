@@ -129,7 +129,7 @@ def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> 
     watch = found[(found["device"] == "watch") & (found["at"] >= FELL)]
     it, others = means(watch, watch["version"] == "v2")
     assert (one.is_before, one.dimension) == (False, "device")
-    assert (one.value, one.others) == (pytest.approx(it, abs=0.003), pytest.approx(others, abs=0.03))
+    assert (one.value, one.value - one.others) == (pytest.approx(it, abs=0.03), pytest.approx(it - others, abs=0.03))
     (told,) = weak_version(of_kind("degraded", DROP, weak_version=one))
     assert f"the others in the same device and hours at {one.others:.3f}: {one.value - one.others:+.3f}" in told
 
@@ -153,7 +153,13 @@ def test_both_means_leave_out_the_hours_in_which_a_version_served_alone() -> Non
     (one,) = newcomers(stored(found), "", END)
     shared = found[(found["at"] >= FELL) & (found["at"] < END - DAY)]
     it, others = means(shared, shared["version"] == "v2")
-    assert (one.value, one.others) == (pytest.approx(it, abs=1e-4), pytest.approx(others, abs=1e-4))
+    assert (one.value, one.others) == (pytest.approx(it, abs=0.001), pytest.approx(others, abs=0.001))
+
+
+def test_both_means_are_of_the_slices_that_a_version_shares() -> None:
+    """What it serves alone in one slice was in its mean, and so in the others'."""
+    (one,) = newcomers(stored(log({"mobile": 1.0, "desktop": 0.3}, worse=0.0)), "device", END)
+    assert (one.value, one.others) == (pytest.approx(MEANS["desktop"], abs=0.03),) * 2
 
 
 def test_what_all_lose_from_hour_to_hour_is_no_difference_while_a_version_gets_more() -> None:

@@ -402,8 +402,8 @@ def test_status_says_where_the_requests_do_not_bear_the_clock_out(
     store.close()
     monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: END + 3 * 365 * 86400.0)
     assert rankmon("status").out.splitlines()[-1] == (
-        f"clock: this clock says {utc(END + 3 * 365 * 86400)}, but requests are stored only up to {utc(END)}; check "
-        f"the clock. Until they agree, retention counts from {utc(END)}"
+        f"clock: this clock says {utc(END + 3 * 365 * 86400)}, but requests are stored only up to {utc(END)}: nothing "
+        f"has been read since, or the clock is wrong. Until they agree, retention counts from {utc(END)}"
     )
     monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: END + 86400.0)
     assert "clock: " not in rankmon("status").out

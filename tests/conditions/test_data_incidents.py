@@ -397,7 +397,8 @@ def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(be
     came, usual = (int(many[n].replace(",", "")) for n in (1, 2))
     assert came > 1.5 * usual
     assert re.fullmatch(r"device=slice 1 \([\d,]+, usually [\d,]+\)", many[3])
-    assert "What to do: find out who sends so many requests (robots leave no labels) and whether some" in told.full_text
+    cause = "find out who sends so many requests (robots leave no labels) and whether some are logged twice"
+    assert f"What to do: {cause}; otherwise check the event pipeline" in told.full_text
     lost = Ranking.of(34, 3, 3000.0).since(32, 32.5, coverage=0.05).draw()
     bench.put(lost)
     bench.judge(day(34))

@@ -193,12 +193,12 @@ def test_a_slice_that_had_few_requests_is_compared_with_nothing(
 ) -> None:
     monkeypatch.setattr("monitor.service.slice_comparison.FEWEST_BEFORE", fewest)
     monitor, end = watched(alerts=()), START + 10 * A_DAY
-    only_lately = fell(0, 0)
-    fill(
-        bench.store,
-        monitor,
-        range(START, end, HOUR),
-        lambda start, device: None if device == "mobile" and start < end - A_DAY - HOUR else only_lately(start, device),
-    )
+    value = fell(0, 0)
+
+    def lately(start: int, device: str) -> float | None:
+        is_there = device != "mobile" or start >= end - A_DAY or start == end - 3 * A_DAY
+        return value(start, device) if is_there else None
+
+    fill(bench.store, monitor, range(START, end, HOUR), lately)
     found = {c.key[1]: c.before for c in shown(bench.store, monitor, end).series[0].comparison.slices}
     assert found == {"desktop": pytest.approx(0.8), "mobile": None if before is None else pytest.approx(before)}

@@ -108,8 +108,8 @@ def test_a_daemon_whose_clock_runs_years_ahead_forgets_nothing_and_says_why(
     assert names(app.store, outbox.c.sent_at) == {sent}
     said = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert said == [
-        f"store: this clock says {utc(NOW + 3 * 365 * DAY)}, but requests are stored only up to {utc(NOW)}; check the "
-        f"clock. Until they agree, retention counts from {utc(NOW)}"
+        f"store: this clock says {utc(NOW + 3 * 365 * DAY)}, but requests are stored only up to {utc(NOW)}: nothing "
+        f"has been read since, or the clock is wrong. Until they agree, retention counts from {utc(NOW)}"
     ]
     app.close()
 

@@ -19,7 +19,7 @@ from monitor.messages.notification import About, notification
 from monitor.page import render, render_monitor
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot, spark, ticks_of
 from monitor.page.figures import overview_spark, stretches, thinned
-from monitor.page.state import KINDS, main_history, states_of
+from monitor.page.state import KINDS, history_now, states_of
 from monitor.service.snapshot import MonitorSnapshot, StoredIncident
 from monitor.store import Store
 from monitor.types import Drift, Judgments, Relation
@@ -117,8 +117,8 @@ def test_what_fires_is_what_is_shown_first(store: Store) -> None:
     of_verdict = replace(known, measure=parse("dcg@10"), rules=())
     fires = replace(snapshot.incident, findings=(replace(snapshot.incident.findings[0], judged="dcg@10"),))
     both = replace(snapshot, histories=(known, of_verdict))
-    assert main_history(both) is known
-    assert main_history(replace(both, opened={"quality": fires})) is of_verdict
+    assert history_now(both) is known
+    assert history_now(replace(both, opened={"quality": fires})) is of_verdict
 
 
 def test_an_incident_has_five_lines_and_the_rest_below_them(store: Store) -> None:

@@ -24,7 +24,7 @@ class SliceMissing(DataEvidence):
     title: ClassVar[str] = "slices missing"
     is_of_slices: ClassVar[bool] = True
     recovered: ClassVar[str] = (
-        "{{ 'they stay away: no longer expected' if it.became_normal else 'slices: no longer missing for 6 h' }}"
+        "{{ 'some slices stay away: no longer expected' if it.became_normal else 'slices: no longer missing for 6 h' }}"
     )
     text: ClassVar[str] = """
 Slices are missing that had traffic before: {% include "missing.txt" %}.

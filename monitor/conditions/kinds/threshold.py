@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from monitor.conditions.evidence import (
     MOST_SLICES,
     Changed,
     ConcurrentChange,
+    Evidence,
     QualityEvidence,
     SliceFall,
     accounts_for,
@@ -57,7 +58,8 @@ class Threshold(QualityEvidence):
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
-        doubted_by: the fault of the data that a verdict finds at the same time; empty if none.
+        doubted_by, doubted_until: the fault of the data that a verdict found in this window, and the end of the last
+            window with it, seconds; empty if none.
     """
 
     kind: ClassVar[str] = "threshold"
@@ -77,6 +79,15 @@ class Threshold(QualityEvidence):
     unjudged: Unjudged | None = None
     by_items: bool = False
     doubted_by: str = ""
+    doubted_until: int = 0
+
+    def doubted(self, by: str, was: Evidence | None) -> Self:
+        """With the fault of the data `by` which it is doubted now, or that of `was` while its window has it."""
+        if by:
+            return replace(self, doubted_by=by, doubted_until=self.end)
+        if isinstance(was, Threshold) and was.doubted_until > self.end - self.window:
+            return replace(self, doubted_by=was.doubted_by, doubted_until=was.doubted_until)
+        return self
 
     @property
     def doubt(self) -> str:

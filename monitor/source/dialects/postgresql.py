@@ -76,8 +76,11 @@ WITH RECURSIVE part(oid) AS (
 )
 SELECT n.nspname, c.relname, pg_table_is_visible(c.oid)
 FROM part p JOIN pg_class c ON c.oid = p.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND a.attinhcount = 0)
 """
-"""(schema, name, whether it is found without the schema) of all that inherit, at any remove, from readable tables."""
+"""(schema, name, whether it is found without the schema) of all that inherit, at any remove, from readable tables, and
+have no column of their own."""
 
 _LAX_COLLATIONS = sa.select(sa.text("EXISTS (SELECT FROM pg_collation WHERE NOT collisdeterministic)"))
 
@@ -188,7 +191,7 @@ class PostgreSQL(Dialect):
         return connection
 
     def parts_of(self, connection: sa.Connection) -> Collection[tuple[str, ...]]:
-        """Partitions, and other tables that inherit."""
+        """Partitions, and other tables that inherit all their columns."""
         found = list(connection.exec_driver_sql(_PARTS))
         return {(s, name) for s, name, _ in found} | {(name,) for _, name, is_visible in found if is_visible}
 
