@@ -22,7 +22,7 @@ BUDGET_SHARE = 0.1
 
 @register
 class VersionWorse(QualityEvidence):
-    """A version's mean since it began, against the others' (`before`) in the same hours.
+    """A version's mean since it began, against the others' (`before`), of the `requests` in hours that both served.
 
     Attributes:
         share: of the requests of the last day; 0 if it no longer serves.
@@ -83,6 +83,7 @@ def compared(drift: Drift, one: Newcomer, known: History, end: int, width: int) 
     """A new version at `end`, seconds, by the history it was found in, of buckets of `width` seconds."""
     key, day = (one.dimension, one.slice), known.between(end - DAY, end)
     requests = known.slice(key)[:, b.REQUESTS]
+    is_shared = requests < known.slice(OVERALL)[:, b.REQUESTS]
     since_last = known.slice(OVERALL)[np.flatnonzero(requests)[-1] + 1 :, b.REQUESTS].sum()
     of_it, every = (float(day.slice(of)[:, b.REQUESTS].sum()) for of in (key, OVERALL))
     is_gone = one.share * since_last >= AWAY_EXPECTED
@@ -95,7 +96,7 @@ def compared(drift: Drift, one: Newcomer, known: History, end: int, width: int) 
         end=end,
         window=end - one.since,
         since=one.since + step_of(width),
-        requests=int(requests.sum()),
+        requests=int(requests[is_shared].sum()),
         value=one.value,
         lower=one.others + one.lower,
         upper=one.others + one.upper,
