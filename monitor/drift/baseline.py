@@ -409,7 +409,7 @@ def fit(settings: DriftSettings, reference: Reference, kept: Floats) -> DriftBas
         volume[:-1],
         volume[-1],
         noise.measure(row, settings.hours, size * known, total * known, size * mean * known, quality.variance),
-        _coverage_noise(asked, labelled, shares),
+        _coverage_noise(settings, asked, labelled, shares),
         reference.is_label_all,
         _volume_noise(settings, reference, expected.sum(axis=1), heard),
         noise.mix_noise(settings, size, in_measure, mean),
@@ -439,12 +439,18 @@ def _variance(reference: Reference) -> Floats:
     return np.maximum(reference.squares / size - (reference.total.sum(axis=0) / size) ** 2, c.LEAST_VARIANCE)
 
 
-def _coverage_noise(size: Floats, labelled: Floats, share: Floats) -> float:
-    whole, expected = size.sum(axis=1), (size * share).sum(axis=1)
-    chance = (size * share * (1 - share)).sum(axis=1)
-    off = (labelled.sum(axis=1) - expected) / np.maximum(expected, 1e-9)
-    excess = whole * (off**2 - chance / np.maximum(expected, 1e-9) ** 2)
-    return max(float(np.sqrt(max(excess.sum() / max(whole.sum(), 1), 0))), c.COVERAGE_NOISE)
+def _coverage_noise(settings: DriftSettings, size: Floats, labelled: Floats, share: Floats) -> float:
+    """Relative standard deviation of coverage beyond chance, over spans with enough requests to tell it from chance."""
+    each = size.sum() / max(np.count_nonzero(size.sum(axis=1)), 1)
+    length = min(int(np.ceil(c.LEAST_REQUESTS / max(each, 1.0))), settings.day)
+
+    def spans(of_slices: Floats) -> Floats:
+        return of_slices[: len(size) // length * length].sum(axis=1).reshape(-1, length).sum(axis=1)
+
+    whole, expected = spans(size), np.maximum(spans(size * share), 1e-9)
+    off, chance = spans(labelled) / expected - 1, spans(size * share * (1 - share)) / expected**2
+    excess = (whole * (off**2 - chance)).sum() / max(float(whole.sum()), 1.0)
+    return max(float(np.sqrt(max(excess, 0))), c.COVERAGE_NOISE)
 
 
 def _volume_noise(settings: DriftSettings, reference: Reference, expected: Floats, heard: Bools) -> float:

@@ -73,6 +73,18 @@ def test_over_dispersion_is_measured_beside_sampling() -> None:
     assert np.sqrt(found.long_run / 3) == pytest.approx(0.02, rel=0.1)
 
 
+@pytest.mark.parametrize("peak", [10, 40, 2000])
+def test_chance_on_thin_traffic_is_no_spread_of_the_labels(peak: float) -> None:
+    rng = np.random.default_rng(3)
+    steady = Ranking.of(28, slices=1, peak=peak)
+    ranking = steady
+    for day in range(28):
+        ranking = ranking.since(day, day + 1, coverage=rng.uniform(0.7, 1))
+    found, spread = ([fitted(reference(one, n)).coverage_noise for n in range(8)] for one in (steady, ranking))
+    assert max(found) < 0.03
+    assert np.mean(spread) == pytest.approx(0.1, rel=0.3)
+
+
 def test_autocorrelation_makes_the_long_run_noisier() -> None:
     rng = np.random.default_rng(3)
     steps, size = 4000, np.full((4000, 1), 5000.0)
