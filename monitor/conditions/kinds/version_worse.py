@@ -69,8 +69,9 @@ class VersionWorse(QualityEvidence):
         assert self.before is not None
         assert self.upper is not None
         lost, error = self.before - self.value, (self.upper - self.value) / 1.96
-        least = LEAST_TOLERATED * (TOLD_UNTIL if was_worse else 1.0) * self.before
-        if self.upper >= self.before or self.share * lost < least or self.found > 1 - lost / self.before / 2:
+        part = TOLD_UNTIL if was_worse else 1.0
+        is_small = self.share * lost < part * LEAST_TOLERATED * self.before
+        if self.upper >= self.before or is_small or self.found > 1 - part * lost / self.before / 2:
             return False
         usual = FALL_TYPICAL * self.before
         explained = usual**2 / (usual**2 + error**2)
