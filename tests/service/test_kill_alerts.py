@@ -142,9 +142,10 @@ def test_killed_between_transition_and_delivery_nothing_is_missing(
     rng, duplicates = random.Random(3), 0
     store = new_store(database_url)
     drill = Drill(zygote, store, database_url, Slow(rng), rng)
-    while drill.kills < KILLS // 2:
+    # Where a kill falls is chance: go on until one fell between a delivery and its mark.
+    while drill.kills < KILLS // 2 or (not duplicates and drill.kills < 4 * KILLS):
         is_over = not drill.kill_once()
-        if is_over or drill.kills == KILLS // 2:
+        if is_over or drill.kills >= KILLS // 2:
             drill.check(calm)
             taken = [(g.path, g.key) for g in drill.receiver.taken]
             duplicates += len(taken) - len(set(taken))
@@ -155,7 +156,7 @@ def test_killed_between_transition_and_delivery_nothing_is_missing(
     store.close()
     assert {target for target, _ in calm.notices} == set(TARGETS)
     assert drill.undelivered >= drill.kills // 2, "the kills fell where they should"
-    assert duplicates >= 1 or drill.kills < 20, "and some between the delivery and its mark"
+    assert duplicates >= 1, "and some between the delivery and its mark"
 
 
 def test_what_was_refused_before_the_kill_is_delivered_after_it_and_once(
