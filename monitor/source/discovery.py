@@ -25,9 +25,6 @@ T = TypeVar("T")
 ROWS = 5_000
 """Rows in a sample: some 500 requests with ten items."""
 
-FIRST = 3
-"""Tables that are named, of many that cannot be read."""
-
 SYSTEM_SCHEMAS = ("information_schema", "INFORMATION_SCHEMA", "mysql", "performance_schema", "sys", "system")
 
 READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".gz": "read_csv"}
@@ -116,12 +113,10 @@ def tables(
 
 
 def _in_short(why: Mapping[str, str]) -> str:
-    """Why a table cannot be read; of several, their number, the names of some, and why the first cannot."""
-    names = sorted(why)
-    first = f"{names[0]}: {why[names[0]]}"
-    if not names[1:]:
-        return first
-    return f"{len(names):,} tables ({', '.join(names[:FIRST])}{', …' * (len(names) > FIRST)}); the first, {first}"
+    """Why a table cannot be read; of several, their number, and why the first cannot."""
+    first = min(why)
+    many = f"{len(why):,} tables, such as " if len(why) > 1 else ""
+    return f"{many}{first}: {why[first]}"
 
 
 def _reads(database: Database, file: str) -> str:

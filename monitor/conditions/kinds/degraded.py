@@ -10,7 +10,7 @@ from monitor.conditions.evidence import AS_MUCH, MOST_SLICES, QualityEvidence, S
 from monitor.conditions.observations import Observations
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.conditions.verdict_hours import judged, step_of
-from monitor.conditions.verdicts import DEGRADED, ConditionEvent, DataEvidence, name_of
+from monitor.conditions.verdicts import DEGRADED, WHOLLY, ConditionEvent, DataEvidence, name_of
 from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, served_until, weak
 from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.series import DAY
@@ -67,7 +67,7 @@ class Degraded(QualityEvidence):
 {%- if it.fires and not is_over %}
  Statistically significant
 {%- if it.is_paused %}. Hours with bad data, such as now, are left out
-{%- elif it.leaves_out %}. Slices with bad data or without requests are left out
+{%- elif it.leaves_out %}{{ ". Slices with bad data or without requests are left out" if not it.dimension }}
 {%- elif it.fell_as_labels %}. Label coverage fell by about as much: labels may be lost
 {%- elif not (it.concurrent or is_doubted) %}; no data problem found{% endif %}.
 {%- endif %}
@@ -121,7 +121,7 @@ def _of_alarm(seen: Observations, name: ConditionName, verdict: Verdict, alarm: 
         since=alarm.fell_at + step_of(seen.width),
         before=alarm.before,
         threshold=None if alarm.before is None else alarm.before * (1 - alarm.tolerated),
-        is_paused=verdict.is_data and verdict.kind not in SLICE_KINDS,
+        is_paused=verdict.kind in WHOLLY,
         leaves_out=verdict.kind in SLICE_KINDS,
         well_for=_well_for(seen, key, alarm, verdict.end),
         new_version=_new_version(seen, verdict, alarm),
