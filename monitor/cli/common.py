@@ -233,6 +233,11 @@ def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, St
         yield wanted, store
 
 
+def nothing_shown(monitor: Monitor, days: int) -> InputError:
+    """The error where a past of some days has no request of use."""
+    return InputError(f"{monitor.name}: no request with a query in these {days} days; change --to or --days")
+
+
 def warn_of_two_pages(config: Config, monitor: Monitor, since: int, until: int) -> None:
     """Warn if people began to look elsewhere in [since, until) seconds, by the newest check, if the store has one."""
     from monitor.messages.words import utc

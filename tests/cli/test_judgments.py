@@ -149,7 +149,7 @@ def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
 @pytest.mark.parametrize(
     ("change", "arguments", "said"),
     [
-        ("", ["--to", "2025-01-01"], "nothing was clicked at these ranks"),
+        ("", ["--to", "2025-01-01"], "no request with a query in these 2 days; change --to or --days"),
         ("UPDATE shown SET query = 'red dress'", ["-o", "a.qrels"], "'red dress' has a space or is empty"),
         ("DELETE FROM clicks", [], "nothing was clicked at these ranks"),
         ("", ["-o", "nowhere/a.csv"], "cannot write nowhere/a.csv"),

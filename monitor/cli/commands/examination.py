@@ -13,7 +13,15 @@ import click
 import numpy as np
 
 from monitor.arrays import Floats
-from monitor.cli.common import group, load_config, monitor_in_store, rendered, source_of, warn_of_two_pages
+from monitor.cli.common import (
+    group,
+    load_config,
+    monitor_in_store,
+    nothing_shown,
+    rendered,
+    source_of,
+    warn_of_two_pages,
+)
 from monitor.cli.options import InstantParam, config_option, past_options
 from monitor.cli.render import column, record, rows
 from monitor.conditions.examined import RECENT, ExaminationCheck, Misfit
@@ -427,9 +435,7 @@ def fitted(past: Past) -> FittedExamination:
 def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
     counts = past.counts()[""]
     if not len(counts.rank):
-        raise InputError(
-            f"{past.monitor.name}: no request with a query in these {past.days} days; change --to or --days"
-        )
+        raise nothing_shown(past.monitor, past.days)
     try:
         return past.fit()("", counts), counts
     except ValueError as error:

@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from monitor.arrays import Floats
-from monitor.cli.common import command, load_config, rendered, source_of, warn_of_two_pages, writing
+from monitor.cli.common import command, load_config, nothing_shown, rendered, source_of, warn_of_two_pages, writing
 from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, record
 from monitor.errors import InputError
@@ -84,6 +84,8 @@ def judgments(
     with source_of(config, wanted) as database:
         measure, depth = _with_looks(wanted, depth)
         parts = counts_by_table(Pull(wanted, database), end - days * DAY, end, depth, measure)
+    if not any(len(part.rank) for part in parts.values()):
+        raise nothing_shown(wanted, days)
     try:
         counts = ShownCounts.joined(list(parts.values()))
         of_items, looks = counts.across, _looks(measure, parts, counts, depth)
