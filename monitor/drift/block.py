@@ -408,6 +408,13 @@ class FaultTracker:
         end = self._settings.day + row + 1
         return slice(end - steps, end)
 
+    def has_fewer_labels(self, row: int) -> bool:
+        """Whether fewer of the last day's requests have a label, where those without one are in no measure."""
+        if self._settings.counts_unlabelled:
+            return False
+        checked, (_, short, day) = self._block.checked, (sums[:, [row]] for sums in self._block.checked.spans)
+        return bool(checks.labels_fewer(short, day, checked.dispersion)[0])
+
     def missing(self) -> tuple[str, ...]:
         """Slices missing for less than a week."""
         steps = self.now.missing

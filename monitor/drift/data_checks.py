@@ -219,23 +219,37 @@ def _has_unseen(sums: Floats) -> Bools:
     return sums[SERVED] > sums[JUDGED]
 
 
+def labels_fewer(short: Floats, day: Floats, spread: Dispersion) -> Bools:
+    """(T,) whether fewer requests of a day than usual have a label, by (9, T) sums, beyond chance and usual spread.
+
+    Not if its last hours are nearer to the usual: then a short loss is over.
+    """
+    lack = 2 * short[LABELLED] * day[EXPECTED_LABELLED] < short[EXPECTED_LABELLED] * (
+        day[LABELLED] + day[EXPECTED_LABELLED]
+    )
+    return lack & _are_gone(day, spread, c.LABELS_RATIO, c.LABELS_RARE_OF_DAY)
+
+
 def _most_gone(sums: Floats, spread: Dispersion, most: float) -> Bools:
     """(3 T,) whether most labels are gone, beyond chance and their usual spread."""
+    of_hours = c.LABELS_RARE if spread.coverage < c.LABELS_WIDE else 1.0
+    rare = np.repeat([of_hours, of_hours, c.LABELS_RARE_OF_DAY], sums.shape[1] // 3)
+    return _are_gone(sums, spread, most, rare)
+
+
+def _are_gone(sums: Floats, spread: Dispersion, most: float, rare: Floats | float) -> Bools:
+    """Whether labels are gone, so that at most a share is left, and a part is that is wide or `rare`."""
     ratio = sums[LABELLED] / np.maximum(sums[EXPECTED_LABELLED], 1e-9)
     share = np.minimum(sums[EXPECTED_LABELLED] / np.maximum(sums[SERVED], 1e-9), c.NEARLY_ALL)
-    count = len(ratio) // 3
-    of_hours = c.LABELS_RARE if spread.coverage < c.LABELS_WIDE else 1.0
-    beyond = np.minimum(c.SLICE_Z * spread.coverage, np.repeat([of_hours, of_hours, c.LABELS_RARE_OF_DAY], count))
-    found: Bools = (ratio < most) & (1 - ratio > beyond) & _are_fewer(sums)
+    beyond = np.minimum(c.SLICE_Z * spread.coverage, rare)
+    found: Bools = (ratio < most) & (1 - ratio > beyond) & _are_fewer(sums, max(most, c.LABELS_RATIO_SETTLING))
     found &= (_surprise(sums, share) > c.SURE_LOG) & (_surprise(sums, most * share) > c.LIKELIER_LOG)
     return found
 
 
-def _are_fewer(sums: Floats) -> Bools:
+def _are_fewer(sums: Floats, most: float = c.LABELS_RATIO_SETTLING) -> Bools:
     """Whether labels are fewer than usual in number, not just in share because more requests came."""
-    found: Bools = (
-        sums[LABELLED] * sums[SERVED] < c.LABELS_RATIO_SETTLING * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
-    )
+    found: Bools = sums[LABELLED] * sums[SERVED] < most * sums[EXPECTED_REQUESTS] * sums[EXPECTED_LABELLED]
     return found
 
 

@@ -339,6 +339,7 @@ class _StepJudge:
             self._was.labels_moved if settled else None,
             self._unjudged(row),
             **self._faults.of_rows(row, said, usual),
+            fewer_labels=settled and self._faults.has_fewer_labels(row),
         )
 
     def _is_by_hours(self, row: int, said: Kind) -> bool:

@@ -191,6 +191,7 @@ class Verdict:
         missing, lost: slices without traffic; slices that lost most labels while the others have theirs.
         labels: only while suspect; likewise `refused` rows, items `shown` per request, and those at rank 1.
         split: where the last day's change comes from; only when an alarm opens.
+        fewer_labels: fewer of the last day's requests than usual are in the measure, for they have no label.
         improved, decayed: a week above the baseline, or clearly below it without an alarm.
         moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference.
         reference_days: days behind the baseline, or gathered so far.
@@ -232,6 +233,7 @@ class Verdict:
     rank_one: float | None = None
     rank_one_before: float | None = None
     fault_end: int = 0
+    fewer_labels: bool = False
 
     @property
     def is_degraded(self) -> bool:

@@ -259,3 +259,16 @@ def test_requests_are_told_by_hour_while_a_new_level_is_learnt_and_of_slices_tha
         assert verdict.requests == hours.served[until - verdict.span // HOUR : until].sum()
         known = hours.served[until - verdict.span // HOUR : until, :2].sum()
         assert verdict.requests_expected == pytest.approx(known, rel=0.2)
+
+
+@pytest.mark.parametrize("peak", [60.0, 600.0])
+def test_a_third_fewer_labels_are_told_while_the_rest_is_judged(peak: float) -> None:
+    """Such as the judgments of a third of the queries: no mean moves, and most labels are still there."""
+    past = Ranking.of(40, peak=peak)
+    assert not any(v.fewer_labels for v in judged(past))
+    found = judged(past.since(31.5, 34.5, coverage=0.67))
+    assert kinds(on(found, 31.5, 34.5)) == {"healthy"}
+    assert all(v.fewer_labels for v in on(found, 32.5, 34.5))
+    assert not any(v.fewer_labels for v in on(found, 36))
+    worse = judged(past.since(31.5, coverage=0.67).since(33, mean=0.8))
+    assert kinds(on(worse, 35, 36)) == {"degraded"}
