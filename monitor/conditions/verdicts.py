@@ -18,8 +18,8 @@ DEGRADED = "degraded"
 
 WHOLLY = tuple(kind for kind in GRAVITY if kind not in SLICE_KINDS)
 """Faults of the data of all traffic, most severe first."""
-DOUBTED = tuple(kind for kind in WHOLLY if kind != "traffic_low")
-"""Those by which values may be wrong."""
+DOUBTED = tuple(kind for kind in GRAVITY if kind not in ("traffic_low", "slice_missing"))
+"""Faults by which values may be wrong, most severe first."""
 MASKED = frozenset({*WHOLLY, "announced"})
 """Verdicts on hours that the model is not judged by."""
 

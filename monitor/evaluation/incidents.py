@@ -177,10 +177,10 @@ def described(
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
         known = _with_origin(former, _with_origin(changed, events.newest))
-        since, doubt = events.unjudged, next((k for k in DOUBTED if (k, "", "") in checkpoint.firing()), "")
+        since, faults = events.unjudged, _faults(state, events, checkpoint)
         fires = [(name, known[name]) for name in incident.firing or {} if name in known]
         findings = [
-            replace(f.doubted(doubt, former.get(name)), unjudged=since.get(name, f.unjudged))
+            replace(f.doubted(_doubt(f, faults), former.get(name)), unjudged=since.get(name, f.unjudged))
             if isinstance(f, Threshold)
             else f
             for name, f in fires
@@ -201,6 +201,20 @@ def described(
         ]
     begun = replace(incident, began_at=min([incident.began_at, *(at for f in findings for at in f.lacking_since)]))
     return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
+
+
+def _faults(state: AlertState, events: EventBatch, checkpoint: Checkpoint) -> list[Evidence]:
+    """The faults of the data found now by which values may be wrong, most severe first, with their newest evidence."""
+    known = {f.name: f for stored in state.open.values() for f in stored.findings} | events.newest
+    firing = checkpoint.firing()
+    return [known[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in known]
+
+
+def _doubt(found: Threshold, faults: Iterable[Evidence]) -> str:
+    """The first fault of all data, of the rule's slice, or, if it is of all traffic, of the slice that fell most."""
+    fell = [(found.dimension, found.slice)] if found.dimension else [(s.dimension, s.slice) for s in found.slices[:1]]
+    hit = (f for f in faults if not f.is_of_slices or {(s.dimension, s.slice) for s in f.slices}.intersection(fell))
+    return next((f.verdict for f in hit), "")
 
 
 def _still_below(monitor: Monitor, finding: Threshold) -> float | None:

@@ -262,6 +262,22 @@ def test_a_rule_that_fires_while_labels_are_lost_says_so(bench: Bench) -> None:
     assert found.end - found.window < found.doubted_until < found.end
 
 
+def test_a_rule_that_fires_where_a_slice_lost_its_labels_says_so(bench: Bench) -> None:
+    fall = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY))
+    of_all = Rule("drop", parse("ndcg(empty=zero)@10"), DAY, fall, HOUR, HOUR)
+    of_slices = replace(of_all, name="slices", overall=False, slices=(("device", None),))
+    bench.monitor = replace(bench.monitor, alerts=(of_all, of_slices))
+    past = Ranking.of(36, slices=3).since(30, 31, coverage=0.0, slices=[1]).since(30, 31, mean=0.7, slices=[2]).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past.rows(0, 31 * 24), 29 * 24, step=6)
+    quality = next(s for s in bench.incidents if s.incident.matter == "quality")
+    said = {(f.rule, f.slice): sentence(f) for f in quality.findings if isinstance(f, Threshold)}
+    doubt = "The data are in doubt: verdict labels of slices suspect."
+    assert {name for name, text in said.items() if doubt in text} == {("drop", ""), ("slices", "slice 1")}
+    assert ("slices", "slice 2") in said
+
+
 def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
     fell = 32 + 5 / 24
     past = Ranking.of(34, seed=2, peak=150, noise=0.02).since(fell, mean=0.8, slices=[0, 1]).draw(2)
