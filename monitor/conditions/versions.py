@@ -134,6 +134,27 @@ def begun_with(
     return None
 
 
+def rollouts(traffic: History, dimension: str, ends: b.Ints) -> tuple[tuple[int, float], ...]:
+    """(end, share) of steps in whose last hours model versions clearly gained this share of the requests.
+
+    Compared with the day before. `traffic` reaches `NEAR` and a day further back than the (T,) rising `ends`, seconds.
+    """
+    keys = [key for key in traffic.slices if key[0] == dimension and key[1] not in (NONE, OTHER)]
+    if not keys:
+        return ()
+    counts = np.stack([traffic.slice(key)[:, REQUESTS] for key in (OVERALL, *keys)], axis=1)
+    until = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
+    at, near, day_before = (until[np.searchsorted(traffic.starts, ends - ago)] for ago in (0, NEAR, NEAR + DAY))
+    (every, now), (every_before, before) = ((sums[:, :1], sums[:, 1:]) for sums in (at - near, near - day_before))
+    is_known = (now.sum(axis=1) > every[:, 0] / 2) & (before.sum(axis=1) > every_before[:, 0] / 2)
+    share, share_before = (
+        now / (every + CLEARLY**2),
+        before / np.maximum(every_before, 1.0),
+    )  # a few requests say little
+    gained = np.where((share_before <= GREW * share) & is_known[:, None], share - share_before, 0.0).sum(axis=1)
+    return tuple((int(ends[i]), float(gained[i])) for i in np.flatnonzero(gained > 0))
+
+
 def _grew(before: b.Floats, now: b.Floats, least: float, requests: float) -> b.Bools:
     """(K,) whether versions gained by a rollout step what the mean may have fallen by, beyond chance."""
     gained, error = now - before, np.sqrt(now * (1 - now) / max(requests, 1.0))

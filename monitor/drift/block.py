@@ -293,6 +293,8 @@ class FaultTracker:
         most_lost, refused = checked.most_lost[row], settled and checked.refused[row]
         # Refused rows shorten lists too; that cause is already known.
         short_until = until_later if settled and not refused and self._has_short_lists(row) else was.short_until
+        by_version = self._may_be_by_version(row) or (was.by_version and fallen is not None)
+        self.now = was = replace(was, by_version=by_version)
         # Clicks on items that are no longer logged are missing too: suspect labels that begin now are the same fault.
         is_hidden = end <= short_until and not was.suspect_since
         are_sound = self._settings.are_labels_sound(end)
@@ -318,7 +320,7 @@ class FaultTracker:
         worthless = bool(since) and (checked.worthless[row] if suspect else was.worthless)
         slices, held = (silence, missing, lost_since, lost_until), was.held and since > 0
         self.now = DataFaults(
-            since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held
+            since, until, collapsed, refused_until, short_until, low, *slices, most_lost, worthless, held, by_version
         )
         return self._gravest(end)
 
@@ -385,9 +387,17 @@ class FaultTracker:
         if not self._settled:
             return checked.suspect_settling[row]
         if fallen is None or (not fallen.open[0] and self.share(row, ~fallen.open[1:]) > c.NEARLY_ALL):
-            return checked.suspect[row]
+            return (checked.suspect_degraded if self.now.by_version else checked.suspect)[row]
         # Who finds less clicks less, about as much less as the mean fell.
         return checked.suspects_beyond(row, 1 + min(float(fallen.effect[0]), 0.0) if fallen.open[0] else 1.0)
+
+    def _may_be_by_version(self, row: int) -> bool:
+        """Whether model versions gained as large a share of the requests as lacks labels, while these were sound."""
+        short = self._block.checked.rows[1][row]
+        lacking = short[checks.EXPECTED_LABELLED] - short[checks.LABELLED]
+        if self.now.suspect_since or lacking <= 0:
+            return False
+        return self._settings.rolled_out(self._block.ends[row]) * short[checks.EXPECTED_LABELLED] >= lacking
 
     def share(self, row: int, slices: Bools) -> float:
         """Share of the last day's requests that some of the slices have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
@@ -50,6 +51,7 @@ class DriftSettings:
         reference, least_reference: seconds of a whole reference, and of the shortest that gives verdicts.
         announced: spans (since, until) in seconds that are neither judged nor learnt from.
         sound: ends of steps, seconds in [since, until), whose labels are known to be there however few.
+        rollouts: (end of a step in seconds, share of the requests that model versions have just gained).
         counts_unlabelled: whether an unlabelled request counts 0; else it is in no measure.
         zone: of the people whose days and weeks the cycles are.
     """
@@ -62,6 +64,7 @@ class DriftSettings:
     least_reference: int = c.LEAST_REFERENCE_DAYS * DAY
     announced: tuple[tuple[int, int], ...] = ()
     sound: tuple[tuple[int, int], ...] = ()
+    rollouts: tuple[tuple[int, float], ...] = ()
     counts_unlabelled: bool = True
     zone: tzinfo = UTC
 
@@ -113,6 +116,11 @@ class DriftSettings:
     def are_labels_sound(self, end: int) -> bool:
         """Whether the labels of the step that ends at `end` (seconds) are known to be there."""
         return any(since <= end < until for since, until in self.sound)
+
+    def rolled_out(self, end: int) -> float:
+        """Largest share of the requests that model versions gained in the day that ends at `end`, seconds."""
+        first, after = (bisect_right(self.rollouts, (at, np.inf)) for at in (end - DAY, end))
+        return max((share for _, share in self.rollouts[first:after]), default=0.0)
 
     def pin(self, start: int) -> int:
         """The last pin or reset up to `start` (seconds); 0 if none."""

@@ -63,6 +63,7 @@ class DataFaults:
         most_lost: whether slices with most of the requests have, so that it concerns all traffic.
         worthless: labels are suspect because every value is 0 despite labels.
         held: labels are suspect because they explained what would have opened an alarm.
+        by_version: fewer labels may come from a new model version; until the alarms that followed are closed.
     """
 
     suspect_since: int
@@ -78,11 +79,12 @@ class DataFaults:
     most_lost: bool
     worthless: bool
     held: bool
+    by_version: bool
 
     @classmethod
     def empty(cls, slices: int) -> DataFaults:
         never = np.zeros(slices, np.int64)
-        return cls(0, 0, False, 0, 0, 0, np.zeros(slices), never, never, never, False, False, False)
+        return cls(0, 0, False, 0, 0, 0, np.zeros(slices), never, never, never, False, False, False, False)
 
 
 @frozen

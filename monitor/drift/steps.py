@@ -175,7 +175,7 @@ class _StepJudge:
         """
         now, end = self._standing, self.block.ends[row]
         begun = max(int(now.fit_since[0]), int(now.since[0]))
-        if not now.open[0] or end - begun < DAY or self._settings.are_labels_sound(end):
+        if not now.open[0] or end - begun < DAY or self._may_be_by_model(row):
             return None, ()
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
         if (found := explanation(self._found, day, 0, spread, c.SURE_LOG)) not in ("labels", "both"):
@@ -192,13 +192,17 @@ class _StepJudge:
 
     def _explanation(self, row: int, unit: int, with_fallen: bool = False) -> checks.Explanation:
         """What explains the fall of a unit; `with_fallen`: by all slices, not by those without an alarm before."""
-        if self._settings.are_labels_sound(self.block.ends[row]):
+        if self._may_be_by_model(row):
             return "model"
         since = min(int(self._standing.since[unit]), int(self._standing.weighed_since[unit]))
         window = self._kept_window(self._since(row, since))
         if with_fallen:
             return explanation(self._found, window, unit, self.block.checked.dispersion)
         return self._faults.explanation(row, window, unit)
+
+    def _may_be_by_model(self, row: int) -> bool:
+        """Whether fewer labels clear no model: they are known to be there, or a new version began with the loss."""
+        return self._faults.now.by_version or self._settings.are_labels_sound(self.block.ends[row])
 
     def _gone(self, row: int) -> tuple[int, ...]:
         """Withdraws alarms of slices without a request for a day while others had some; returns these units."""

@@ -235,7 +235,8 @@ class VerdictConditions(ConditionSet):
         known, found = begin.verdicts.checkpoint, list[Verdict]()
         if (until := until - until % self.step) <= known.until:
             return dict(begin.conditions), {}, replace(begin.verdicts, verdicts=())
-        state, settings = known.state, replace(self.settings, sound=sound_spans(past.examined))
+        sound, new = sound_spans(past.examined), past.rollouts(known.until, until)
+        state, settings = known.state, replace(self.settings, sound=sound, rollouts=new)
         for some in past.steps(known.until, until):
             verdicts, state = judge(settings, state, some)
             found += [as_examined(one, past.examined) for one in verdicts]

@@ -110,6 +110,9 @@ class FinalHours(Protocol):
     def steps(self, since: int, until: int) -> Iterator[Hours]:
         """The steps in [since, until) for verdicts, in batches."""
 
+    def rollouts(self, since: int, until: int) -> tuple[tuple[int, float], ...]:
+        """(end of a step, share of the requests that model versions gained) from a day before `since` on."""
+
     def refused(self, since: int, until: int) -> Refused:
         """The refused rows of the buckets that start in [since, until), without harmless reasons."""
 

@@ -7,13 +7,17 @@ from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 
+import numpy as np
+
+from monitor.causes.diagnosis import version_slice
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, known_by
 from monitor.conditions.examined import Examined
 from monitor.conditions.kinds.rows_refused import Refused
 from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import View
 from monitor.conditions.verdict_hours import hours, step_of
-from monitor.drift.series import Hours
+from monitor.conditions.versions import rollouts
+from monitor.drift.series import DAY, Hours
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.errors import InputError, Stopped
 from monitor.series.intervals import REACH
@@ -87,6 +91,14 @@ class StoredHours:
         known = hours(drift, monitor.bucket, history, traffic, refused, monitor.has_events)
         for at in self._some(len(known.starts)):
             yield known.rows(at, at + SOME)
+
+    def rollouts(self, since: int, until: int) -> tuple[tuple[int, float], ...]:
+        version, step = version_slice(self._monitor), step_of(self._monitor.bucket)
+        ends = np.arange(since - DAY + step, until + 1, step)
+        if version is None:
+            return ()
+        traffic = self._store.history(self._monitor.traffic, since - 3 * DAY, until)
+        return rollouts(traffic, version.dimension, ends)
 
     def refused(self, since: int, until: int) -> Refused:
         return self._store.refused_by_slice(self._monitor.traffic, since, until)

@@ -25,7 +25,7 @@ from monitor.messages.words import utc
 from monitor.page import render
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
-from monitor.types import Monitor, RetrainRequests, Slice
+from monitor.types import EventRule, Events, Monitor, Relation, RetrainRequests, Slice, TimeColumn
 from monitor.web.gauges import of_monitors
 from tests.support.drift import START, Ranking, day
 from tests.support.monitors import DAY, new_store
@@ -267,6 +267,19 @@ def served_by(bench: Bench, version: Callable[[int], str]) -> None:
 
 def first_told(bench: Bench) -> Notification:
     return next(n for n in bench.notices if n.kind == "firing")
+
+
+def test_fewer_clicks_since_a_new_version_page_with_both_explanations(bench: Bench) -> None:
+    served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
+    clicks = Events(Relation(("events",)), "request", "item", TimeColumn("at"), (EventRule(1, "click"),), DAY, "type")
+    bench.monitor = replace(bench.monitor, recipe=clicks)
+    bench.live(Ranking.of(34).since(32, mean=0.96, coverage=0.8).draw(), 32, 33)
+    notice = first_told(bench)
+    assert notice.matter == "quality"
+    assert "Label coverage fell by about as much: labels may be lost." in notice.text
+    assert "consider rolling model version v2 back to v1" in notice.text
+    assert "check that this version's labels are logged" in notice.text
+    assert not [n for n in bench.notices if n.matter == "data"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from monitor.conditions.assessment import with_first_version
 from monitor.conditions.evidence import evidence_of
 from monitor.conditions.observations import Observations
-from monitor.conditions.versions import NewVersion, begun_with, weak
+from monitor.conditions.versions import NewVersion, begun_with, rollouts, weak
 from monitor.messages.explanation import new_version, weak_version
 from monitor.messages.notification import notification
 from monitor.series import partials as b
@@ -43,6 +43,28 @@ def test_one_that_takes_over_when_the_fall_begins_is_named_with_the_one_before()
     assert found(served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]})) == NewVersion(
         "v2", "v1", FELL, FELL, HOUR, None, 1.0, 0.0
     )
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (0.1, 1.0), (0.1, 0.5), (0.0, 0.05)])
+def test_a_rollout_is_known_by_the_share_gained_until_it_is_usual(before: float, after: float) -> None:
+    traffic = served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]})
+    seen = dict(rollouts(traffic, "model_version", FELL + HOUR * np.arange(-24, 48)))
+    assert min(seen) > FELL
+    assert max(seen) <= FELL + 30 * HOUR
+    assert seen[FELL + 6 * HOUR] == pytest.approx(after - before, abs=0.05)
+
+
+@pytest.mark.parametrize("shares", [{"v1": [(0, 0.5)], "v2": [(0, 0.5)]}, {"v1": [(FELL, 1.0)]}, {}])
+def test_versions_that_always_served_or_were_not_logged_before_are_no_rollout(
+    shares: dict[str, list[tuple[int, float]]],
+) -> None:
+    assert rollouts(served(shares), "model_version", FELL + HOUR * np.arange(-24, 24)) == ()
+
+
+def test_of_a_single_request_no_rollout_is_seen() -> None:
+    traffic = served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]})
+    traffic.sums[traffic.starts >= FELL] /= 100
+    assert max(share for _, share in rollouts(traffic, "model_version", FELL + HOUR * np.arange(1, 3))) < 0.15
 
 
 def test_one_that_a_few_requests_tried_before_begins_when_all_get_it() -> None:

@@ -21,6 +21,7 @@ from monitor.drift.data_checks import (
     labels_suspect,
 )
 from monitor.drift.series import DAY, HOUR, Floats, Hours
+from monitor.drift.settings import DriftSettings
 from tests.support.drift import Ranking, day, on, verdicts
 
 
@@ -118,6 +119,23 @@ def test_a_model_that_costs_some_labels_too_is_degraded_all_the_same(mean: float
         found = verdicts(Ranking.of(36, peak=150.0, seed=seed).since(31.4, mean=mean, coverage=left).draw(seed))
         assert not any(v.is_data for v in found)
         assert next(v.end for v in found if v.is_degraded) <= day(31.4) + 20 * HOUR
+
+
+@pytest.mark.parametrize("peak", [150.0, 1500.0])
+def test_fewer_labels_are_the_models_as_well_as_their_own_where_a_new_version_serves_as_many(peak: float) -> None:
+    """People who find less click less; what tells the two apart is that the model has changed, or not."""
+    for seed in range(3):
+        worse = Ranking.of(36, peak=peak, seed=seed).since(31.4, 33, mean=0.96, coverage=0.8).draw(seed)
+        assert {v.kind for v in on(verdicts(worse), 31.6, 33)} >= {"labels_suspect"}
+        new = DriftSettings(rollouts=((day(31.4) + HOUR, 0.9),))
+        found = verdicts(worse, new)
+        assert {v.kind for v in on(found, 31, 36)} == {"healthy", "degraded"}
+        assert next(v.end for v in found if v.is_degraded) <= day(31.4) + 12 * HOUR
+        assert not on(found, 34.5)[0].is_degraded
+        small = DriftSettings(rollouts=((day(31.4) + HOUR, 0.05),))
+        assert verdicts(worse, small) == verdicts(worse), "it cannot have cost that many"
+        lost = Ranking.of(36, peak=peak, seed=seed).since(31.4, 33, coverage=0.2).draw(seed)
+        assert {v.kind for v in on(verdicts(lost, new), 31.6, 33)} <= {"labels_suspect", "labels_collapsed"}
 
 
 @pytest.mark.parametrize(("peak", "left", "over"), [(60.0, 0.55, 15), (150.0, 0.7, 15), (600.0, 0.5, 7)])
