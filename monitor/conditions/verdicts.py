@@ -49,6 +49,7 @@ class DataEvidence(Evidence):
     Attributes:
         grew: it resolved by becoming a more severe kind.
         became_normal: it resolved because the present state counts as usual.
+        began_within: the step in which it began, seconds; `since` is its end.
     """
 
     new_normal: ClassVar[str] = ""
@@ -57,6 +58,7 @@ class DataEvidence(Evidence):
     compared_with: str = "what is usual at these hours"
     grew: bool = False
     became_normal: bool = False
+    began_within: tuple[int, int] | None = None
     counts_unlabelled: bool = True
 
     @property
@@ -104,6 +106,7 @@ class DataEvidence(Evidence):
             end=verdict.fault_end or verdict.end,
             window=span or step_of(seen.width),
             since=since,
+            began_within=(since - step_of(seen.width), since),
             requests=round(verdict.requests),
             value=verdict.requests,
             before=verdict.requests_expected,

@@ -210,11 +210,12 @@ def _faults(state: AlertState, events: EventBatch, checkpoint: Checkpoint) -> li
     return [known[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in known]
 
 
-def _doubt(found: Threshold, faults: Iterable[Evidence]) -> str:
-    """The first fault of all data, of the rule's slice, or, if it is of all traffic, of the slice that fell most."""
+def _doubt(found: Threshold, faults: Iterable[Evidence]) -> Evidence | None:
+    """The first fault in the window: of all data, of the rule's slice, or else of the slice that fell most."""
     fell = [(found.dimension, found.slice)] if found.dimension else [(s.dimension, s.slice) for s in found.slices[:1]]
-    hit = (f for f in faults if not f.is_of_slices or {(s.dimension, s.slice) for s in f.slices}.intersection(fell))
-    return next((f.verdict for f in hit), "")
+    lately = (f for f in faults if f.end > found.end - found.window)
+    hit = (f for f in lately if not f.is_of_slices or {(s.dimension, s.slice) for s in f.slices}.intersection(fell))
+    return next(hit, None)
 
 
 def _still_below(monitor: Monitor, finding: Threshold) -> float | None:

@@ -13,6 +13,7 @@ from monitor.conditions.examined import Misfit
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
+from monitor.conditions.verdicts import DataEvidence
 from monitor.messages.templates import fill, render, subject
 from monitor.messages.words import between, lasting, named, utc
 
@@ -155,8 +156,8 @@ def misfit(one: Misfit) -> str:
 
 
 def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:
-    """When an incident began, and for a verdict on the model how sure that is."""
-    alarms = [f for f in findings if isinstance(f, Degraded) and f.since == incident.began_at]
+    """When an incident began, and for a verdict how sure that is."""
+    alarms = [f for f in findings if isinstance(f, Degraded | DataEvidence) and f.since == incident.began_at]
     within = next((f.began_within for f in alarms if f.began_within is not None), None)
     at = utc(incident.began_at)
     if within is None:

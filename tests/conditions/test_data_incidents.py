@@ -472,6 +472,15 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
 
 
+def test_labels_of_which_some_are_still_missing_are_not_called_normal_again(bench: Bench) -> None:
+    past = Ranking.of(34).since(31.25, 31.75, coverage=0.8).since(31.75, coverage=0.82, mean=0.9).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (why,) = [why for _, rule, became, why in told(bench) if (rule, became) == ("labels_suspect", "ok")]
+    assert re.fullmatch(r"no longer suspect, but still fewer labels than usual \(7\d\.\d %, usually 89\.\d %\)", why)
+
+
 def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_since(bench: Bench) -> None:
     past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
     bench.put(past.rows(0, 32 * 24))

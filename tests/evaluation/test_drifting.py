@@ -425,3 +425,15 @@ def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_a
     said = notification("updated", ABOUT, found.incident, found.findings, 1).full_text
     assert re.search(r"Above half of the expectation for .+ since .+ UTC, so judged again", said)
     assert "hours this low are not judged." in said
+
+
+def test_a_rule_whose_window_has_no_bad_hour_is_not_doubted(bench: Bench) -> None:
+    fall = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY))
+    bench.monitor = replace(bench.monitor, alerts=(Rule("drop", parse("ndcg(empty=zero)@10"), HOUR, fall),))
+    past = Ranking.of(32).since(30, 30.25, coverage=0.0).since(30.45, 31, mean=0.5).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past.rows(0, round(30.5 * 24)), 29 * 24, step=1)
+    assert any(s.incident.is_open for s in bench.incidents if s.incident.matter == "data"), "not yet resolved"
+    found = [f for s in bench.incidents for f in s.findings if isinstance(f, Threshold)][-1]
+    assert (found.doubted_by, found.doubt) == ("", "")

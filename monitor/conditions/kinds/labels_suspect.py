@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
 from monitor.conditions.observations import FLOOD, LEAST_FLOODED, UNCOUNTED, EventCounts, Observations
 from monitor.conditions.rules import COVERAGE
-from monitor.conditions.verdicts import DataEvidence
+from monitor.conditions.verdict_hours import step_of
+from monitor.conditions.verdicts import CALM, ConditionEvent, DataEvidence
 from monitor.drift.verdicts import Verdict
 
 
@@ -20,13 +21,21 @@ class LabelsSuspect(DataEvidence):
         worthless: as many labels as usual, but none is worth anything.
         is_degraded: whether an alarm was open too.
         flood: (actual, usual) requests if far more came than usual.
+        still: (actual, usual) label coverage of the last hours if labels are still missing but no longer suspect.
     """
 
     kind: ClassVar[str] = "labels_suspect"
     title: ClassVar[str] = "labels suspect"
     grows_into: ClassVar[str] = "labels_collapsed"
     is_short_of_labels: ClassVar[bool] = True
-    recovered: ClassVar[str] = "labels normal again for 6 h"
+    recovered: ClassVar[str] = (
+        "{% if it.still %}no longer suspect, but still fewer labels than usual ({{ it.still[0]|percent }}, usually "
+        "{{ it.still[1]|percent }}){% else %}labels normal again for 6 h{% endif %}"
+    )
+    sound: ClassVar[str] = (
+        "{% if it.still %}Labels are no longer suspect, but not all are back: {{ it.still[0]|percent }} of the "
+        "requests have one, usually {{ it.still[1]|percent }}.{% else %}The data problem is over.{% endif %}"
+    )
     headline: ClassVar[str] = "{{ it.title }}, coverage {{ it.before|percent }} to {{ it.value|percent }}"
     suspected: ClassVar[str] = (
         "{% if it.worthless %}Labels are suspect: every request has a value of 0, although the usual number have "
@@ -68,6 +77,7 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
     worthless: bool = False
     is_degraded: bool = False
     flood: tuple[float, float] | None = None
+    still: tuple[float, float] | None = None
 
     @classmethod
     def since_of(cls, verdict: Verdict) -> int:
@@ -92,6 +102,14 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
             worthless=labels.worthless,
             flood=(verdict.requests, usual or 0.0) if is_flooded else None,
         )
+
+    def resolved(self, seen: Observations, by: ConditionEvent) -> Self:
+        """With the label coverage of the last hours if it is nearer to that of the loss than to the usual."""
+        found, until = super().resolved(seen, by), by.change.at
+        now, usual = seen.coverage(by.verdict, until - max(CALM, step_of(seen.width)), until)
+        if self.value is None or not self.before or now is None or not usual:
+            return found
+        return replace(found, still=(now, usual)) if now / usual < (1 + self.value / self.before) / 2 else found
 
 
 def _flooded(seen: Observations, verdict: Verdict) -> list[SliceFall]:

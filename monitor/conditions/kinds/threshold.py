@@ -58,8 +58,8 @@ class Threshold(QualityEvidence):
         still_below: where it fired, if it resolved only because its baseline has moved below that.
         unjudged: why it could not be judged since `end`; None if it was.
         by_items: its label coverage counts items with a judgment, not requests with a label.
-        doubted_by, doubted_until: the fault of the data that a verdict found in this window, and the end of the last
-            window with it, seconds; empty if none.
+        doubted_by, doubted_until: the fault of the data that a verdict found in this window, and its end, seconds;
+            empty if none.
     """
 
     kind: ClassVar[str] = "threshold"
@@ -81,10 +81,10 @@ class Threshold(QualityEvidence):
     doubted_by: str = ""
     doubted_until: int = 0
 
-    def doubted(self, by: str, was: Evidence | None) -> Self:
+    def doubted(self, by: Evidence | None, was: Evidence | None) -> Self:
         """With the fault of the data `by` which it is doubted now, or that of `was` while its window has it."""
-        if by:
-            return replace(self, doubted_by=by, doubted_until=self.end)
+        if by is not None:
+            return replace(self, doubted_by=by.verdict, doubted_until=by.end)
         if isinstance(was, Threshold) and was.doubted_until > self.end - self.window:
             return replace(self, doubted_by=was.doubted_by, doubted_until=was.doubted_until)
         return self
