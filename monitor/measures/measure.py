@@ -39,7 +39,7 @@ HIGHEST_GAIN = 1e100
 ALL_EMPTIES: tuple[Empty, ...] = ("skip", "zero", "one")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """A kind of measure.
 

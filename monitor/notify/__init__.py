@@ -94,7 +94,11 @@ class OnlyReceiver:
 
 @dataclass(frozen=True, slots=True)
 class ChannelConfig(Section):
-    """A channel as configured: what all kinds have. Durations in seconds; secrets are left out of every repr."""
+    """A channel as configured: what all kinds have. Durations in seconds; secrets are left out of every repr.
+
+    A path is relative to the configuration file: a validator of its key makes it `info.context.folder / path`, as that
+    of `ca_file` in `monitor.notify.http` does.
+    """
 
     kind: ClassVar[str] = ""
     ACKNOWLEDGES: ClassVar[bool] = False

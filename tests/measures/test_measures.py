@@ -99,8 +99,7 @@ def test_only_a_gain_for_grade_0_makes_a_measure_dense() -> None:
         assert parse(text).is_sparse
 
 
-_NAMES = "cg, click_position, coec, ctr, dcg, err, hit_rate, map, mrr, ndcg, no_results, precision, rbp, recall, snips"
-KNOWN = f"known are {_NAMES}, e.g. ndcg@10"
+KNOWN = f"known are {', '.join(sorted(SPECS))}, e.g. ndcg@10"
 CUT = "the cut-off must be a whole number from 1 to 999999"
 OF_NDCG = "is not an option of ndcg; it has aggregate, discount, empty, gain, ideal, max_grade"
 LOOKS = "examination must be a table like {0:0,1:1,2:3}"

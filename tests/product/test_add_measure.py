@@ -35,13 +35,13 @@ def terms(m, rank, grade):
 
 
 MISSES = Spec(
-    "misses", "places without a relevant item", "gain", "rel", score,
-    lambda m, s: Formula(s.never(), s.number(m.k) + s.number(-1) * s.hits(m)), terms,
-    ("relevant", "takes", "misses", ""), empties=("zero",),
+    name="misses", title="places without a relevant item", unit="gain", option_names="rel", score=score,
+    sql=lambda m, s: Formula(s.never(), s.number(m.k) + s.number(-1) * s.hits(m)), terms=terms,
+    words=("relevant", "takes", "misses", ""), empties=("zero",),
 )
 UNSUMMED = Spec(
-    "unsummed", "the same, row by row", "gain", "rel", score, "a toy has no sums", terms, ("", "", "", ""),
-    empties=("zero",),
+    name="unsummed", title="the same, row by row", unit="gain", option_names="rel", score=score,
+    sql="a toy has no sums", terms=terms, words=("", "", "", ""), empties=("zero",),
 )
 '''
 

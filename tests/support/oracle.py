@@ -261,8 +261,9 @@ def measures(draw: st.DrawFn, name: str | None = None, ideal: str | None = None)
         "empty": st.sampled_from(spec.empties),
         "examination": st.sampled_from([(), LOOKS]),
     }
-    options = {option: draw(choices[option]) for option in sorted(spec.options - {"max_grade"})}
-    if options.get("aggregate") == "pooled" and "empty" in options:
+    given = {option: draw(choices[option]) for option in sorted(spec.options - {"max_grade"})}
+    options = {"aggregate": spec.aggregate, "empty": spec.empty, **given}
+    if options["aggregate"] == "pooled":
         options["empty"] = "zero" if options.get("ideal") == "max" else spec.empty
     needs_top = name == "err" or options.get("ideal") == "max"
     if needs_top:

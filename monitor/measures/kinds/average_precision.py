@@ -30,14 +30,14 @@ def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
 
 
 MAP = Spec(
-    "map",
-    "average precision",
-    "ratio",
-    "rel ideal empty",
-    _score_map,
-    "average precision counts the relevant items above each one",
-    _terms,
-    ("relevant", "precision there", "sum", "relevant items to be found"),
+    name="map",
+    title="average precision",
+    unit="ratio",
+    option_names="rel ideal empty",
+    score=_score_map,
+    sql="average precision counts the relevant items above each one",
+    terms=_terms,
+    words=("relevant", "precision there", "sum", "relevant items to be found"),
     empty="skip",
     empties=ALL_EMPTIES,
     ideals=("local", "recall", "global"),

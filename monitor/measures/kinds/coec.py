@@ -21,14 +21,14 @@ def _sql(m: Measure, s: RequestSums) -> Formula:
 
 
 COEC = Spec(
-    "coec",
-    "clicks over expected clicks",
-    "gain",
-    "rel examination aggregate",
-    _score,
-    _sql,
-    lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
-    ("relevant", "", "relevant items", "expected at the ranks shown"),
+    name="coec",
+    title="clicks over expected clicks",
+    unit="gain",
+    option_names="rel examination aggregate",
+    score=_score,
+    sql=_sql,
+    terms=lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
+    words=("relevant", "", "relevant items", "expected at the ranks shown"),
     aggregate="pooled",
     empty="skip",
     empties=("skip",),

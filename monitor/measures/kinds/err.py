@@ -39,13 +39,13 @@ def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
 
 
 ERR = Spec(
-    "err",
-    "expected reciprocal rank",
-    "ratio",
-    "max_grade empty",
-    _score_err,
-    "err multiplies along the list",
-    _terms,
-    ("satisfies", "is reached / rank", "sum", ""),
+    name="err",
+    title="expected reciprocal rank",
+    unit="ratio",
+    option_names="max_grade empty",
+    score=_score_err,
+    sql="err multiplies along the list",
+    terms=_terms,
+    words=("satisfies", "is reached / rank", "sum", ""),
     needs_max_grade=True,
 )

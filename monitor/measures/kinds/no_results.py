@@ -14,14 +14,14 @@ def _score_no_results(m: Measure, r: GradedRankings) -> Scores:
 
 
 NO_RESULTS = Spec(
-    "no_results",
-    "share of requests without results",
-    "ratio",
-    "",
-    _score_no_results,
-    lambda m, s: Formula(value=s.choose(s.shows_any(), 0, 1), empty=s.never()),
-    lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
-    ("relevant", "", "1 if the list is empty", ""),
+    name="no_results",
+    title="share of requests without results",
+    unit="ratio",
+    option_names="",
+    score=_score_no_results,
+    sql=lambda m, s: Formula(value=s.choose(s.shows_any(), 0, 1), empty=s.never()),
+    terms=lambda m, rank, grade: (is_relevant(m, grade).astype(float), np.ones(len(rank))),
+    words=("relevant", "", "1 if the list is empty", ""),
     empties=("zero",),
     is_of_lists=True,
     what="share of requests with an empty list",

@@ -38,14 +38,14 @@ def _terms(m: Measure, rank: Ints, grade: Floats) -> tuple[Floats, Floats]:
 
 
 RBP = Spec(
-    "rbp",
-    "rank-biased precision",
-    "ratio",
-    "rel p empty",
-    _score_rbp,
-    _sql,
-    _terms,
-    ("relevant", "(1 - p) p^(rank - 1)", "sum", ""),
+    name="rbp",
+    title="rank-biased precision",
+    unit="ratio",
+    option_names="rel p empty",
+    score=_score_rbp,
+    sql=_sql,
+    terms=_terms,
+    words=("relevant", "(1 - p) p^(rank - 1)", "sum", ""),
     p=PERSISTENCE,
     is_weighted_by_rank=True,
     what="rank-biased precision, binary; `p` is 0.8 by default as in ir_measures, 0.9 in trec_eval 10",
