@@ -66,8 +66,12 @@ class DataEvidence(Evidence):
         return self.became_normal
 
     @classmethod
-    def holds(cls, verdict: Verdict) -> bool:
-        """Whether a verdict finds it."""
+    def holds(cls, verdict: Verdict, drift: Drift) -> bool:
+        """Whether a verdict finds it, under the monitor's settings.
+
+        By default where it is the verdict's kind. Another kind looks at figures that do not depend on one, see
+        `Verdict`; unless it excludes `MASKED` kinds, it can be open together with a data fault.
+        """
         return verdict.kind == cls.kind
 
     @classmethod
@@ -159,7 +163,7 @@ def follow(
     for verdict in verdicts:
         is_ahead = any(since < verdict.end <= until for since, until in ahead)
         alarms = {} if is_ahead else dict(_alarms(drift, step, verdict))
-        after = alarms | dict(_data(step, verdict, conditions))
+        after = alarms | dict(_data(drift, step, verdict, conditions))
         for name in sorted(conditions.keys() | after.keys()):
             was, now = conditions.get(name, Condition()), after.get(name, Condition())
             if was.state != now.state and "firing" in (was.state, now.state):
@@ -213,12 +217,12 @@ def _alarms(drift: Drift, step: int, verdict: Verdict) -> Iterator[tuple[Conditi
 
 
 def _data(
-    step: int, verdict: Verdict, before: Mapping[ConditionName, Condition]
+    drift: Drift, step: int, verdict: Verdict, before: Mapping[ConditionName, Condition]
 ) -> Iterator[tuple[ConditionName, Condition]]:
     for kind in data_kinds():
         name = (kind.kind, "", "")
         was = before.get(name)
-        if kind.holds(verdict):
+        if kind.holds(verdict, drift):
             yield name, Condition("firing", kind.since_of(verdict) if was is None else was.since, 0, verdict.end)
         elif was is not None and (not kind.grows_into or kind.grows_into != verdict.kind):
             is_absent = kind.is_absent(verdict)

@@ -177,27 +177,37 @@ class SliceLabelLoss:
 class Verdict:
     """One step's verdict; figures are None if there is nothing to compute them from.
 
+    Before there is a baseline, only `end`, `kind`, `requests`, `coverage`, `span`, `reference_days` and `lacks` are
+    set. Announced steps also have what outlasts them: alarms, mix, `improved`, `decayed`, `moved` and `labels_moved`.
+    With a baseline each field is set at every step, whatever the kind, unless it says otherwise.
+
     Attributes:
         end: of the step, seconds.
         kind: the most severe data fault, otherwise the model's state.
         alarms: open ones, overall first; frozen while the data are bad.
-        changes: alarms that opened or closed at this step.
+        changes: alarms that opened or closed; only at the step at which they did.
         pending: units with half the evidence of an alarm, on a log scale.
-        observed, expected: mean of the last day's requests, and the baseline's expectation for the present mix.
+        observed, expected: mean of the last day's requests, and the baseline's expectation for the present mix; the
+            expectation is None while a new level is learnt.
         observed_span: seconds since the first of these.
         requests, requests_expected: in the last `span` seconds: three hours, or a day for thin traffic.
         coverage, coverage_expected: label coverage of the last day. Without a baseline all of these cover the step.
         mix_shifted, mix_effect: whether the mix has moved the mean, and its relative effect.
         missing, lost: slices without traffic; slices that lost most labels while the others have theirs.
-        labels: only while suspect; likewise `refused` rows, items `shown` per request, and those at rank 1.
-        split: where the last day's change comes from; only when an alarm opens.
-        fewer_labels: fewer of the last day's requests than usual are in the measure, for they have no label.
+        labels: what is left of them; only if `kind` is `labels_suspect` or `labels_collapsed`.
+        split: where the last day's change comes from; only at a step at which an alarm opens.
+        fewer_labels: fewer of the last day's requests than usual are in the measure, for they have no label; only where
+            requests without a label are in no measure, and never while a new level is learnt.
         improved, decayed: a week above the baseline, or clearly below it without an alarm.
-        moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference.
+        moved, labels_moved: relative change of the mean, or of the labels, in the last days against the reference; None
+            while a new level is learnt, `labels_moved` also where requests without a label are in no measure.
         reference_days: days behind the baseline, or gathered so far.
-        unjudged: share of the last day's requests in slices without a baseline.
+        unjudged: share of the last day's requests in slices without a baseline; 0 while a new level is learnt.
         lacks: what a verdict, or a full reference, still needs; empty if nothing.
-        fault_end: end of the last bad step behind `refused`, `shown` and `rank_one`, seconds; 0 without these.
+        refused, refused_before: refused rows, and the usual number; only if `kind` is `rows_refused`.
+        shown, shown_before, rank_one, rank_one_before: items per request and those at rank 1, and the usual numbers;
+            only if `kind` is `positions_suspect`.
+        fault_end: end of the last bad step behind these, seconds; 0 for other kinds.
     """
 
     end: int

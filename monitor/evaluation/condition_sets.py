@@ -263,13 +263,13 @@ class VerdictConditions(ConditionSet):
         observed = self._observations(past, events.verdicts, begin)
         for change, seen in changes.items():
             fires = change.became == "firing"
-            verdict = seen.verdict if fires else _last_of(change.name, past, events.verdicts, seen.verdict)
+            verdict = seen.verdict if fires else _last_of(change.name, self.drift, past, events.verdicts, seen.verdict)
             told = evidence_at(observed, change.name, verdict, seen.alarm if fires else None, change.since)
             told = _with_rows(told, observed, past)
             events.evidence[change] = told if fires else told.resolved(observed, seen)
         alarms = {name_of(self.drift, alarm.unit): alarm for alarm in last.alarms}
         for name in firing:
-            verdict = _last_of(name, past, events.verdicts, last)
+            verdict = _last_of(name, self.drift, past, events.verdicts, last)
             told = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
             events.newest[name] = _with_rows(told, observed, past).calming(after[name], self.step)
 
@@ -305,10 +305,11 @@ def _noted(note: str) -> str:
     return f": {note}" if note else ""
 
 
-def _last_of(name: ConditionName, past: FinalHours, update: VerdictUpdate, until: Verdict) -> Verdict:
+def _last_of(name: ConditionName, drift: Drift, past: FinalHours, update: VerdictUpdate, until: Verdict) -> Verdict:
     """The verdict that a condition's figures come from; for broken data the last that found it."""
     kind = kind_of(name[0])
     if kind is None or not issubclass(kind, DataEvidence):
         return until
-    known = next((v for v in reversed(update.verdicts) if v.end <= until.end and kind.holds(v)), None)
-    return known or (None if update.restated else past.newest(name[0])) or until
+    so_far = (verdict for verdict in reversed(update.verdicts) if verdict.end <= until.end)
+    finding = next((verdict for verdict in so_far if kind.holds(verdict, drift)), None)
+    return finding or (None if update.restated else past.newest(name[0])) or until

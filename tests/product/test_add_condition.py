@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from monitor.cli.commands.incidents import steps_of
 from monitor.cli.incident_report import lines
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.evidence import REGISTRY, condition_names, evidence_of, kinds
+from monitor.conditions.rules import Severity
 from monitor.messages.diagnosis import Told
 from monitor.messages.notification import Notification
 from monitor.page import render
@@ -56,15 +59,46 @@ class ClockAhead(ArrivalEvidence):
         return replace(cls.at(drift, int(seen.now), int(seen.now)), ahead=ahead, zones=("UTC",)) if ahead > 0 else None
 '''
 
+TOY_ON_DATA = '''"""Far more requests than usual: a figure that each verdict has, whatever it found."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from monitor.conditions.evidence import register
+from monitor.conditions.verdicts import MASKED, DataEvidence
+
+
+@register
+class TrafficHigh(DataEvidence):
+    """Its requests are `value`, the usual ones `before`."""
+
+    kind: ClassVar[str] = "traffic_high"
+    title: ClassVar[str] = "traffic high"
+    headline: ClassVar[str] = "traffic high, {{ it.value|count }} requests (usually {{ it.before|count }})"
+    text: ClassVar[str] = "There are {{ it.value|count }} requests {{ it|span }}, usually {{ it.before|count }}."
+    advice: ClassVar[str] = "find out who sends so many."
+    recovered: ClassVar[str] = "traffic as usual for 6 h"
+
+    @classmethod
+    def holds(cls, verdict, drift):
+        usual = verdict.requests_expected
+        far = 2 if drift.data_severity == "critical" else 4
+        return usual is not None and verdict.kind not in MASKED and verdict.requests > far * usual
+'''
+
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "clock_ahead.py").write_text(TOY, encoding="utf-8")
+    toys = {"clock_ahead": TOY, "traffic_high": TOY_ON_DATA}
     monkeypatch.syspath_prepend(tmp_path)
     kinds()
-    importlib.import_module("clock_ahead")
+    for name, text in toys.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        importlib.import_module(name)
     yield
-    del REGISTRY["clock_ahead"], sys.modules["clock_ahead"]
+    for name in toys:
+        del REGISTRY[name], sys.modules[name]
 
 
 @pytest.fixture
@@ -112,3 +146,27 @@ def test_a_condition_of_one_file_opens_is_everywhere_and_resolves(bench: Bench) 
     last = bench.store.alerts.transitions("search")[-1]
     assert (last.rule, last.became, last.reason) == ("clock_ahead", "ok", "clock right again")
     assert not fires(take_snapshot(bench.monitor, bench.store, END + 2 * HOUR))
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(("severity", "does_open"), [("critical", True), ("warning", False)])
+def test_a_condition_judged_from_verdicts_sees_the_settings_opens_and_resolves(
+    bench: Bench, severity: Severity, does_open: bool
+) -> None:
+    bench.monitor = replace(bench.monitor, drift=replace(bench.drift, data_severity=severity))
+    past = Ranking.of(22).since(20, 20.5, rate=3.0).draw()
+    bench.live(past, 20 * 24)
+    if not does_open:
+        assert bench.said == []
+        return
+    (opened, resolved) = bench.said
+    assert opened[:2] == ("data", "firing")
+    assert re.fullmatch(r"search: traffic high, [\d,]+ requests \(usually [\d,]+\)", opened[2])
+    assert resolved == ("data", "resolved", "search: resolved, traffic high: normal again")
+    notice = bench.notices[0][1]
+    assert "What to do: find out who sends so many." in notice.text
+    (found,) = bench.incidents[0].findings
+    assert (found.kind, found.severity) == ("traffic_high", severity)
+    assert evidence_of(json.loads(json.dumps(found.plain()))) == found
+    last = bench.store.alerts.transitions("search")[-1]
+    assert (last.rule, last.became, last.reason) == ("traffic_high", "ok", "traffic as usual for 6 h")

@@ -11,6 +11,7 @@ from monitor.conditions.rules import COVERAGE
 from monitor.conditions.verdicts import MASKED, ConditionEvent, DataEvidence
 from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
+from monitor.types import Drift
 
 
 @register
@@ -36,7 +37,7 @@ A request without one is in no measure, so a worse model may go unseen."""
     judged: str = COVERAGE
 
     @classmethod
-    def holds(cls, verdict: Verdict) -> bool:
+    def holds(cls, verdict: Verdict, drift: Drift) -> bool:
         """Whether a verdict says so and no other fault explains it."""
         return verdict.fewer_labels and verdict.kind not in MASKED
 
