@@ -18,7 +18,7 @@ from monitor.measures.measure import HIGHEST_GAIN
 
 T = TypeVar("T")
 
-LONGEST = 3650 * 86400
+LONGEST_DURATION = 3650 * 86400
 """Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
 
 FARTHEST = 32_503_680_000
@@ -130,7 +130,7 @@ def _duration(value: Any) -> int:
     if not isinstance(_given(value), str):
         raise ValueError("is not a duration; write e.g. 90s, 15m, 24h or 7d")
     seconds = parse_duration(value)
-    if seconds > LONGEST:
+    if seconds > LONGEST_DURATION:
         raise ValueError(f"{value!r} is longer than ten years")
     return seconds
 

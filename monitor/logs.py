@@ -45,7 +45,7 @@ MAX_LINES = 500
 """Lines that one place in the code may write in a minute, so that a loop that fails at once fills no disk."""
 
 
-class Bounded(logging.Filter):
+class RateLimit(logging.Filter):
     """Lets MAX_LINES of each place through in a minute, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,7 +72,7 @@ MAX_PIECE = 400
 """Characters that fit, in any encoding, into the room that a pipe has when it takes anything (PIPE_BUF)."""
 
 
-class Unhindered(logging.StreamHandler[TextIO]):
+class NonBlockingHandler(logging.StreamHandler[TextIO]):
     """Loses lines that nobody reads, and counts them. Waiting for a reader would stop all threads, and the shutdown."""
 
     _lost = 0
@@ -126,8 +126,8 @@ def silence_drivers() -> None:
 
 def set_up(level: str, style: Literal["text", "json"]) -> None:
     """Log to standard error; of libraries, warnings and errors only."""
-    handler = Unhindered(sys.stderr)
-    handler.addFilter(Bounded())
+    handler = NonBlockingHandler(sys.stderr)
+    handler.addFilter(RateLimit())
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -16,7 +16,7 @@ from monitor.measures.kernels import GradedRankings as Graded
 from monitor.measures.kernels import JudgedItems, worth
 from monitor.measures.measure import Depth, Measure
 from monitor.measures.relevance import GradedRows, GradeLimits, RowReasons, accept, attribute, combine, event_grades
-from monitor.series.partials import named
+from monitor.series.partials import stored_name
 from monitor.series.readings import MICROS
 from monitor.types import Events, Judgments, Monitor
 
@@ -338,5 +338,5 @@ def graded(
         np.array([is_sample]),
         shown,
         judged if isinstance(monitor.recipe, Judgments) else None,
-        {dimension: [named(value)] for dimension, value in slices.items()},
+        {dimension: [stored_name(value)] for dimension, value in slices.items()},
     )

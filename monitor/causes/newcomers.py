@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitor.causes.version_mix import LEAST_REQUESTS, apart
+from monitor.causes.version_mix import LEAST_REQUESTS, version_effect
 from monitor.drift.series import DAY, WEEK
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
@@ -73,7 +73,7 @@ def newcomer(
         return None
     if not history.between(since - WEEK, since - WEEK + DAY).slice(OVERALL)[:, b.REQUESTS].any():
         return None  # nobody knows whether it is new
-    effect = apart(history, key, "" if key[0] == by else by, (since, until), since, least)
+    effect = version_effect(history, key, "" if key[0] == by else by, (since, until), since, least)
     if effect is None:
         return None
     of_it, every = (float(history.between(since, until).slice(one)[:, b.REQUESTS].sum()) for one in (key, OVERALL))

@@ -57,7 +57,7 @@ class VersionEffect:
         return self.difference - 1.96 * self.error, self.difference + 1.96 * self.error
 
 
-def apart(
+def version_effect(
     history: History, key: SliceKey, by: str, span: tuple[int, int], began: int, least: float = LEAST_REQUESTS
 ) -> VersionEffect | None:
     """The effect of a version in [since, until), within the slices of dimension `by`, if any; None if it is too thin.

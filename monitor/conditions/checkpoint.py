@@ -88,7 +88,7 @@ class Announcement:
     is_new_level: bool = False
 
 
-def known_by(announced: Sequence[Announcement], until: int) -> list[Announcement]:
+def announced_before(announced: Sequence[Announcement], until: int) -> list[Announcement]:
     """What of some announcements affects steps that end by `until`, seconds."""
     return [
         replace(one, until=min(one.until, until), is_new_level=one.is_new_level and one.until < until)

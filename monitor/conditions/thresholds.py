@@ -60,7 +60,7 @@ class Evaluation:
 
     Attributes:
         unknown: why it cannot be judged; empty if it can.
-        fires_below, back_from: where the rule fires, and where it resolves; mirrored for a rule that `rises`.
+        fires_at, back_from: where the rule fires, and where it resolves; mirrored for a rule that `rises`.
     """
 
     end: int
@@ -68,16 +68,14 @@ class Evaluation:
     requests: int
     value: float | None
     baseline: float | None = None
-    fires_below: float | None = None
+    fires_at: float | None = None
     back_from: float | None = None
     rises: bool = False
 
     @property
     def has_fallen(self) -> bool:
         """Whether the rule's condition holds."""
-        return (
-            not self.unknown and self.value is not None and is_beyond(self.value, self.fires_below or 0.0, self.rises)
-        )
+        return not self.unknown and self.value is not None and is_beyond(self.value, self.fires_at or 0.0, self.rises)
 
     @property
     def is_well(self) -> bool:
@@ -133,7 +131,7 @@ def keys_of(rule: Rule, view: View) -> list[SliceKey]:
     return ([OVERALL] if rule.overall else []) + wanted
 
 
-def evaluate(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list[Evaluation]:
+def evaluate_rule(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list[Evaluation]:
     """The window of a rule that ends at `end`, for each slice."""
     at = [view.history.slices.index(key) for key in keys]
     sums, _ = merged(view.history, view.width, end - rule.window, end)
@@ -202,7 +200,7 @@ def _limits(rule: Rule, baseline: Floats) -> tuple[Floats, Floats]:
     return baseline - sign * limit.by, baseline - sign * limit.back_at
 
 
-def fires_below(rule: Rule, baseline: float) -> float:
+def fires_at(rule: Rule, baseline: float) -> float:
     """Where a rule fires for a value of its baseline."""
     return float(_limits(rule, np.array([baseline]))[0][0])
 
@@ -229,7 +227,7 @@ def bounds(rule: Rule, view: View, key: SliceKey, end: int) -> Interval:
     return interval(rule.measure, view.history.starts, view.history.slice(key), view.width, rule.window, end)
 
 
-def follow(
+def track_rule(
     rule: Rule, view: View, ends: Sequence[int], before: Mapping[SliceKey, Condition]
 ) -> tuple[dict[SliceKey, Condition], list[Change]]:
     """Each slice's condition after some windows in order, and its changes.
@@ -246,7 +244,7 @@ def follow(
     for end, says_nothing in zip(ends, is_empty.tolist(), strict=True):
         if says_nothing and all(condition.state != "pending" for condition in conditions.values()):
             continue  # only a pending state expires here: years without a bucket take no time
-        for key, evaluation in zip(keys, evaluate(rule, view, keys, end), strict=True):
+        for key, evaluation in zip(keys, evaluate_rule(rule, view, keys, end), strict=True):
             was, now = conditions[key], step(rule, view.width, conditions[key], evaluation)
             changes += _change(rule, key, was, now, evaluation)
             conditions[key] = Condition(known=now.known) if now.state == "withdrawn" else now

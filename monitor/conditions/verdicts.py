@@ -147,7 +147,7 @@ def verdict_names() -> frozenset[str]:
     return frozenset({DEGRADED, *(kind.kind for kind in data_kinds())})
 
 
-def follow(
+def track_verdicts(
     drift: Drift,
     step: int,
     verdicts: Sequence[Verdict],
@@ -177,7 +177,7 @@ def follow(
     return conditions, changes
 
 
-def withdrawn_ahead(
+def close_former_alarms(
     drift: Drift,
     verdicts: Sequence[Verdict],
     after: Mapping[ConditionName, Condition],

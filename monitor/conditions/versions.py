@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.causes.newcomers import YOUNG
-from monitor.causes.version_mix import LEAST_REQUESTS, apart
+from monitor.causes.version_mix import LEAST_REQUESTS, version_effect
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
@@ -201,7 +201,7 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
     share, others = _share(history, key, span)
     if others < LEAST_REQUESTS or not LEAST_SHARE <= share <= 1 - LEAST_SHARE:
         return None
-    seen = apart(history, key, by, span, began)
+    seen = version_effect(history, key, by, span, began)
     if seen is None or seen.difference > -SURE * seen.error:
         return None
     return WeakVersion(
@@ -212,7 +212,7 @@ def _clearly_worse(history: History, key: SliceKey, by: str, span: tuple[int, in
 def _taken(history: History, key: SliceKey, by: str, span: tuple[int, int]) -> float:
     if span[0] >= span[1]:
         return 0.0
-    seen = apart(history, key, by, span, span[0])
+    seen = version_effect(history, key, by, span, span[0])
     return 0.0 if seen is None else _share(history, key, span)[0] * seen.difference
 
 

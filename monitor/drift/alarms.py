@@ -294,7 +294,7 @@ def _followed(was: FallFilter, seen: StepEvidence, row: int, has: Bools) -> Fall
     labelled, known = seen.labelled[row], was.left_out(seen.left_out[row])
     if not all_of(labelled):
         known, has = known.without(~labelled), has & labelled
-    return sudden_falls.follow(known, seen.foretold, row, has, seen.ends[row], seen.length)
+    return sudden_falls.filter_step(known, seen.foretold, row, has, seen.ends[row], seen.length)
 
 
 def _lacks_most(was: AlarmStates, left_out: Bools) -> bool:

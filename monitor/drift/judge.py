@@ -19,11 +19,13 @@ from monitor.drift.new_level import begin_level, settle, with_level_error, witho
 from monitor.drift.series import DAY, GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
-from monitor.drift.steps import follow, lasting, least_decay
+from monitor.drift.steps import judge_block, lasting, least_decay
 from monitor.drift.verdicts import AlarmChange, Verdict
 
 
-def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tuple[list[Verdict], DriftState | None]:
+def judge_steps(
+    settings: DriftSettings, state: DriftState | None, hours: Hours
+) -> tuple[list[Verdict], DriftState | None]:
     """The verdicts on further steps and the state after them, however the steps are split over calls.
 
     `state` is None before the first step. Raises ValueError if the steps overlap those judged or have another length.
@@ -42,7 +44,7 @@ def judge(settings: DriftSettings, state: DriftState | None, hours: Hours) -> tu
         if ready.baseline is None:
             found, state = _gather(settings, ready, block)
         else:
-            found, state = follow(settings, ready, ready.baseline, block)
+            found, state = judge_block(settings, ready, ready.baseline, block)
         if withdrawn:
             found[0] = replace(found[0], changes=(*withdrawn, *found[0].changes))
         verdicts += found

@@ -94,7 +94,7 @@ class _Usual:
         seen = Forecast(noise.persistence, noise.moves, moved, np.stack([sampling, sampling]))
         course, highest = FallFilter.empty(len(drop), 0), np.zeros(len(drop))
         for end in range(step, WARM + DAY + 1, step):
-            course = sudden_falls.follow(course, seen, int(end > WARM), always, end, step)
+            course = sudden_falls.filter_step(course, seen, int(end > WARM), always, end, step)
             if end > WARM:
                 highest = np.maximum(highest, course.evidence(step))
         return highest

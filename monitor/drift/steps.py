@@ -23,7 +23,7 @@ from monitor.drift.state import DriftState, MixEffect, RecentSteps
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split, Verdict, split
 
 
-def follow(
+def judge_block(
     settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours
 ) -> tuple[list[Verdict], DriftState]:
     """The verdicts on one block and the state after it; the state knows its slices.
@@ -36,8 +36,8 @@ def follow(
     for row in range(last + 1):
         verdicts.append(judge.step(row))
         if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted or judge.held) and row < last:
-            first, then = follow(settings, state, found, hours.rows(0, row + 1))
-            rest, end = follow(settings, then, found, hours.rows(row + 1, last + 1))
+            first, then = judge_block(settings, state, found, hours.rows(0, row + 1))
+            rest, end = judge_block(settings, then, found, hours.rows(row + 1, last + 1))
             return [*first, *rest], end
     return verdicts, judge.state(hours)
 

@@ -95,7 +95,7 @@ class Forecast(NamedTuple):
         return cls(noise.persistence, noise.moves, total / scale - 1, chance / scale**2)
 
 
-def follow(was: FallFilter, seen: Forecast, row: int, has: Bools, end: int, length: int) -> FallFilter:
+def filter_step(was: FallFilter, seen: Forecast, row: int, has: Bools, end: int, length: int) -> FallFilter:
     """The filter after a step of `length` seconds that ends at `end`; (U,) `has` is true with requests."""
     left = seen.persistence if end - was.until <= length else seen.persistence ** ((end - was.until) / length)
     forecast = np.minimum(was.deviation * left, c.LEAST_CHANGE)

@@ -10,7 +10,13 @@ from itertools import chain
 from zoneinfo import ZoneInfo
 
 from monitor.causes.diagnosis import dimensions, version_slice
-from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, VerdictUpdate, known_by
+from monitor.conditions.checkpoint import (
+    Announcement,
+    BaselineReset,
+    VerdictCheckpoint,
+    VerdictUpdate,
+    announced_before,
+)
 from monitor.conditions.evidence import kind_of
 from monitor.conditions.examined import CONTRADICTED, as_examined, contradicts, sound_spans
 from monitor.conditions.kinds.degraded import Degraded, evidence_at
@@ -18,7 +24,7 @@ from monitor.conditions.kinds.rows_refused import RowsRefused
 from monitor.conditions.kinds.threshold import Unjudged, find
 from monitor.conditions.observations import Observations
 from monitor.conditions.rules import Rule
-from monitor.conditions.thresholds import Change, Condition, ConditionName, View, evaluate, follow
+from monitor.conditions.thresholds import Change, Condition, ConditionName, View, evaluate_rule, track_rule
 from monitor.conditions.verdict_hours import step_of
 from monitor.conditions.verdicts import (
     LABELS_EXPLAIN,
@@ -26,13 +32,13 @@ from monitor.conditions.verdicts import (
     ConditionEvent,
     DataEvidence,
     Span,
+    close_former_alarms,
     do_labels_explain,
     name_of,
     verdict_names,
-    withdrawn_ahead,
 )
-from monitor.conditions.verdicts import follow as follow_verdicts
-from monitor.drift.judge import judge
+from monitor.conditions.verdicts import track_verdicts as follow_verdicts
+from monitor.drift.judge import judge_steps
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.fold import CHANGED, Beginning, Checkpoint, ConditionSet, EventBatch, FinalHours
@@ -74,7 +80,7 @@ class RuleConditions(ConditionSet):
             lived_until = begin.since if begin.lived_until is None else begin.lived_until
             as_of = after
             for ends in chain(past.windows(begin.since, lived_until), past.windows(lived_until, until)):
-                after, some = follow(rule, view, ends, after)
+                after, some = track_rule(rule, view, ends, after)
                 changes, last = changes + some, ends[-1]
                 as_of = after if last <= lived_until else as_of
             told = begin.events(changes, lived_until + self.monitor.bucket)
@@ -95,7 +101,7 @@ class RuleConditions(ConditionSet):
         firing = {slice_: c.known for slice_, c in after.items() if c.state == "firing" and (c.known or 0) > since}
         for end in sorted({known for known in firing.values() if known is not None}):
             some = [slice_ for slice_, known in firing.items() if known == end]
-            for slice_, seen in zip(some, evaluate(rule, view, some, end), strict=True):
+            for slice_, seen in zip(some, evaluate_rule(rule, view, some, end), strict=True):
                 found = find(rule, view, slice_, seen, after[slice_].since or end)
                 events.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
 
@@ -106,7 +112,7 @@ class RuleConditions(ConditionSet):
         rule, firing = self.rule, {slice_: c for slice_, c in after.items() if c.state == "firing"}
         found: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
         some = [slice_ for slice_, condition in firing.items() if condition.known != end]
-        for slice_, seen in zip(some, evaluate(rule, view, some, end) if some else (), strict=True):
+        for slice_, seen in zip(some, evaluate_rule(rule, view, some, end) if some else (), strict=True):
             if seen.unknown:
                 found[rule.name, *slice_] = Unjudged(seen.unknown, seen.requests, rule.min_requests)
         return found
@@ -114,7 +120,7 @@ class RuleConditions(ConditionSet):
 
 def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Change:
     """An event as of the last conclusive window instead of the one in which it would have fired."""
-    return replace(change, evaluation=evaluate(rule, view, [change.key], condition.known or change.at)[0])
+    return replace(change, evaluation=evaluate_rule(rule, view, [change.key], condition.known or change.at)[0])
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class VerdictConditions(ConditionSet):
         if known is None:
             return checkpoint
         was = known.checkpoint.identity
-        if was != self._identity_with(self.resets, known_by(self.announced, known.checkpoint.until)):
+        if was != self._identity_with(self.resets, announced_before(self.announced, known.checkpoint.until)):
             return checkpoint
         conditions = {
             name: replace(one, identity=self.identity) if one.identity == was else one
@@ -195,7 +201,7 @@ class VerdictConditions(ConditionSet):
     def identity_until(self, until: int) -> str:
         """Identity of everything that affects steps ending by then; what is said of later ones does not."""
         resets = (r for r in self.resets if min(r.since, *r.ahead or ()) < until)
-        return self._identity_with(resets, known_by(self.announced, until))
+        return self._identity_with(resets, announced_before(self.announced, until))
 
     def why_changed(self, identity: str) -> str:
         """Says whether the baseline was reset or something announced since, or also something else changed."""
@@ -212,7 +218,7 @@ class VerdictConditions(ConditionSet):
         events = EventBatch(verdicts=update)
         if update.verdicts:
             end = update.checkpoint.until
-            after, gone = withdrawn_ahead(self.drift, update.verdicts, after, end, self._ahead)
+            after, gone = close_former_alarms(self.drift, update.verdicts, after, end, self._ahead)
             seen |= {one.change: one for one in gone}
             lived_until = begin.lived_until or 0
             following = next((v.end for v in update.verdicts if v.end > lived_until), until)
@@ -238,7 +244,7 @@ class VerdictConditions(ConditionSet):
         sound, new = sound_spans(past.examined), past.rollouts(known.until, until)
         state, settings = known.state, replace(self.settings, sound=sound, rollouts=new)
         for some in past.steps(known.until, until):
-            verdicts, state = judge(settings, state, some)
+            verdicts, state = judge_steps(settings, state, some)
             found += [as_examined(one, past.examined) for one in verdicts]
         after, changes = follow_verdicts(self.drift, self.step, found, begin.conditions, self._ahead)
         checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)

@@ -193,7 +193,7 @@ class ConditionSet(Protocol):
         """The conditions at `until`, seconds, and the events until then."""
 
 
-def evaluate(
+def fold_hours(
     checkpoint: Checkpoint,
     past: FinalHours,
     conditions: Callable[[Sequence[BaselineReset]], Sequence[ConditionSet]],

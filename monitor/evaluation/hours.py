@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 
 from monitor.causes.diagnosis import version_slice
-from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, known_by
+from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, announced_before
 from monitor.conditions.examined import Examined
 from monitor.conditions.kinds.rows_refused import Refused
 from monitor.conditions.rules import Drop, Rule
@@ -170,7 +170,7 @@ def with_calendar(monitor: Monitor, by_people: Iterable[Announcement], until: in
         return []
     of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]
     found = [in_steps(monitor, one) for one in (*of_calendar, *by_people)]
-    return known_by(sorted(found, key=attrgetter("since", "until")), until - until % step_of(monitor.bucket))
+    return announced_before(sorted(found, key=attrgetter("since", "until")), until - until % step_of(monitor.bucket))
 
 
 def in_steps(monitor: Monitor, one: Announcement) -> Announcement:

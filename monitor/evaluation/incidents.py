@@ -10,7 +10,7 @@ from monitor.conditions.incident import Firing, Incident, Placed, by_matter, gat
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Drop, is_beyond, worst
-from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_below
+from monitor.conditions.thresholds import Change, Condition, ConditionName, fires_at
 from monitor.conditions.verdicts import DEGRADED, DOUBTED
 from monitor.evaluation.fold import Checkpoint, EventBatch
 from monitor.store.alerts import AlertState, StoredIncident
@@ -223,7 +223,7 @@ def _still_below(monitor: Monitor, finding: Threshold) -> float | None:
     rule, then = next((r for r in monitor.alerts if r.name == finding.rule), None), finding.before_when_fired
     if rule is None or then is None or not (isinstance(rule.limit, Drop) and rule.limit.baseline.trailing):
         return None
-    below = fires_below(rule, then)
+    below = fires_at(rule, then)
     return below if finding.value is not None and is_beyond(finding.value, below, rule.rises) else None
 
 

@@ -25,7 +25,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class PeopleSaid:
+class LabelAgreement:
     """What people said of the pages of a replayed span, and who agrees.
 
     Attributes:
@@ -45,7 +45,7 @@ class PeopleSaid:
     proposed: float | None
 
 
-def held_against_people(monitor: Monitor, store: Store, found: Replay) -> PeopleSaid | None:
+def compare_with_labels(monitor: Monitor, store: Store, found: Replay) -> LabelAgreement | None:
     """A replay of a monitor held against the labels of its incidents on quality; None if none that opened in its span
     is labelled.
 
@@ -60,7 +60,9 @@ def held_against_people(monitor: Monitor, store: Store, found: Replay) -> People
     methods = tuple(_agreement(one.name, one.incidents, right, wrong) for one in found.methods if one.could_judge)
     tried = () if monitor.drift is None else tuple(_tried(monitor, monitor.drift, store, found, right, wrong))
     budget = None if monitor.drift is None else monitor.drift.false_alarm_budget
-    return PeopleSaid(len(right), len(wrong), methods, tried, budget, None if budget is None else _best(tried, budget))
+    return LabelAgreement(
+        len(right), len(wrong), methods, tried, budget, None if budget is None else _best(tried, budget)
+    )
 
 
 def labelled(monitor: Monitor, store: Store) -> list[StoredIncident]:

@@ -15,7 +15,16 @@ from typing import Any
 from monitor.conditions.evidence import Matter, QualityEvidence, condition_names, is_grave_on_data
 from monitor.conditions.incident import Incident, by_matter, gather
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.conditions.thresholds import Change, ConditionName, Unknown, View, bounds, evaluate, follow, keys_of
+from monitor.conditions.thresholds import (
+    Change,
+    ConditionName,
+    Unknown,
+    View,
+    bounds,
+    evaluate_rule,
+    keys_of,
+    track_rule,
+)
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Kind, Verdict, first_whole
 from monitor.errors import InputError
@@ -364,7 +373,7 @@ def _crossings(monitor: Monitor, store: Store, rule: Rule, span: tuple[int, int]
     history = store.history(monitor.judged_definition(rule), begin, until, overall_only=True)
     view = View(history, history, monitor.bucket, monitor.min_completeness)
     ends = range(bucket_of(since, monitor.bucket) + monitor.bucket, until + 1, monitor.bucket)
-    conditions, changes = follow(rule, view, ends, {})
+    conditions, changes = track_rule(rule, view, ends, {})
     return changes, any(condition.known is not None for condition in conditions.values())
 
 
@@ -412,15 +421,15 @@ def try_rules(monitor: Monitor, store: Store) -> list[RuleTrial]:
 
 def _tried(monitor: Monitor, rule: Rule, view: View, since: int, until: int) -> RuleTrial:
     ends = range(since + monitor.bucket, until + 1, monitor.bucket)
-    conditions, changes = follow(rule, view, ends, {})
+    conditions, changes = track_rule(rule, view, ends, {})
     margins, keys = dict[SliceKey, tuple[float, float]](), keys_of(rule, view)
-    newest = evaluate(rule, view, keys, until)
+    newest = evaluate_rule(rule, view, keys, until)
     for key, seen in zip(keys, newest, strict=True):
         lower, upper, _ = bounds(rule, view, key, until)
         level = seen.value if seen.baseline is None else seen.baseline
-        if seen.unknown or lower is None or upper is None or level is None or seen.fires_below is None:
+        if seen.unknown or lower is None or upper is None or level is None or seen.fires_at is None:
             continue
-        room = seen.fires_below - level if rule.rises else level - seen.fires_below
+        room = seen.fires_at - level if rule.rises else level - seen.fires_at
         margins[key] = (room, (upper - lower) / 2)
     fired = Counter(c.key for c in changes if c.became == "firing")
     could_judge = any(condition.known is not None for condition in conditions.values())

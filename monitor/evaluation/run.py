@@ -24,10 +24,10 @@ from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.arrival_conditions import ArrivalConditions
 from monitor.evaluation.condition_sets import RuleConditions, VerdictConditions
-from monitor.evaluation.fold import Checkpoint, ConditionSet, evaluate
+from monitor.evaluation.fold import Checkpoint, ConditionSet, fold_hours
 from monitor.evaluation.hours import StoredHours, announced_of, drift_of, resets_of
 from monitor.evaluation.incidents import IncidentUpdate, closed, derived, ended, opened_by, rederived
-from monitor.evaluation.telling import Telling, as_told, tell, transition
+from monitor.evaluation.notices import Recipients, as_told, transition, with_notices
 from monitor.evaluation.version_conditions import VersionConditions
 from monitor.messages.notification import About, notification
 from monitor.messages.words import utc
@@ -68,12 +68,12 @@ def conditions_of(
     return [*rules, verdicts, *versions, *arrivals]
 
 
-def judge(
+def judge_monitor(
     monitor: Monitor,
     now: float,
     store: Store,
     lease: Lease,
-    telling: Telling,
+    recipients: Recipients,
     arrived: Arrived | None = None,
     is_over: Callable[[], bool] = bool,
     leaves_off: Callable[[], bool] = bool,
@@ -95,9 +95,9 @@ def judge(
     found = None
     while True:
         with store.at_once():
-            part, is_whole = _judged(monitor, now, store, telling, arrived, is_over)
+            part, is_whole = _judged(monitor, now, store, recipients, arrived, is_over)
         if part is not None:
-            store.alerts.save(lease, part, telling.real_now)
+            store.alerts.save(lease, part, recipients.real_now)
         found = _both(found, part) if found is not None and part is not None else part or found
         if is_whole or leaves_off():
             return found
@@ -113,7 +113,7 @@ def _judged(
     monitor: Monitor,
     now: float,
     store: Store,
-    telling: Telling,
+    recipients: Recipients,
     arrived: Arrived | None,
     is_over: Callable[[], bool],
 ) -> tuple[Judgement | None, bool]:
@@ -135,10 +135,10 @@ def _judged(
     end = max(settled or 0, since or 0)
     until = end if state.restated else min(end, (since or 0) + MAX_WINDOWS * monitor.bucket)
     if until < end:  # arrivals of today say nothing about the past
-        arrived, telling = None, replace(telling, is_current=False)
+        arrived, recipients = None, replace(recipients, is_current=False)
     past = StoredHours(monitor, store, is_over)
     update = _evaluated(monitor, state, past, until, store, (now, arrived))
-    return tell(update, resets_of(monitor, store), now, store, telling), until == end
+    return with_notices(update, resets_of(monitor, store), now, store, recipients), until == end
 
 
 def _evaluated(
@@ -161,7 +161,7 @@ def _evaluated(
         checkpoint = Checkpoint(None, seen)
         known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
     sets = partial(conditions_of, monitor, arrivals, announced)
-    after, events = evaluate(checkpoint, past, sets, known_from, until)
+    after, events = fold_hours(checkpoint, past, sets, known_from, until)
     if not state.restated:
         return derived(monitor, state, after, events)
     recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=None)}
@@ -233,7 +233,7 @@ class Hindsight:
 
 
 def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
-    """What `judge` would have found, bucket by bucket, without storing anything. None if there is nothing to evaluate.
+    """What `judge_monitor` would have found, bucket by bucket; nothing is stored. None if there is nothing to evaluate.
 
     Each window is evaluated by the final buckets that had ended by then, and the baseline resets known then.
 
@@ -249,7 +249,7 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     end, past = min(settled, until - until % monitor.bucket), StoredHours(monitor, store)
     resets = _known_from(monitor, resets_of(monitor, store), _END, past)
     sets = partial(conditions_of, monitor, (), announced_of(monitor, store, end))
-    after, events = evaluate(Checkpoint(), past, sets, resets, end)
+    after, events = fold_hours(Checkpoint(), past, sets, resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
     found = rederived(monitor, state, after, events, opened, {}, (0, 0))
     conditions = {name: kept.condition for name, kept in after.conditions.items()}
@@ -310,20 +310,20 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
     return status(update.checkpoint.state, update.verdicts[-1] if update.verdicts else None)
 
 
-def withdraw(monitor: str, store: Store, lease: Lease, telling: Telling) -> None:
+def withdraw(monitor: str, store: Store, lease: Lease, recipients: Recipients) -> None:
     """Close the incidents of a monitor that is no longer configured, and notify those who knew of them."""
     state = store.alerts.state(monitor)
     if not state.open or state.until is None:
         return
     incidents, notices = [closed(stored, state.until) for stored in state.open.values()], []
     placed = [p for stored in state.open.values() for p in ended(stored, state.until)]
-    steps = [replace(transition(p, None, telling.real_now), reason=REMOVED) for p in placed]
+    steps = [replace(transition(p, None, recipients.real_now), reason=REMOVED) for p in placed]
     for stored in incidents:
         number, last = store.alerts.notices(stored.incident.id)
         if stored.told and last is not None:
-            about = as_told(About(monitor, templates=telling.templates), last)
+            about = as_told(About(monitor, templates=recipients.templates), last)
             notice = notification("withdrawn", about, stored.incident, (), number, reason=REMOVED)
             # Another daemon may serve the receivers; the outbox gives up what none serves.
             notices += [(target, notice) for target in store.alerts.told(stored.incident.id)]
     judgement = Judgement(monitor, state.until, {}, incidents, transitions=steps, notices=notices)
-    store.alerts.save(lease, judgement, telling.real_now)
+    store.alerts.save(lease, judgement, recipients.real_now)

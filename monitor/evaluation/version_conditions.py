@@ -22,7 +22,7 @@ from monitor.series.intervals import REACH
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift, Monitor
 
-LONGEST = REACH - WEEK
+USUAL_AFTER = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""
 NO_LONGER_NEW = "almost all requests have had it for so long that it now counts as normal"
 ALONE = "no other version serves its slices now, so there is nothing to compare it with"
@@ -96,7 +96,7 @@ class VersionConditions(ConditionSet):
                 continue
             name = (VersionWorse.kind, *key)
             # What was found once is not lost for the few requests by which its number of comparable ones falls again.
-            young, least = (LONGEST, LEAST_REQUESTS / 2) if name in before else (YOUNG, LEAST_REQUESTS)
+            young, least = (USUAL_AFTER, LEAST_REQUESTS / 2) if name in before else (YOUNG, LEAST_REQUESTS)
             known = history.between(end - young - WEEK, end)
             one = newcomer(known, key, "" if by == key[0] else by, end, young, least)
             if one is not None and not one.is_before:

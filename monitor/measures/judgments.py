@@ -39,7 +39,7 @@ class Wishes:
         return np.nan_to_num(np.rint(highest * self.value / (most or 1)), nan=-1).astype(np.int64)
 
 
-def judge(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wishes:
+def estimate_wishes(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wishes:
     """The clicks per look.
 
     Args:

@@ -64,7 +64,7 @@ class Told:
         return None if self.diagnosis is None or self.diagnosis["fell"] is None else evidence_of(self.diagnosis["fell"])
 
 
-def explained(first: Told, hours: Sequence[Document], is_open: bool) -> list[Part]:
+def explanation_parts(first: Told, hours: Sequence[Document], is_open: bool) -> list[Part]:
     """What is known of an incident by its first condition, or by its hours if it has any: no request, no query."""
     if hours:
         return list(hour_by_hour(hours))

@@ -39,7 +39,7 @@ def _ignored(fault: TemplateFault) -> None:
     pass
 
 
-LONGEST = 10_000
+LONGEST_FROM_TEMPLATE = 10_000
 """Most characters of a text from a user's template: Teams accepts the smallest messages, 28 KB."""
 
 
@@ -92,8 +92,8 @@ def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[
         raise TemplateFault(own, _line(own, error.__traceback__), text) from error
     if not found and own.name != "details":
         raise TemplateFault(own, 0, "gives an empty text; write at least one line")
-    if (length := sum(map(len, found))) > LONGEST:
-        raise TemplateFault(own, 0, f"gives {length:,} characters; receivers take {LONGEST:,} at most")
+    if (length := sum(map(len, found))) > LONGEST_FROM_TEMPLATE:
+        raise TemplateFault(own, 0, f"gives {length:,} characters; receivers take {LONGEST_FROM_TEMPLATE:,} at most")
     return found
 
 

@@ -360,7 +360,7 @@ def _read_of_cells(answer: Aggregates, kernels: Sequence[Measure], since: int, u
 
 def _by_slice(answer: Aggregates, kernel: Measure) -> Floats:
     """(C, 9) sums of a measure with an examination by slice: a cell has one value of each dimension."""
-    slices = {kernel.dimension: all_named(answer.slices[kernel.dimension])}
+    slices = {kernel.dimension: stored_names(answer.slices[kernel.dimension])}
     parts, place = np.stack([answer.measures[part] for part in kernel.parts]), parts_of(kernel, slices)
     return np.asarray(parts[place, np.arange(len(place))])
 
@@ -402,7 +402,7 @@ def text_of(value: object) -> str:
     return value.rstrip(b"\0").decode("utf-8", "backslashreplace").replace("\0", r"\x00")
 
 
-def named(value: object) -> str:
+def stored_name(value: object) -> str:
     """A slice value as stored and shown: what UTF-8 cannot hold is escaped, long values share one name."""
     if value is None:
         return NONE
@@ -413,11 +413,11 @@ def named(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE and "\x00" not in text else OTHER
 
 
-def all_named(values: Sequence[object]) -> list[str]:
-    """`named` of each value; texts, of which most repeat, are looked at once."""
+def stored_names(values: Sequence[object]) -> list[str]:
+    """`stored_name` of each value; texts, of which most repeat, are looked at once."""
     if not {*map(type, values)} <= {str, NoneType}:
-        return list(map(named, values))
-    known = {value: named(value) for value in {*values}}
+        return list(map(stored_name, values))
+    known = {value: stored_name(value) for value in {*values}}
     return list(map(known.__getitem__, values))
 
 
@@ -432,7 +432,7 @@ def admit(
     Args:
         values, bucket: (n,) of each request, or of each group of `requests`.
     """
-    texts = all_named(values)
+    texts = stored_names(values)
     names = sorted({*texts, OTHER})
     number = {name: i for i, name in enumerate(names)}
     code = np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))

@@ -15,7 +15,7 @@ from monitor.clock import Clock, SystemClock
 from monitor.config import Config, load
 from monitor.config.values import SourceConfig
 from monitor.errors import ConfigError, InputError, StoreError
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.logs import set_up
 from monitor.messages.notification import Notification
 from monitor.messages.own import REPLACEABLE, TemplateFault
@@ -36,7 +36,7 @@ from monitor.service.reading import RequestSource
 from monitor.service.retention import doubt
 from monitor.service.runner import Runner
 from monitor.service.scheduler import JobScheduler
-from monitor.service.sender import LOOK_EVERY, Sender
+from monitor.service.sender import OUTBOX_EVERY, Sender
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import Telemetry
 from monitor.source.choice import open_both, open_reader
@@ -70,7 +70,7 @@ POLL_EVERY, ORPHANS_EVERY, DUE_EVERY = 2.0, 5.0, 60.0
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _ReloadPlan:
     databases: dict[str, Database]
     runners: dict[str, Runner]
     receivers: Sequence[Receiver]
@@ -115,12 +115,12 @@ class App:
         self.escalator = DueNotices(self.store, "escalation of incidents", self._escalations, self.wake)
         due = DueNotices(self.store, "reports and changes", self._due, self.wake)
         self._tasks = (
-            PeriodicTask("escalation", self.escalator.run, lambda: LOOK_EVERY, logging.WARNING),
+            PeriodicTask("escalation", self.escalator.run, lambda: OUTBOX_EVERY, logging.WARNING),
             PeriodicTask("reports and changes", due.run, lambda: DUE_EVERY, logging.WARNING),
             PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
             PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
         )
-        self.desk: IncidentSource = IncidentDesk(self.store, lambda: self.config, self.telling, self.wake)
+        self.desk: IncidentSource = IncidentDesk(self.store, lambda: self.config, self.recipients, self.wake)
         self.exposition = Exposition(self.board, self.telemetry, self.clock)
         self.access = Access(config.web)
         self.web = WebServer(config.web.host, config.web.port, create_site(self, self.access), self.access)
@@ -138,7 +138,7 @@ class App:
             log.info("store: schema %s -> %s", before or "none", now)
         self.store.check_writable()
         self._store_is_ready = True
-        self._adopt(self.config, self._parts(self.config))
+        self._swap_in(self.config, self._plan_reload(self.config))
 
     def show(self, runners: Mapping[str, Runner] | None = None) -> None:
         """Show what is stored of these monitors, or of all. Slow with many monitors."""
@@ -153,13 +153,13 @@ class App:
         for task in self._tasks:
             task.start()
         # Show all before the first run: runs queue behind what is being shown.
-        self._begin([dict(self.runners)])
+        self._show_and_schedule_each([dict(self.runners)])
 
-    def _begin(self, parts: Sequence[Mapping[str, Runner]]) -> None:
-        """Show and then schedule monitors part by part, in a thread because the store may hang."""
+    def _show_and_schedule_each(self, groups: Sequence[Mapping[str, Runner]]) -> None:
+        """Show and then schedule each group of monitors, in a thread because the store may hang."""
 
         def begin() -> None:
-            for runners in parts:
+            for runners in groups:
                 self._show_and_schedule(runners)
 
         thread = threading.Thread(target=begin, name="begin")
@@ -246,55 +246,55 @@ class App:
         except ConfigError as error:
             return error.problems
         now = self.config
-        fixed = [name for name, part in _parts_for_life(new).items() if part != _parts_for_life(now)[name]]
+        fixed = [name for name, value in _fixed_until_restart(new).items() if value != _fixed_until_restart(now)[name]]
         if fixed:
             return [f"{self.config.path}: {', '.join(fixed)} changed, which needs a restart"]
-        parts = self._parts(new)
+        plan = self._plan_reload(new)
         try:
             self.access.adopt(new.web)
         except InputError as error:
             return [str(error)]
         # Nothing outside can fail from here on: neither the store nor a source is asked.
-        added = self._adopt(new, parts)
+        added = self._swap_in(new, plan)
         if new.log != now.log:
             set_up(new.log.level, new.log.format)
         self.board.keep_only(self.runners)
-        self._begin([{name: self.runners[name]} for name in added])
+        self._show_and_schedule_each([{name: self.runners[name]} for name in added])
         log.info("reload applied: %s", counted(len(self.runners), "monitor"))
         return []
 
-    def _parts(self, new: Config) -> _Parts:
+    def _plan_reload(self, new: Config) -> _ReloadPlan:
         databases, monitors = self._databases, {m.name: m for m in new.monitors}
         same = {s.name for s in new.sources if s in self.config.sources and s.name in databases}
         kept = {n for n, r in self.runners.items() if monitors.get(n) == r.monitor and r.monitor.source in same}
         found = {s.name: databases[s.name] if s.name in same else self._database(s) for s in new.sources}
         runners = {n: self.runners[n] if n in kept else self._runner(m, found[m.source]) for n, m in monitors.items()}
         is_same = new.channels == self.config.channels and self.sender.receivers
-        return _Parts(found, runners, self.sender.receivers if is_same else receivers(new.channels))
+        return _ReloadPlan(found, runners, self.sender.receivers if is_same else receivers(new.channels))
 
-    def _adopt(self, new: Config, parts: _Parts) -> list[str]:
+    def _swap_in(self, new: Config, plan: _ReloadPlan) -> list[str]:
         databases, runners = self._databases, self.runners
-        if parts.receivers is not self.sender.receivers:
-            self.sender.use(parts.receivers)
-        self._databases, self.runners, self.config = parts.databases, parts.runners, new
+        if plan.receivers is not self.sender.receivers:
+            self.sender.use(plan.receivers)
+        self._databases, self.runners, self.config = plan.databases, plan.runners, new
         for name, runner in runners.items():
-            if parts.runners.get(name) is not runner:
+            if plan.runners.get(name) is not runner:
                 runner.retire()
-        for name in runners.keys() - parts.runners.keys():
+        for name in runners.keys() - plan.runners.keys():
             self.scheduler.remove(name)
             self.telemetry.forget(name)
         for name, database in databases.items():
-            if parts.databases.get(name) is not database:
+            if plan.databases.get(name) is not database:
                 database.close()  # a run in progress keeps its connection until it ends
                 self._former_databases.append(ref(database))
-        return [name for name, runner in parts.runners.items() if runners.get(name) is not runner]
+        return [name for name, runner in plan.runners.items() if runners.get(name) is not runner]
 
-    def telling(self) -> Telling:
+    def recipients(self) -> Recipients:
         targets: dict[str, tuple[str, ...]] = {}
         for receiver in self.sender.receivers:
             targets[receiver.channel] = (*targets.get(receiver.channel, ()), receiver.target)
         templates = OwnTemplates(self.config.templates, self._template_failed)
-        return Telling(targets, self.page_url, called=self.called, routes=self.config.routes, templates=templates)
+        return Recipients(targets, self.page_url, called=self.called, routes=self.config.routes, templates=templates)
 
     def _template_failed(self, fault: TemplateFault) -> None:
         log.warning("template failed: %s; the built-in one is used", fault)
@@ -304,10 +304,10 @@ class App:
         self.sender.wake()
 
     def _escalations(self, now: float) -> Iterator[tuple[str, Notification]]:
-        return escalations(self.store, self.config.monitors, replace(self.telling(), real_now=now))
+        return escalations(self.store, self.config.monitors, replace(self.recipients(), real_now=now))
 
     def _due(self, now: float) -> Iterator[tuple[str, Notification]]:
-        known = self.store, self.config, self.telling()
+        known = self.store, self.config, self.recipients()
         yield from due_reports(*known, now)
         yield from due_changes(*known, int(self.clock.now()))
 
@@ -325,8 +325,8 @@ class App:
 
     def _runner(self, monitor: Monitor, database: Database) -> Runner:
         source = open_reader(monitor, database)
-        parts = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
-        return Runner(monitor, source, *parts, lambda detailed: Pull(detailed, database), _readers(monitor, database))
+        shared = (self.store, self.board, self.telemetry, self.clock, self.stopping, self)
+        return Runner(monitor, source, *shared, lambda detailed: Pull(detailed, database), _readers(monitor, database))
 
     def source_of(self, monitor: Monitor) -> RequestSource:
         """The reader of a monitor's source."""
@@ -406,7 +406,7 @@ def _has_something(snapshot: MonitorSnapshot | None) -> bool:
     return snapshot.progress.last_attempt_at is not None or any(s.final or s.provisional for s in snapshot.series)
 
 
-def _parts_for_life(config: Config) -> dict[str, object]:
+def _fixed_until_restart(config: Config) -> dict[str, object]:
     return {"store": config.store, "web.listen": (config.web.host, config.web.port), "scheduler": config.scheduler}
 
 

@@ -44,7 +44,7 @@ from monitor.types import OVERALL, Events, Monitor, Slice
 QUERY, VERSION = "rankmon_query", "rankmon_version"
 """Names under which the query and the model version are read as slices."""
 
-LONGEST = 60.0
+DIAGNOSE_FOR = 60.0
 """Seconds per cycle for diagnoses; a step in progress is finished."""
 
 MOST_OWED = 3
@@ -352,7 +352,7 @@ class Diagnoser:
     _steps: Generator[None, None, dict[str, Any]] | None = field(default=None, repr=False)
     _owed: list[str] | None = field(default=None, repr=False)
 
-    def advance(self, is_over: Callable[[], bool], longest: float = LONGEST) -> str | None:
+    def advance(self, is_over: Callable[[], bool], longest: float = DIAGNOSE_FOR) -> str | None:
         """Continue with conditions not diagnosed yet; the incident's id if one was completed.
 
         Works on the open incident, else on closed, notified ones that an ended process left undiagnosed. `is_over` is

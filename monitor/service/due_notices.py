@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from monitor.config.values import Config
 from monitor.errors import InputError, LeaseLost
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.messages.notification import About, Notification, key
 from monitor.messages.words import counted, utc
 from monitor.page.report import as_page, as_text
@@ -54,15 +54,15 @@ class DueNotices:
         self.wake()
 
 
-def due_reports(store: Store, config: Config, telling: Telling, now: float) -> Iterator[tuple[str, Notification]]:
+def due_reports(store: Store, config: Config, recipients: Recipients, now: float) -> Iterator[tuple[str, Notification]]:
     """(target, report) of the last ones that were due; none while nothing is stored. Raises StoreError."""
     for wanted in config.reports:
         due = wanted.due(now)
         # The same for the same report, in every process.
         id_ = key("report", due, wanted.last, *wanted.channels, *wanted.monitors)
-        targets = store.outbox.lacking(id_, telling.receivers(wanted.channels))
+        targets = store.outbox.lacking(id_, recipients.receivers(wanted.channels))
         if targets and (found := list(_reports(wanted, config, store))):
-            told = _mailed(id_, due, wanted, found, telling.page)
+            told = _mailed(id_, due, wanted, found, recipients.page)
             yield from ((target, told) for target in targets)
 
 
@@ -92,7 +92,7 @@ def _mailed(id_: str, due: int, wanted: MailedReport, found: list[QualityReport]
     )
 
 
-def due_changes(store: Store, config: Config, telling: Telling, now: int) -> Iterator[tuple[str, Notification]]:
+def due_changes(store: Store, config: Config, recipients: Recipients, now: int) -> Iterator[tuple[str, Notification]]:
     """(target, change) of the last days, for the channels that their monitor's incidents can go to. Raises StoreError.
 
     New model versions, new baselines, and what people announced explain what comes after them. `now`: seconds of the
@@ -101,9 +101,9 @@ def due_changes(store: Store, config: Config, telling: Telling, now: int) -> Ite
     takers = {one.name for one in config.channels if one.TAKES_CHANGES}
     for monitor in config.monitors if takers else ():
         channels = {c for route in Routing(monitor, config.routes).routes for c in route.channels}
-        targets = telling.receivers(sorted(channels & takers))
+        targets = recipients.receivers(sorted(channels & takers))
         for mark in marks_of(monitor, store, now - RECENT, now) if targets else ():
-            told = _changed(monitor, mark, telling.page)
+            told = _changed(monitor, mark, recipients.page)
             yield from ((target, told) for target in store.outbox.lacking(told.key, targets))
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from monitor.store import Lease, Progress, Store
-from monitor.store.lease import named
+from monitor.store.lease import holder_in_words
 from monitor.types import Monitor
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class EvaluatorElection:
                 "monitor %s: %s already evaluates it with different rules or another `drift`; this process will not. "
                 "Give both the same configuration, or rename this monitor",
                 self._monitor.name,
-                named(by),
+                holder_in_words(by),
             )
         self._warned = by
         return False

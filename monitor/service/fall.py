@@ -10,7 +10,7 @@ from monitor.conditions.evidence import Evidence
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Rule
-from monitor.conditions.thresholds import bounds, evaluate, keys_of
+from monitor.conditions.thresholds import bounds, evaluate_rule, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import DATA_KINDS
 from monitor.errors import InputError
@@ -27,7 +27,7 @@ from monitor.types import MODEL_VERSION, OVERALL, Monitor, format_duration
 
 MOST_POINTS = 200
 MOST_MARKS = 4
-WEEK, LONGEST = 7 * DAY, 42 * DAY
+WEEK, LONGEST_VIEW = 7 * DAY, 42 * DAY
 """Seconds shown of whole days, and at most where a fall began long ago."""
 
 WINDOWS, BUCKETS = 56, 28
@@ -150,7 +150,7 @@ def _ends(window: int, unit: int, until: int, incident: Incident | None) -> rang
     until -= until % unit
     since = until - span
     if incident is not None:
-        since = max(until - LONGEST, min(since, incident.began_at - span // 2))
+        since = max(until - LONGEST_VIEW, min(since, incident.began_at - span // 2))
     step = -(-(until - since) // MOST_POINTS // unit) * unit
     return range(until - (until - since) // step * step, until + 1, step)
 
@@ -179,10 +179,10 @@ def _bad(monitor: Monitor, store: Store, ends: range) -> Iterator[tuple[int, int
 def _of_rule(monitor: Monitor, store: Store, ends: range, rule: Rule, key: SliceKey) -> Iterator[FallPoint]:
     view = StoredHours(monitor, store).view(rule, ends[0], ends[-1], overall_only=key == OVERALL)
     for end in ends if key in keys_of(rule, view) else ():
-        (found,) = evaluate(rule, view, [key], end)
+        (found,) = evaluate_rule(rule, view, [key], end)
         is_known = found.value is not None and found.unknown != "window incomplete"
         lower, upper, _ = bounds(rule, view, key, end) if is_known else (None, None, "")
-        yield FallPoint(end, found.value if is_known else None, lower, upper, found.baseline, found.fires_below)
+        yield FallPoint(end, found.value if is_known else None, lower, upper, found.baseline, found.fires_at)
 
 
 def _of_verdicts(

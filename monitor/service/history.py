@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from monitor.conditions.rules import COVERAGE, Rule
-from monitor.conditions.thresholds import View, evaluate, merged
+from monitor.conditions.thresholds import View, evaluate_rule, merged
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
 from monitor.evaluation.hours import StoredHours, view_of
@@ -121,7 +121,7 @@ def extend_series(
 
     `now`: seconds; later buckets are not shown. `former`: histories to extend.
     """
-    known, past = {(t.measure, t.window): t for t in former}, _Past(monitor, store, now)
+    known, past = {(t.measure, t.window): t for t in former}, _StoredPast(monitor, store, now)
     found = []
     for measure, window in subjects(monitor):
         series = known.get((measure, window)) or _new(monitor, measure, window)
@@ -154,7 +154,7 @@ def _recent(width: int, window: int) -> tuple[int, int]:
     return next((one for one in found if one[1] <= max(width, window // AS_DEEP)), found[-1])
 
 
-class _Past:
+class _StoredPast:
     def __init__(self, monitor: Monitor, store: Store, now: float) -> None:
         self.monitor = monitor
         self.hours = StoredHours(monitor, store)
@@ -181,7 +181,7 @@ class _Past:
         return view_of(self.monitor, definition, series.rules, read, self.begin(since), until)
 
 
-def _onward(series: SeriesHistory, past: _Past, end: int) -> SeriesHistory:
+def _onward(series: SeriesHistory, past: _StoredPast, end: int) -> SeriesHistory:
     if series.newest is not None and series.newest.end >= end:
         return series
     last = max(end - series.span, series.newest.end if series.newest is not None else 0)
@@ -210,8 +210,8 @@ def _grid(after: int, until: int, step: int) -> range:
 
 def _point(series: SeriesHistory, view: View, end: int) -> HistoryPoint:
     value, coverage = _reading(series, view, end)
-    found = [evaluate(rule, view, [OVERALL], end)[0] for rule in series.rules]
-    limits = tuple((e.baseline, _known(e.fires_below)) for e in found)
+    found = [evaluate_rule(rule, view, [OVERALL], end)[0] for rule in series.rules]
+    limits = tuple((e.baseline, _known(e.fires_at)) for e in found)
     if series.measure is None:
         requests = int(merged(view.traffic, view.width, end - series.window, end)[0][0, 0])
         return HistoryPoint(end, value, None, None, requests, coverage, limits)
@@ -263,7 +263,9 @@ def _known(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else value
 
 
-def _slices(series: SeriesHistory, past: _Past, last: int, end: int) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
+def _slices(
+    series: SeriesHistory, past: _StoredPast, last: int, end: int
+) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
     monitor, measure = past.monitor, series.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
     if not monitor.slices or measure is None or not ends or series.span < SPAN:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from monitor.config.values import Config
 from monitor.errors import InputError, StoreError
-from monitor.evaluation.telling import Telling
-from monitor.messages.diagnosis import explained
+from monitor.evaluation.notices import Recipients
+from monitor.messages.diagnosis import explanation_parts
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
 from monitor.page.fall import draw_fall
@@ -23,19 +23,21 @@ from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import Monitor
 
-AT_ONCE = 4
+PAGES_AT_ONCE = 4
 """Pages shown and changes made at once: a store that hangs must not hold up metrics and health."""
 
 
 @dataclass
 class IncidentDesk:
-    """Reads and changes incidents for the page. `config`, `telling`: as they are now; `wake`: sends what is queued."""
+    """Reads and changes incidents for the page. `config`, `recipients`: as of now; `wake` sends what is queued."""
 
     store: Store
     config: Callable[[], Config]
-    telling: Callable[[], Telling]
+    recipients: Callable[[], Recipients]
     wake: Callable[[], None]
-    _free: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(AT_ONCE), init=False)
+    _free: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(PAGES_AT_ONCE), init=False
+    )
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -67,11 +69,11 @@ class IncidentDesk:
         return next((one for one in self.config().monitors if one.name == stored.incident.monitor), None)
 
     def _view(self, stored: StoredIncident) -> IncidentView:
-        it, telling, fall = stored.incident, self.telling(), None
+        it, recipients, fall = stored.incident, self.recipients(), None
         monitor = self._monitor(stored)
-        about = About(it.monitor, page=telling.page, called=telling.called)
+        about = About(it.monitor, page=recipients.page, called=recipients.called)
         if monitor is not None:
-            about = About(monitor.name, monitor.labels, monitor.runbook_url, telling.page, telling.called)
+            about = About(monitor.name, monitor.labels, monitor.runbook_url, recipients.page, recipients.called)
             try:
                 fall = fall_of(monitor, self.store, stored)
             except InputError:
@@ -79,7 +81,7 @@ class IncidentDesk:
         told = notification(it.state, about, it, stored.findings, 0, most=len(stored.findings))
         silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
         explainer = Explainer(monitor, self.config().path, stored, self.store)
-        explanation = explained(next(explainer.each()), explainer.hours(), it.is_open)
+        explanation = explanation_parts(next(explainer.each()), explainer.hours(), it.is_open)
         return IncidentView(stored, told, fall, explanation, max(silent, default=None))
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:

@@ -20,7 +20,7 @@ from monitor.store import Lease, Store
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 1.0
+DELETE_FOR = 1.0
 """Real seconds of deleting per call."""
 
 ALWAYS = (0, 1 << 62)
@@ -55,7 +55,7 @@ class OrphanedIncidents:
     def _withdraw(self, name: str, last_run: int) -> None:
         with self._store.hold(name) as lease:
             if lease.token == last_run + 1 and name not in self._names():
-                withdraw(name, self._store, lease, replace(self._notifier.telling(), real_now=time.time()))
+                withdraw(name, self._store, lease, replace(self._notifier.recipients(), real_now=time.time()))
                 log.info("monitor %s: no daemon runs it any more; its open incidents are withdrawn", name)
         self._notifier.wake()
 
@@ -83,7 +83,7 @@ class OrphanedMonitors:
     def _forget_all(self, name: str, lease: Lease, began: float) -> bool:
         """Deletes as much as time allows; True if nothing is left."""
         while (day := self._store.retention.oldest_day(name, [ALWAYS])) is not None:
-            if time.monotonic() - began >= AT_ONCE:
+            if time.monotonic() - began >= DELETE_FOR:
                 return False
             self._store.retention.forget(lease, *day)
         return True

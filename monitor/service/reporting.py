@@ -171,7 +171,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
     """The report on the last `span` seconds of final data. Raises InputError if there are none, and StoreError."""
     if span < monitor.bucket or span % monitor.bucket:
         raise InputError(f"{monitor.name}: a report covers a multiple of the bucket, {format_duration(monitor.bucket)}")
-    past = _Past.of(monitor, store, span)
+    past = _ReportDays.of(monitor, store, span)
     snapshot = take_snapshot(monitor, store, past.until)
     main, drawn = (_judged(monitor) or monitor.measures)[0], extend_verdicts(monitor, store, past.until, None)
     history = past.histories[monitor.definition(main)]
@@ -204,7 +204,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _ReportDays:
     """What is stored of the days [since, until) and of those that they are compared with."""
 
     monitor: Monitor
@@ -213,7 +213,7 @@ class _Past:
     histories: Mapping[Definition, History]
 
     @classmethod
-    def of(cls, monitor: Monitor, store: Store, span: int) -> _Past:
+    def of(cls, monitor: Monitor, store: Store, span: int) -> _ReportDays:
         newest = store.newest_bucket(monitor.traffic)
         end = None if newest is None else store.settled_end(monitor.traffic, monitor.bucket)
         if end is None:
@@ -246,14 +246,14 @@ def _judged(monitor: Monitor) -> list[Measure]:
     return of_rules if monitor.drift is None else [judged(monitor.drift.measure), *of_rules]
 
 
-def _value(measure: Measure, past: _Past) -> Value:
+def _value(measure: Measure, past: _ReportDays) -> Value:
     now, before = past.overall(measure, past.until), past.overall(measure, past.since)
     days = tuple(past.days(measure))
     in_the_mean = now.requests if measure.empty == "zero" else round(now.requests * (1 - (now.empty_ratio or 0.0)))
     return Value(str(measure), now.value, now.lower, now.upper, in_the_mean, before.value, days)
 
 
-def _by_verdict(monitor: Monitor, store: Store, past: _Past) -> Iterator[VerdictHours]:
+def _by_verdict(monitor: Monitor, store: Store, past: _ReportDays) -> Iterator[VerdictHours]:
     if monitor.drift is None:
         return
     found, step = store.verdicts.drawn(monitor.name, past.since, past.until), step_of(monitor.bucket)
@@ -277,7 +277,7 @@ def _open_for(monitor: Monitor, store: Store, since: int, until: int) -> int:
     return total
 
 
-def _happened(monitor: Monitor, store: Store, past: _Past) -> Iterator[Happened]:
+def _happened(monitor: Monitor, store: Store, past: _ReportDays) -> Iterator[Happened]:
     for one in reversed(store.alerts.incidents(monitor.name, most=MOST_INCIDENTS)):
         incident = one.incident
         closed_at = max(past.until, incident.began_at) if incident.closed_at is None else incident.closed_at

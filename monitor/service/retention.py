@@ -21,13 +21,13 @@ from monitor.types import Monitor, Retention
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 3600.0
+RETENTION_EVERY = 3600.0
 """Real seconds between checks for old buckets."""
 
 FROM_THE_FIRST_EVERY = 86_400.0
 """Real seconds until skipped roll-ups are tried again: gaps may have been filled."""
 
-AT_ONCE = 1.0
+WORK_PER_CYCLE = 1.0
 """Real seconds of work per cycle."""
 
 DOUBTFUL = 7 * DAY
@@ -45,7 +45,7 @@ class RetentionWorker:
         self._monitor = monitor
         self._store = store
         self._clock = clock
-        self._next = self._next_from_the_first = -LOOK_EVERY
+        self._next = self._next_from_the_first = -RETENTION_EVERY
         self._rolled_until = 0
         self._done: Counter[str] = Counter()
         self._said: list[str] = []
@@ -68,10 +68,10 @@ class RetentionWorker:
         for step in (self._forget, self._roll_up):  # deleted buckets need no roll-up
             while (did := step(retention, lease, present)) is not None:
                 has_changed = has_changed or did
-                if is_over() or self._clock() - began >= AT_ONCE:
+                if is_over() or self._clock() - began >= WORK_PER_CYCLE:
                     return has_changed
         ended = self._clock()
-        self._next = ended + LOOK_EVERY
+        self._next = ended + RETENTION_EVERY
         self._next_from_the_first = min(self._next_from_the_first, ended + FROM_THE_FIRST_EVERY)
         self.holding = self._store.retention.holding(self._monitor.name)
         self._report()

@@ -13,15 +13,15 @@ from typing import Protocol
 from monitor.clock import Clock, SystemClock
 from monitor.conditions.arrivals import Misread
 from monitor.errors import NO_MEMORY, ClockError, InputError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.messages.explanation import misfit
 from monitor.messages.words import counted, storable, utc
 from monitor.series.finality import final_age
 from monitor.series.readings import Answer
 from monitor.service.audit import RESULTS, Auditor, Readers
 from monitor.service.cycle import CycleResult, FinalizedUpTo, run_cycle
-from monitor.service.diagnosing import LONGEST, Diagnoser, OpenDetailed
+from monitor.service.diagnosing import DIAGNOSE_FOR, Diagnoser, OpenDetailed
 from monitor.service.election import LONGEST_RETRY, EvaluatorElection
 from monitor.service.examiner import Examiner
 from monitor.service.new_series import new_series
@@ -54,7 +54,7 @@ AUDIT_LEVELS = {"agrees": logging.INFO, "changed": logging.WARNING, "differs": l
 class Notifier(Protocol):
     """Queues notifications."""
 
-    def telling(self) -> Telling:
+    def recipients(self) -> Recipients:
         """Who is notified, as configured now."""
 
     def wake(self) -> None:
@@ -238,13 +238,13 @@ class Runner:
         if not self._election.is_mine(lease):
             return {}
         with self._telemetry.stage(self.monitor.name, "judge"):
-            telling = replace(self._notifier.telling(), is_current=result.left == 0, real_now=time.time())
-            judgement = judge(
+            recipients = replace(self._notifier.recipients(), is_current=result.left == 0, real_now=time.time())
+            judgement = judge_monitor(
                 self.monitor,
                 now,
                 self._store,
                 lease,
-                telling,
+                recipients,
                 result.arrived,
                 is_over=self._is_over,
                 leaves_off=lambda: self._is_late(began),
@@ -313,7 +313,7 @@ class Runner:
         name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
         try:
             with self._telemetry.stage(name, "diagnose"), self._store.blaming_damage():
-                found = self._diagnoser.advance(self._is_over, min(LONGEST, left))
+                found = self._diagnoser.advance(self._is_over, min(DIAGNOSE_FOR, left))
         except (SourceError, StoreError) as error:
             log.warning("monitor %s: diagnosis of the open incident failed: %s; will retry", name, error)
         except Stopped:

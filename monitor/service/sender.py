@@ -27,7 +27,7 @@ from monitor.store.outbox import TELLING, Waiting
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 5.0
+OUTBOX_EVERY = 5.0
 """Seconds between checks of the outbox for what other processes put there."""
 
 FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
@@ -95,7 +95,7 @@ class Sender:
 
     def start(self) -> None:
         with self._lock:
-            self._tidying = PeriodicTask("notifications", self.tidy, lambda: LOOK_EVERY, logging.WARNING)
+            self._tidying = PeriodicTask("notifications", self.tidy, lambda: OUTBOX_EVERY, logging.WARNING)
             self._tidying.start()
             self._employ()
 
@@ -225,7 +225,7 @@ class _Worker:
         self._lease: Lease | None = None
         self._quiet_until = 0.0
         self._reminded: float | None = None if is_single else time.monotonic()
-        self.task = PeriodicTask(self._turn, self._work, lambda: LOOK_EVERY, logging.WARNING)
+        self.task = PeriodicTask(self._turn, self._work, lambda: OUTBOX_EVERY, logging.WARNING)
         self.task.start()
 
     def rest(self) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from monitor.conditions.kinds.threshold import compared_with
 from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
-from monitor.conditions.thresholds import View, evaluate, merged
+from monitor.conditions.thresholds import View, evaluate_rule, merged
 from monitor.conditions.versions import NEAR, version_until
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
@@ -91,11 +91,11 @@ def compare(
     if not keys or not len(history.starts):
         return SliceComparison()
     for reference in _references(monitor, measure, window, end, fell_at):
-        overall, *before = evaluate(reference.rule, view, [OVERALL, *keys], reference.end)
+        overall, *before = evaluate_rule(reference.rule, view, [OVERALL, *keys], reference.end)
         if overall.baseline is not None:
             break
     whole = overall.baseline
-    overall, *found = evaluate(reference.rule, view, [OVERALL, *keys], end)
+    overall, *found = evaluate_rule(reference.rule, view, [OVERALL, *keys], end)
     slices = [
         ComparedSlice(key, seen.value, then.baseline, seen.requests / max(overall.requests, 1))
         for key, seen, then in zip(keys, found, before, strict=True)
@@ -104,7 +104,7 @@ def compare(
     sums, _ = merged(history, monitor.bucket, end - window, end)
     with_it = end if fell_at is None else fell_at - NEAR
     lately = end - window - WEEK
-    old, known = _old(history, min(with_it, lately)), _Known.of(history, sums)
+    old, known = _old(history, min(with_it, lately)), _SliceSums.of(history, sums)
     until = min(with_it, reference.end - window)
     told = [one if one.key in old else _as_new(one, known, measure, until, window, lately) for one in slices]
     told = [replace(one, until=version_until(traffic, one.key, end - window, end, monitor.bucket)) for one in told]
@@ -113,7 +113,7 @@ def compare(
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _SliceSums:
     """Of each slice: its place, its dimension, its sums in the window, and its first bucket with requests, seconds."""
 
     places: Mapping[SliceKey, int]
@@ -122,14 +122,16 @@ class _Known:
     began: b.Floats
 
     @classmethod
-    def of(cls, history: History, sums: b.Floats) -> _Known:
+    def of(cls, history: History, sums: b.Floats) -> _SliceSums:
         busy = history.sums[:, :, b.REQUESTS] > 0
         began = np.where(busy.any(axis=0), history.starts[busy.argmax(axis=0)], np.inf)
         places = {key: place for place, key in enumerate(history.slices)}
         return cls(places, np.array([dimension for dimension, _ in history.slices]), sums, began)
 
 
-def _as_new(one: ComparedSlice, known: _Known, measure: Measure, until: int, window: int, lately: int) -> ComparedSlice:
+def _as_new(
+    one: ComparedSlice, known: _SliceSums, measure: Measure, until: int, window: int, lately: int
+) -> ComparedSlice:
     """The slice as new if its past is shorter than its window, or too few requests were before it began recently.
 
     A dimension not read before has no new slices, and its past must be twice the window: else any part of it will do.

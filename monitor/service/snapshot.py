@@ -17,7 +17,7 @@ from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.evidence import MATTERS, Matter, condition_names
 from monitor.conditions.examined import ExaminationCheck
 from monitor.conditions.rules import Rule
-from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate, keys_of
+from monitor.conditions.thresholds import Condition, ConditionName, Evaluation, evaluate_rule, keys_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import Verdict
 from monitor.evaluation.hours import resets_of, view_of, with_calendar
@@ -256,7 +256,7 @@ def _readings(
         begin = min(since, state.until - rule.reach)
         view = view_of(monitor, monitor.judged_definition(rule), (rule,), read, begin, state.until)
         keys = keys_of(rule, view)
-        for key, evaluation in zip(keys, evaluate(rule, view, keys, state.until), strict=True):
+        for key, evaluation in zip(keys, evaluate_rule(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))
             found.append(RuleReading(rule, key, evaluation, Condition() if kept is None else kept.condition))
     return tuple(found)

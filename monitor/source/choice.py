@@ -78,7 +78,7 @@ def open_reader(monitor: Monitor, database: Database) -> Pull | ParallelReader:
     return ParallelReader(source) if isinstance(source, PushDown) else source
 
 
-def explained(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:
+def explain_choice(monitor: Monitor, database: Database, since: int, until: int) -> tuple[Choice, list[str]]:
     """(the way taken once column types are known, the SQL that a read of [since, until) sends).
 
     Raises:

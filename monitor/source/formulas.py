@@ -14,7 +14,7 @@ from monitor.measures.measure import Depth, Measure
 from monitor.measures.sql import Formula, RequestSums
 from monitor.source.dialects.base import ONE, ZERO, Condition, Dialect, Expression, written
 
-LONGEST = 60
+TABULATED_RANKS = 60
 """Discounts are tabulated down to this rank and computed below it. Without a cut-off, a request with more relevant
 items makes its bucket be read row by row."""
 
@@ -85,9 +85,9 @@ class Formulas(RequestSums):
     def _discount(self, m: Measure) -> Expression:
         if m.discount == "reciprocal" and not m.examination:
             return self.sql.number(1) / self.sql.double(self.rank)
-        last = len(m.examination) or min(m.k or LONGEST, LONGEST)
+        last = len(m.examination) or min(m.k or TABULATED_RANKS, TABULATED_RANKS)
         table = discounts(m, np.arange(1, last + 1)).tolist()
-        if m.examination or (m.k is not None and m.k <= LONGEST):
+        if m.examination or (m.k is not None and m.k <= TABULATED_RANKS):
             return self.sql.table(self.rank, 1, table, 0.0)
         shift = self.sql.number(1.0 if m.discount == "log2" else 0.0)
         below = self.sql.number(log(2)) / self.sql.ln(self.sql.double(self.rank) + shift)
@@ -134,9 +134,9 @@ class Formulas(RequestSums):
         return self._total(sa.and_(*self._relevant(m, m.k)), self.sql.double(self.rank))
 
     def powers(self, m: Measure, base: float) -> Expression:
-        last, deepest = min(m.k or LONGEST, LONGEST), 1 + int(log(LEAST) / log(base))
+        last, deepest = min(m.k or TABULATED_RANKS, TABULATED_RANKS), 1 + int(log(LEAST) / log(base))
         weight = self.sql.table(self.rank, 1, [base**i if i < deepest else 0.0 for i in range(last)], 0.0)
-        if (m.k is None or m.k > LONGEST) and deepest > LONGEST:
+        if (m.k is None or m.k > TABULATED_RANKS) and deepest > TABULATED_RANKS:
             exponent = (self.sql.double(self.rank) - self.number(1)) * self.number(log(base))
             known, weighs = self.rank <= written(str(last)), self.rank <= written(str(deepest))
             deeper = sa.func.exp(exponent, type_=sa.Double)
@@ -148,7 +148,7 @@ class Formulas(RequestSums):
         if m.ideal == "max":
             top = gains(m, np.array([m.highest_grade]))[0]
             return self.sql.number(float(top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum()))
-        longest = min(m.k or LONGEST, LONGEST)
+        longest = min(m.k or TABULATED_RANKS, TABULATED_RANKS)
         cumulated = np.cumsum(discounts(m, np.arange(1, longest + 1))).tolist()
         found, below = self.sql.number(0), 0.0
         for grade, gain in zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True):
@@ -156,8 +156,8 @@ class Formulas(RequestSums):
                 continue
             inside = self.within(m.k if m.ideal == "local" else None)
             name = self._count(inside, self.grade >= self.sql.number(grade))
-            if m.k is None or m.k > LONGEST:
-                self.too_many[name] = LONGEST
+            if m.k is None or m.k > TABULATED_RANKS:
+                self.too_many[name] = TABULATED_RANKS
             steps = [0.0, *cumulated]
             found = found + self.sql.number(gain - below) * self.sql.table(self.get(name), 0, steps[:-1], steps[-1])
             below = gain
@@ -175,5 +175,5 @@ class Formulas(RequestSums):
 
 def needs_logarithm(measure: Measure) -> bool:
     """Whether a measure needs functions that some SQLite builds lack."""
-    is_long = measure.k is None or measure.k > LONGEST
+    is_long = measure.k is None or measure.k > TABULATED_RANKS
     return is_long and not measure.examination and measure.spec.is_weighted_by_rank and measure.discount != "reciprocal"

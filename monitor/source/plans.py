@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from monitor.errors import SourceError
-from monitor.source.choice import Choice, explained, in_full
+from monitor.source.choice import Choice, explain_choice, in_full
 from monitor.source.dialects import dialect_of
 from monitor.source.engine import Database, Reader
 from monitor.source.queries import Queries
@@ -68,10 +68,10 @@ class _Part(NamedTuple):
 
 
 def explained_now(monitor: Monitor, database: Database, now: float) -> tuple[Choice, list[str], list[str]]:
-    """`explained` for the last whole bucket before `now`, and the messages of `gone_through`. Raises SourceError."""
+    """`explain_choice` for the last whole bucket before `now`, and messages of `gone_through`. Raises SourceError."""
     until = int(now) // monitor.bucket * monitor.bucket
     span = until - monitor.bucket, until
-    choice, statements = explained(monitor, database, *span)
+    choice, statements = explain_choice(monitor, database, *span)
     return choice, statements, gone_through(monitor, database, statements, span, choice.way == "pushdown")
 
 

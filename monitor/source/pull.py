@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from monitor.arrays import Ints
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
-from monitor.series.partials import all_named
+from monitor.series.partials import stored_names
 from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.checks.types import check_columns, check_pairs
 from monitor.source.engine import ColumnTypes, Database, Reader, Statement
 from monitor.source.labels import Gradable, Labelling, Labels
 from monitor.source.queries import Queries
-from monitor.source.recurring import Recurring, ReusedIds, apart
+from monitor.source.recurring import Recurring, ReusedIds, split_around
 from monitor.source.requests import Requests
 from monitor.source.times import check, to_micros
 from monitor.types import Events, Judgments, Monitor
@@ -164,7 +164,7 @@ class Pull:
             self.reused.see(len(requests.ids), requests.recurring)
         alone = requests.recurring.buckets(since, until, width)
         if alone and since // width < (until - 1) // width:
-            for part in apart(since, until, width, alone):
+            for part in split_around(since, until, width, alone):
                 yield from self._parts(reader, queries, *part)
             return
         yield self._part(reader, queries, requests, since, until)
@@ -178,7 +178,7 @@ class Pull:
         refusals = requests.refusals(monitor)
         labels = Labelling(queries, reader, requests, asked, self.most_rows, refusals).read()
         slices = requests.slices(monitor)
-        by_slice = {d: all_named(slices[d]) for d in {m.dimension for m in monitor.measures if m.by_slice}}
+        by_slice = {d: stored_names(slices[d]) for d in {m.dimension for m in monitor.measures if m.by_slice}}
         reading = Reading(
             *asked,
             served=requests.served,

@@ -98,7 +98,7 @@ class Recurring:
         return found
 
 
-def apart(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[tuple[int, int]]:
+def split_around(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[tuple[int, int]]:
     """[since, until) in parts: each bucket starting at one of `alone` separately, and the ranges between them.
 
     >>> list(apart(5, 50, 10, [0, 30]))

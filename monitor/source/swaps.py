@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts
 from monitor.measures.measure import Measure
-from monitor.series.partials import all_named
+from monitor.series.partials import stored_names
 from monitor.source.dialects.base import ONE, ZERO
 from monitor.source.pull import Pull
 from monitor.source.queries import Queries
@@ -78,14 +78,14 @@ def counts_by_slice(
     base = monitor.rankings.position.base
     if column is None:
         return {"": _counts(rows, base)}
-    named = all_named(rows[slices.index(column)])
+    named = stored_names(rows[slices.index(column)])
     found = np.array([value if values is None or value in values else OTHER for value in named])
     return {str(v): _counts([list(compress(c, found == v)) for c in rows], base) for v in np.unique(found)}
 
 
 def _only(rows: Sequence[Sequence[Any]], place: int, column: str, value: str) -> list[list[Any]]:
     """The rows with a value of the column at a place. Raises InputError: there are none."""
-    named = all_named(rows[place])
+    named = stored_names(rows[place])
     if named and value not in named:
         known = ", ".join(sorted({*named})[:FEW_VALUES])
         raise InputError(f"no request has {value!r} in the column {column!r}; it has {known}")

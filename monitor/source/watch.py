@@ -20,7 +20,7 @@ from monitor.source.dialects import base
 ASKED_FOR = 2
 """Seconds for a database to obey a cancel request before its connection is cut."""
 
-LOOK_EVERY = 0.5
+CHECK_STOP_EVERY = 0.5
 """Seconds between a waiter's checks for shutdown."""
 
 
@@ -221,7 +221,7 @@ def turn(turns: threading.Semaphore, stop: Callable[[], bool]) -> Iterator[None]
     Raises:
         Stopped: `stop` said that the process is shutting down.
     """
-    while not turns.acquire(timeout=LOOK_EVERY):
+    while not turns.acquire(timeout=CHECK_STOP_EVERY):
         if stop():
             raise Stopped("waiting for a turn was stopped")
     try:

@@ -38,7 +38,7 @@ from monitor.store.schema import (
 )
 from monitor.store.verdicts import forget, put
 
-AT_ONCE = 1000
+MOST_PURGED = 1000
 """Most incidents deleted in one transaction."""
 
 Label = Literal["right", "wrong", "known"]
@@ -339,7 +339,7 @@ class Alerts(Connected):
         the cooldown counts from it.
         """
         with self.writing() as connection:
-            expired = connection.scalars(_expired(before).limit(AT_ONCE)).all()
+            expired = connection.scalars(_expired(before).limit(MOST_PURGED)).all()
             for table in (transitions, diagnoses):
                 connection.execute(table.delete().where(table.c.incident.in_(expired)))
             connection.execute(incidents.delete().where(incidents.c.id.in_(expired)))

@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from monitor.errors import InputError
-from monitor.store.engine import explained
+from monitor.store.engine import as_store_errors
 from monitor.store.schema import leases, metadata, series
 from monitor.store.store import Store
 
-AT_ONCE = 5_000
+COPY_ROWS = 5_000
 """Rows copied at a time; PostgreSQL ends a transaction that waits for longer than half a lease."""
 _ONE_STATE: dict[str, dict[str, Any]] = {
     "sqlite": {"rankmon_reads": True},
@@ -33,7 +33,7 @@ def copy(source: Store, target: Store) -> dict[str, int]:
     with ExitStack() as unwritten:
         for (monitor,) in source.rows(sa.select(series.c.monitor).distinct()):
             unwritten.enter_context(source.hold(monitor))
-        with explained(source.url), source.engine.connect() as plain, target.writing() as writer:
+        with as_store_errors(source.url), source.engine.connect() as plain, target.writing() as writer:
             reader = plain.execution_options(**_ONE_STATE[source.dialect])
             _refuse_rows(target, writer)
             found = {table.name: _copied(table, reader, writer) for table in metadata.sorted_tables}
@@ -50,7 +50,7 @@ def _refuse_rows(target: Store, writer: sa.Connection) -> None:
 
 def _copied(table: sa.Table, reader: sa.Connection, writer: sa.Connection) -> int:
     number = 0
-    for rows in reader.execute(sa.select(table), execution_options={"yield_per": AT_ONCE}).mappings().partitions():
+    for rows in reader.execute(sa.select(table), execution_options={"yield_per": COPY_ROWS}).mappings().partitions():
         writer.execute(table.insert(), [dict(row) for row in rows])
         number += len(rows)
     if number and writer.dialect.name == "postgresql" and table.autoincrement_column is not None:

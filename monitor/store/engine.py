@@ -40,7 +40,7 @@ _SILENCE = 30
 _SHARED = threading.local()
 """The connection a thread reads over within `Connected.at_once`."""
 
-AT_ONCE = 500
+FETCH_ROWS = 500
 """Rows turned into columns at a time."""
 
 
@@ -60,14 +60,14 @@ class Connected:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """One transaction, committed at the end. Raises StoreError."""
-        with explained(self.url), self.engine.begin() as connection:
+        with as_store_errors(self.url), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A connection for queries that never waits for a writer; the same one within `at_once`. Raises StoreError."""
         shared: sa.Connection | None = getattr(_SHARED, "connection", None)
-        with explained(self.url):
+        with as_store_errors(self.url):
             if shared is not None and shared.engine.pool is self.engine.pool:
                 yield shared
             else:
@@ -135,7 +135,7 @@ class Connected:
             cursor: Any = connection.execute(query, parameters).cursor
             try:
                 found: list[list[Any]] = []
-                while rows := cursor.fetchmany(AT_ONCE):
+                while rows := cursor.fetchmany(FETCH_ROWS):
                     found = found or [[] for _ in rows[0]]
                     for column, more in zip(found, zip(*rows, strict=True), strict=True):
                         column.extend(more)
@@ -152,7 +152,7 @@ def create(url: URL, lease: float = 30) -> sa.Engine:
     kind = url.get_backend_name()
     if kind not in NOW:
         raise StoreError(f"store: rankmon keeps its tables in SQLite or PostgreSQL, not in {kind}; change store.url")
-    with explained(url):
+    with as_store_errors(url):
         return _sqlite_engine(url) if kind == "sqlite" else _postgresql_engine(url, lease)
 
 
@@ -269,7 +269,7 @@ def _is_folder(path: Path) -> bool:
 
 
 @contextmanager
-def explained(url: URL) -> Iterator[None]:
+def as_store_errors(url: URL) -> Iterator[None]:
     """Reports database errors as StoreError, without the password."""
     try:
         yield

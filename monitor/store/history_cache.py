@@ -81,7 +81,7 @@ class CachedStore(Store):
         self._reach = reach(monitor) + SPARE
         self._budget = budget
         self._token: int | None = None
-        self._known: dict[Definition, _Known] = {}
+        self._known: dict[Definition, _CachedSeries] = {}
         self._refused = 0
 
     @contextmanager
@@ -134,7 +134,7 @@ class CachedStore(Store):
                 self._known[definition].stale.update(starts)
         return super().write(lease, monitor, partials, targets, *more, **named)
 
-    def _learn(self, definition: Definition, until: int) -> _Known | None:
+    def _learn(self, definition: Definition, until: int) -> _CachedSeries | None:
         """Cache what cycles look at of a series; None if it is not to be cached or reaches back too far."""
         if self._refused and not self._budget.has(self._refused):
             return None  # reading all of it only to be refused again would be expensive
@@ -144,7 +144,7 @@ class CachedStore(Store):
         if newest is None or until <= newest - self._reach:
             return None
         read = self._read(definition, newest - self._reach, newest + self._width)
-        self._known[definition] = _Known(newest - self._reach, self._reach, read)
+        self._known[definition] = _CachedSeries(newest - self._reach, self._reach, read)
         self._account()
         return self._known.get(definition)
 
@@ -173,7 +173,7 @@ def reach(monitor: Monitor) -> int:
     return max(judged, drawn) + final_age(monitor) + 2 * max(DAY, monitor.bucket)
 
 
-class _Known:
+class _CachedSeries:
     """The buckets of one series from `since` on, each field in the smallest type that holds it exactly."""
 
     def __init__(self, since: int, span: int, read: _Rows) -> None:

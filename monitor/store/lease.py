@@ -19,7 +19,7 @@ from monitor.errors import LeaseLost, StoreError
 from monitor.store.engine import NOW, PROGRAM, Connected, upserted
 from monitor.store.schema import leases
 
-LONGEST = 3600.0
+LONGEST_LEFT = 3600.0
 """Most seconds a lease can have left, unless this process's own are longer: more was written by a clock that ran ahead.
 """
 
@@ -88,7 +88,7 @@ class Leases(Connected):
 
     def describe(self, monitor: str) -> str:
         """The holder of a monitor, in words."""
-        return named(self.scalar(sa.select(leases.c.holder).where(leases.c.monitor == monitor)) or "")
+        return holder_in_words(self.scalar(sa.select(leases.c.holder).where(leases.c.monitor == monitor)) or "")
 
     def is_gone(self, holder: str) -> bool:
         """Whether a holder is known to have ended."""
@@ -125,7 +125,7 @@ class Leases(Connected):
     @property
     def _has_expired(self) -> sa.ColumnElement[bool]:
         # A living holder renews within seconds once the clock is right; and every write is fenced.
-        return ~leases.c.expires_at.between(self._now, self._now + max(LONGEST, 2 * self.seconds))
+        return ~leases.c.expires_at.between(self._now, self._now + max(LONGEST_LEFT, 2 * self.seconds))
 
     def _insert(self, connection: sa.Connection, lease: Lease) -> bool:
         values = {"monitor": lease.monitor, "holder": lease.holder, "token": lease.token}
@@ -151,7 +151,7 @@ class Leases(Connected):
             connection.execute(_RELEASING, named_in(lease))
 
     def park(self, connection: sa.Connection, lease: Lease, holder: str, seconds: float) -> None:
-        """Within a transaction, keep everybody else out for so long; `holder` says why, see `named`."""
+        """Within a transaction, keep everybody else out for so long; `holder` says why, see `holder_in_words`."""
         values = {"holder": holder, "expires_at": self._now + seconds}
         connection.execute(leases.update().where(*_IS).values(values), named_in(lease))
 
@@ -193,7 +193,7 @@ def named_in(lease: Lease) -> dict[str, str | int]:
     return {"of": lease.monitor, "by": lease.holder, "number": lease.token}
 
 
-def named(holder: str) -> str:
+def holder_in_words(holder: str) -> str:
     """A holder in words."""
     identity = _Identity.parse(holder)
     if identity is None:

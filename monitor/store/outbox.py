@@ -22,7 +22,7 @@ from monitor.store.engine import Connected, upserted
 from monitor.store.schema import incidents, outbox
 
 LONGEST_ERROR = 500
-AT_ONCE = 100
+MOST_DUE = 100
 """Most notifications fetched at once."""
 
 FARTHEST = 600.0
@@ -120,7 +120,7 @@ class Outbox(Connected):
             sa.select(*(outbox.c[name] for name in Waiting.__dataclass_fields__))
             .where(outbox.c.id.in_(first.scalar_subquery()), is_due)
             .order_by(outbox.c.id)
-            .limit(AT_ONCE)
+            .limit(MOST_DUE)
         )
         return [Waiting(*row) for row in self.rows(query)]
 

@@ -28,7 +28,7 @@ class Limits:
     tls_shutdown_time: float = 2.0
 
 
-class Door:
+class OpenConnections:
     """Shared by a server's connections: the limits, and the TLS context for new ones."""
 
     def __init__(self, context: Callable[[], ssl.SSLContext | None], limits: Limits) -> None:
@@ -36,13 +36,13 @@ class Door:
         self.limits = limits
         self._open: dict[HttpConnection, None] = {}
 
-    def let_in(self, connection: HttpConnection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         """Count a connection; if there is no room, drop the oldest silent one, else the oldest."""
         if len(self._open) >= self.limits.connections:
             next((c for c in self._open if c.is_silent), next(iter(self._open))).drop()
         self._open[connection] = None
 
-    def let_out(self, connection: HttpConnection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Stop counting a connection."""
         self._open.pop(connection, None)
 
@@ -52,14 +52,14 @@ class HttpConnection(H11Protocol):
 
     def __init__(
         self,
-        door: Door,
+        open_connections: OpenConnections,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._door = door
+        self._open_connections = open_connections
         self._context: ssl.SSLContext | None = None
         self._socket: asyncio.Transport | None = None
         self._handshake: asyncio.Task[None] | None = None
@@ -81,9 +81,9 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the handshake, or the request without TLS."""
         self._socket = transport
-        self._door.let_in(self)
-        self._allow(self._door.limits.request_time)
-        self._context = self._door.context()
+        self._open_connections.add(self)
+        self._allow(self._open_connections.limits.request_time)
+        self._context = self._open_connections.context()
         if self._context is None:
             self._is_made = True
             super().connection_made(transport)
@@ -92,7 +92,7 @@ class HttpConnection(H11Protocol):
             self._handshake = self.loop.create_task(self._secure(transport, self._context))
 
     async def _secure(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
-        limits = self._door.limits
+        limits = self._open_connections.limits
         try:
             secured = await self.loop.start_tls(
                 transport,
@@ -125,12 +125,12 @@ class HttpConnection(H11Protocol):
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
-            self._allow(self._door.limits.answer_time)
+            self._allow(self._open_connections.limits.answer_time)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, unless the certificate has changed since this connection began."""
-        self._allow(self._door.limits.request_time)
-        if self._door.context() is not self._context:
+        self._allow(self._open_connections.limits.request_time)
+        if self._open_connections.context() is not self._context:
             self.transport.close()
         super().on_response_complete()
 
@@ -146,6 +146,6 @@ class HttpConnection(H11Protocol):
         self._limit = self.loop.call_later(seconds, self.drop)
 
     def _leave(self) -> None:
-        self._door.let_out(self)
+        self._open_connections.remove(self)
         if self._limit is not None:
             self._limit.cancel()

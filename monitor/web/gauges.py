@@ -215,7 +215,7 @@ def _limit_gauges() -> Iterator[Gauge]:
             ("baseline", "baseline", ("rule",), "Baseline of the newest judged window."),
             (
                 "alert_threshold",
-                "fires_below",
+                "fires_at",
                 ("rule", "severity"),
                 "Where an alert rule fires: below, or above if lower is better.",
             ),

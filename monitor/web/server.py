@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from monitor.errors import Unserved
 from monitor.web.access import Access
-from monitor.web.connection import Door, HttpConnection, Limits
+from monitor.web.connection import HttpConnection, Limits, OpenConnections
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class WebServer:
         limits = replace(limits, connections=min(limits.connections, max(LEAST_CONNECTIONS, _files() // 4)))
         config = uvicorn.Config(
             site,
-            http=partial(HttpConnection, Door(access.context, limits)),  # type: ignore[arg-type]
+            http=partial(HttpConnection, OpenConnections(access.context, limits)),  # type: ignore[arg-type]
             ws="none",
             loop="asyncio",
             log_config=None,

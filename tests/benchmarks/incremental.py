@@ -15,7 +15,7 @@ import numpy as np
 
 from monitor.database_url import parse_url
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board, MonitorSnapshot
 from monitor.service.telemetry import Telemetry
@@ -186,9 +186,9 @@ class Clock:
 class Nobody:
     """Notifies nobody."""
 
-    def telling(self) -> Telling:
+    def recipients(self) -> Recipients:
         """No receivers."""
-        return Telling()
+        return Recipients()
 
     def wake(self) -> None:
         """Nothing to send."""

@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 import monitor.cli as cli
-from monitor.cli.commands.examination import ExaminationBySlice, FittedExamination, Past, by_slice
+from monitor.cli.commands.examination import ExaminationBySlice, FittedExamination, RequestLog, by_slice
 from monitor.clock import ManualClock
 from monitor.config import load
 from monitor.service.app import App
@@ -128,7 +128,7 @@ def _fitted(folder: Path, path: str, until: int, days: int, measure: str = "") -
     config = load(_written(folder, path, monitor(measure or f"dcg@{DEPTH}")), {})
     database = Database("log", config.source("log").url, 60)
     since = START + CHANGED * DAY if measure else None
-    found = by_slice(Past(config.monitor(NAME), database, START + until * DAY, days, DEPTH, since), "device")
+    found = by_slice(RequestLog(config.monitor(NAME), database, START + until * DAY, days, DEPTH, since), "device")
     database.close()
     return found
 

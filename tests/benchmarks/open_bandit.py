@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.cli.commands.examination import FittedExamination, Past, fitted
+from monitor.cli.commands.examination import FittedExamination, RequestLog, fitted
 from monitor.config import load
 from monitor.measures.examination import Z95
 from monitor.source.engine import Database
@@ -95,7 +95,9 @@ def compare(data: Path) -> tuple[FittedExamination, list[tuple[float, float, flo
         config = load(path, {})
         database = Database("log", config.source("log").url, 60)
         try:
-            return fitted(Past(config.monitor(POLICY), database, UNTIL, DAYS, PLACES)), measured(folder / "log.db")
+            return fitted(RequestLog(config.monitor(POLICY), database, UNTIL, DAYS, PLACES)), measured(
+                folder / "log.db"
+            )
         finally:
             database.close()
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.config import load
-from monitor.evaluation.run import judge
+from monitor.evaluation.run import judge_monitor
 from monitor.service.app import App
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from tests.benchmarks.report import Line, Section, duration
@@ -186,7 +186,7 @@ def _taken(app: App, number: int, slices: int, days: int) -> MonitorSnapshot:
     monitor, now = app.config.monitors[number], day(days)
     put(app.store, monitor, Ranking.of(days, slices=slices, peak=4000, seed=number).draw(number))
     with app.store.hold(monitor.name) as lease:
-        judge(monitor, now, app.store, lease, app.telling())
+        judge_monitor(monitor, now, app.store, lease, app.recipients())
     return take_snapshot(monitor, app.store, now)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from monitor.database_url import parse_url
 from monitor.series.partials import to_partials
 from monitor.series.readings import Aggregates
-from monitor.source.choice import explained
+from monitor.source.choice import explain_choice
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown
@@ -39,7 +39,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def measure(server: SparkServer, log: Large) -> None:
     """Print the times. Raises AssertionError if a check of the plan or the results fails."""
     database, name = Database(MONITOR.source, parse_url(log.url, None), MOST_SECONDS), log.url.rpartition("/")[2]
-    _, (statement, *_) = explained(replace(MONITOR, engine="pushdown"), database, log.since, log.until)
+    _, (statement, *_) = explain_choice(replace(MONITOR, engine="pushdown"), database, log.since, log.until)
     ((plan,),) = server.execute(f"EXPLAIN FORMATTED {statement}", database=name)
     found = aggregated_before_exchange(plan)
     assert any(node == "HashAggregate" and "partial_sum(" in functions for node, functions in found), plan

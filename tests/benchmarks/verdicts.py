@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -54,7 +54,7 @@ def judging(monitors: int, rounds: int) -> Section:
 
     def verdicts(known: list[tuple[DriftState, Hours]]) -> None:
         for number in range(monitors):
-            judge(settings, *known[number % len(known)])
+            judge_steps(settings, *known[number % len(known)])
 
     def thresholds() -> None:
         known = work[WELL]
@@ -84,7 +84,7 @@ def _known(seed: int, hour: int, mean: float) -> tuple[DriftState, Hours]:
     drawn = Ranking.of(days + 1, slices=SLICES, peak=4000, seed=seed).since(WARM_DAYS, mean=mean).draw(seed)
     hours = replace(drawn, slices=tuple(sorted(drawn.slices)))  # as they come from the store
     cut = days * 24 + hour
-    _, state = judge(DriftSettings(), None, hours.rows(0, cut))
+    _, state = judge_steps(DriftSettings(), None, hours.rows(0, cut))
     assert state is not None
     return state, hours.rows(cut, cut + 1)
 

@@ -20,8 +20,8 @@ from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.demo.shop import Shop, Story
 from monitor.drift.verdicts import SliceLabelLoss
 from monitor.errors import SourceError, TooMany
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.series.readings import Reading
@@ -75,7 +75,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source = pull(monitor, f"sqlite:///{folder}/shop.db")
         for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
-        judge(monitor, LAST + DAY, store, lease, Telling())
+        judge_monitor(monitor, LAST + DAY, store, lease, Recipients())
     store.close()
     return folder
 
@@ -174,7 +174,7 @@ def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
     with store.hold("shop") as lease:
         for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
-        judge(monitor, LAST + DAY, store, lease, Telling())
+        judge_monitor(monitor, LAST + DAY, store, lease, Recipients())
     yield Bench(store, Source(source), monitor)
     store.close()
 
@@ -654,8 +654,8 @@ class Daemon:
     def now(self) -> float:
         return LAST + DAY
 
-    def telling(self) -> Telling:
-        return Telling({"log": ("log",)}, "http://page/", 0.0)
+    def recipients(self) -> Recipients:
+        return Recipients({"log": ("log",)}, "http://page/", 0.0)
 
     def wake(self) -> None:
         pass

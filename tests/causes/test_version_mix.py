@@ -11,7 +11,7 @@ import pytest
 from monitor.causes.losses import losses
 from monitor.causes.newcomers import newcomers
 from monitor.causes.sample import RequestSample
-from monitor.causes.version_mix import apart, shares_of
+from monitor.causes.version_mix import shares_of, version_effect
 from monitor.causes.versions import compare
 from monitor.conditions.versions import served_until, weak
 from monitor.drift.series import DAY, HOUR, WEEK
@@ -169,7 +169,7 @@ def test_what_all_lose_from_hour_to_hour_is_no_difference_while_a_version_gets_m
     found.loc[found["at"] >= FELL + DAY, "value"] -= 0.1
     lately = found[found["at"] >= FELL].groupby("version")["value"].mean()
     assert lately["v2"] < lately["v1"] - 0.02, "or there is nothing to see through"
-    one = apart(stored(found), ("model_version", "v2"), "", (FELL, END), FELL)
+    one = version_effect(stored(found), ("model_version", "v2"), "", (FELL, END), FELL)
     assert one is not None
     assert one.interval[0] < 0 < one.interval[1]
 
@@ -187,7 +187,7 @@ def test_an_interval_is_as_wide_as_waves_in_the_requests_make_it(wave: float) ->
             sums[:, column, b.SQUARES] = (values**2).sum(axis=1)
         sums[:, 0] = sums[:, 1:].sum(axis=1)
         history = History(hours, np.ones(len(hours), bool), (OVERALL, ("v", "v1"), ("v", "v2")), sums)
-        one = apart(history, ("v", "v2"), "", (0, 200 * HOUR), 0)
+        one = version_effect(history, ("v", "v2"), "", (0, 200 * HOUR), 0)
         assert one is not None
         inside += one.interval[0] <= 0 <= one.interval[1]
     assert 180 <= inside <= 199
@@ -245,7 +245,7 @@ def test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_ser
     for shares in ({"mobile": 1.0}, {"mobile": 0.3, "desktop": 0.3, "watch": 0.3}, {"watch": 0.6}):
         hits = 0
         for seed in range(15):
-            seen = apart(stored(log(shares, seed=seed)), ("model_version", "v2"), "device", (FELL, END), FELL)
+            seen = version_effect(stored(log(shares, seed=seed)), ("model_version", "v2"), "device", (FELL, END), FELL)
             assert seen is not None
             hits += abs(seen.difference - WORSE) <= 1.96 * seen.error
         assert hits >= 13

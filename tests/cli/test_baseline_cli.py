@@ -17,8 +17,8 @@ from monitor import cli
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.config import load
 from monitor.drift.series import Hours
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.messages.words import utc
 from monitor.series.partials import Partials
 from monitor.store import Store
@@ -54,7 +54,7 @@ class Bench:
 
     def judge(self, now: float, current: bool = True) -> None:
         with self.store.hold("search") as lease:
-            judge(self.monitor, now, self.store, lease, Telling({"log": ("log",)}, "", time.time(), current))
+            judge_monitor(self.monitor, now, self.store, lease, Recipients({"log": ("log",)}, "", time.time(), current))
 
     def run(self, *arguments: str) -> int:
         command, *rest = arguments

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 import monitor.cli as cli
 from monitor.cli.commands.backfill import fill
-from monitor.cli.commands.run import LOOK_EVERY
+from monitor.cli.commands.run import WAKE_EVERY
 from monitor.cli.common import first_sentence, refused_in_words
 from monitor.clock import ReplayClock
 from monitor.config import load
@@ -1088,7 +1088,7 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
         time.sleep(0.5)  # meanwhile the main thread has begun to wait
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.pthread_kill(threading.get_ident(), number)
-            time.sleep(LOOK_EVERY + 0.5)
+            time.sleep(WAKE_EVERY + 0.5)
         was_needed.append(not ended.wait(20))
         if was_needed[0]:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -15,7 +15,7 @@ from monitor.cli.commands.incidents import line, steps_of
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.incident import Firing, Incident, by_matter
 from monitor.conditions.rules import Floor, Rule
-from monitor.conditions.thresholds import Change, View, follow
+from monitor.conditions.thresholds import Change, View, track_rule
 from monitor.config import load
 from monitor.messages.notification import Notification
 from monitor.notify.alertmanager import alerts
@@ -91,7 +91,7 @@ def log(rng: np.random.Generator, days: int, outage: int | None = None) -> Histo
 
 def fired(rule: Rule, history: History, hours: range) -> list[int]:
     """Hours in which a rule on the label coverage began to fire."""
-    _, changes = follow(rule, View(history, history, HOUR, 0.9), [h * HOUR for h in hours], {})
+    _, changes = track_rule(rule, View(history, history, HOUR, 0.9), [h * HOUR for h in hours], {})
     return [change.at // HOUR for change in changes if change.became == "firing"]
 
 

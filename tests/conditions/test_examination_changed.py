@@ -11,7 +11,7 @@ from monitor.cli.incident_report import lines
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.examined import CONTRADICTED, RECENT, ExaminationCheck, check
 from monitor.conditions.kinds.examination_changed import ExaminationChanged
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.run import judge_past
@@ -216,6 +216,6 @@ def test_an_open_alarm_is_withdrawn_once_the_corrected_measure_contradicts_it(co
 def test_fewer_labels_are_no_fault_of_the_data_while_clicks_are_known_to_be_there() -> None:
     past = Ranking.of(DAYS + 2).since(DAYS, coverage=0.8).draw()
     for sound, kind in (((), "labels_suspect"), (((END, END + 5 * DAY),), "degraded")):
-        verdicts, _ = judge(DriftSettings(sound=sound), None, past)
+        verdicts, _ = judge_steps(DriftSettings(sound=sound), None, past)
         assert {one.kind for one in verdicts[-12:]} == {kind}
         assert {one.kind for one in verdicts[-100:-50]} == {"healthy"}

@@ -14,7 +14,7 @@ import pytest
 
 import monitor.cli as cli
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
-from monitor.conditions.thresholds import View, follow
+from monitor.conditions.thresholds import View, track_rule
 from monitor.database_url import parse_url
 from monitor.measures.measure import parse
 from monitor.series import partials as b
@@ -152,7 +152,7 @@ def changes(measure: str, limit: Drop | Floor, values: np.ndarray) -> list[tuple
     sums[:, 0, b.REQUESTS], sums[:, 0, b.TOTAL], traffic[:, 0, 0] = 100, 100 * values, 100
     both = (History(starts, np.ones(hours, bool), (OVERALL,), some) for some in (sums, traffic))
     rule = Rule("r", parse(measure), 6 * HOUR, limit, 3 * HOUR, 3 * HOUR, min_requests=1)
-    found = follow(rule, View(*both, HOUR, 0.9), [int(start) + HOUR for start in starts], {})[1]
+    found = track_rule(rule, View(*both, HOUR, 0.9), [int(start) + HOUR for start in starts], {})[1]
     return [(change.was, change.became, change.at) for change in found]
 
 

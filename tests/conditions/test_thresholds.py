@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from monitor.conditions import thresholds
 from monitor.conditions.kinds.threshold import find
 from monitor.conditions.rules import WEEK, Baseline, Drop, Floor, Rule
-from monitor.conditions.thresholds import Change, Condition, Evaluation, View, evaluate, follow, keys_of
+from monitor.conditions.thresholds import Change, Condition, Evaluation, View, evaluate_rule, keys_of, track_rule
 from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
@@ -47,7 +47,7 @@ def states(rule: Rule, seen: View, hours: range, before: Condition | None = None
     """The overall state after each hour."""
     found, condition = [], before or Condition()
     for hour in hours:
-        after, _ = follow(rule, seen, [(hour + 1) * HOUR], {OVERALL: condition})
+        after, _ = track_rule(rule, seen, [(hour + 1) * HOUR], {OVERALL: condition})
         condition = after[OVERALL]
         found.append(condition.state)
     return found
@@ -103,10 +103,10 @@ def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest
 
     def counted(rule: Rule, view: View, keys: Sequence[SliceKey], end: int) -> list[Evaluation]:
         looked.append(end // HOUR)
-        return evaluate(rule, view, keys, end)
+        return evaluate_rule(rule, view, keys, end)
 
     monkeypatch.setattr(thresholds, "evaluate", counted)
-    after, changes = follow(FLOOR, seen, range(HOUR, (since + 6) * HOUR + 1, HOUR), {})
+    after, changes = track_rule(FLOOR, seen, range(HOUR, (since + 6) * HOUR + 1, HOUR), {})
     assert [(c.became, c.at // HOUR) for c in changes] == [
         ("pending", 2),
         ("ok", 4),  # the suspicion dies of what is not there
@@ -120,7 +120,7 @@ def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest
 def test_a_slice_without_traffic_is_withdrawn_and_no_other() -> None:
     rule = replace(FLOOR, slices=(("device", None),))
     seen = view(of([0.4] * 10), {MOBILE: of([0.4] * 4), TV: of([0.4] * 10)})
-    after, changes = follow(rule, seen, range(HOUR, 11 * HOUR, HOUR), {})
+    after, changes = track_rule(rule, seen, range(HOUR, 11 * HOUR, HOUR), {})
     assert [(c.key, c.was, c.became, c.at) for c in changes if c.became == "withdrawn"] == [
         (MOBILE, "firing", "withdrawn", 7 * HOUR)
     ]
@@ -134,7 +134,8 @@ def test_of_a_slice_whose_dimension_was_added_later_nothing_is_said_until_window
         "drop", parse("ndcg@10"), DAY, Drop(0.05, 0.05, True, Baseline(trailing=8 * DAY)), slices=(("device", None),)
     )
     said = {
-        end: evaluate(rule, seen, [OVERALL, MOBILE], end * HOUR) for end in (added + 20, added + 24, added + 5 * 24)
+        end: evaluate_rule(rule, seen, [OVERALL, MOBILE], end * HOUR)
+        for end in (added + 20, added + 24, added + 5 * 24)
     }
     assert [e.unknown for e in said[added + 20]] == ["", "window incomplete"]
     assert [e.unknown for e in said[added + 24]] == ["", "baseline too short"]
@@ -144,11 +145,11 @@ def test_of_a_slice_whose_dimension_was_added_later_nothing_is_said_until_window
 def test_a_value_of_a_dimension_that_was_read_all_along_is_judged_at_once() -> None:
     seen = view(of([0.5] * 48), {MOBILE: of([0.5] * 48), TV: of([0.3] * 6, 42)})
     rule = replace(FLOOR, window=DAY, slices=(("device", None),))
-    assert [e.unknown for e in evaluate(rule, seen, [MOBILE, TV], 48 * HOUR)] == ["", ""]
+    assert [e.unknown for e in evaluate_rule(rule, seen, [MOBILE, TV], 48 * HOUR)] == ["", ""]
 
 
 def test_a_change_says_since_when() -> None:
-    _, changes = follow(FLOOR, view(of([0.7, 0.4, 0.4, 0.4, 0.7, 0.7])), range(HOUR, 7 * HOUR, HOUR), {})
+    _, changes = track_rule(FLOOR, view(of([0.7, 0.4, 0.4, 0.4, 0.7, 0.7])), range(HOUR, 7 * HOUR, HOUR), {})
     assert [(c.was, c.became, c.since // HOUR, c.at // HOUR) for c in changes] == [
         ("ok", "pending", 2, 2),
         ("pending", "firing", 2, 4),
@@ -163,12 +164,12 @@ def test_a_change_says_since_when() -> None:
 )
 def test_however_it_is_cut_the_fold_comes_to_the_same(values: list[float | None], cuts: list[int], rule: Rule) -> None:
     seen, ends = view(of(values)), range(HOUR, (len(values) + 1) * HOUR, HOUR)
-    whole, expected = follow(rule, seen, ends, {})
+    whole, expected = track_rule(rule, seen, ends, {})
     found: list[Change] = []
     conditions: dict[SliceKey, Condition] = {}
     edges = sorted({0, len(values), *(c for c in cuts if c < len(values))})
     for since, until in itertools.pairwise(edges):
-        conditions, some = follow(rule, seen, ends[since:until], conditions)
+        conditions, some = track_rule(rule, seen, ends[since:until], conditions)
         found += some
     assert (conditions, found) == (whole, expected)
 
@@ -181,8 +182,8 @@ def drop(baseline: Baseline, relative: bool = True, by: float = 0.1, window: int
 
 
 def judged(rule: Rule, seen: View, end: int) -> tuple[float | None, float | None, float | None, str]:
-    (found,) = evaluate(rule, seen, [OVERALL], end)
-    return found.value, found.baseline, found.fires_below, found.unknown
+    (found,) = evaluate_rule(rule, seen, [OVERALL], end)
+    return found.value, found.baseline, found.fires_at, found.unknown
 
 
 def test_a_trailing_baseline_lies_right_before_the_window() -> None:
@@ -247,7 +248,7 @@ def test_a_window_in_which_nothing_was_relevant_has_no_value() -> None:
 
 def test_label_coverage_is_judged_on_the_traffic() -> None:
     rule = replace(FLOOR, measure=None, lasting=0)
-    (found,) = evaluate(rule, View(*[view(of([0.25])).traffic] * 2, HOUR, 0.9), [OVERALL], HOUR)
+    (found,) = evaluate_rule(rule, View(*[view(of([0.25])).traffic] * 2, HOUR, 0.9), [OVERALL], HOUR)
     assert (found.value, found.requests, found.has_fallen) == (0.25, 100, True)
 
 
@@ -258,7 +259,7 @@ def test_a_slice_that_has_all_requests_says_nothing_about_where_unless_it_is_new
     versions = {("version", "v1"): fallen} if of_version == "v1" else {("version", "v1"): old, ("version", "v2"): new}
     seen = view(fallen, {MOBILE: of([0.8] * 24 + [0.0] * 3), **versions})
     seen.history.sums[:, 1] /= 2
-    (found,) = evaluate(FLOOR, seen, [OVERALL], 27 * HOUR)
+    (found,) = evaluate_rule(FLOOR, seen, [OVERALL], 27 * HOUR)
     slices = find(FLOOR, seen, OVERALL, found, 25 * HOUR).slices
     assert ("v2" in [s.slice for s in slices]) == (of_version == "v2")
     assert "v1" not in [s.slice for s in slices]

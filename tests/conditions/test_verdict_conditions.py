@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.conditions.thresholds import Change
-from monitor.conditions.verdicts import follow
+from monitor.conditions.verdicts import track_verdicts
 from monitor.drift.series import HOUR
 from monitor.drift.verdicts import Alarm, Kind, LabelLoss, Verdict
 from monitor.measures.measure import parse
@@ -23,7 +23,7 @@ def fed(*runs: tuple[Kind, int], **figures: float) -> list[Change]:
         found += [Verdict(HOUR * (len(found) + 1 + n), kind) for n in range(hours)]
     last = runs[-1][1]
     made = [*found[:-last], *(replace(v, **figures) for v in found[-last:])]
-    return [seen.change for seen in follow(DRIFT, HOUR, made, {})[1]]
+    return [seen.change for seen in track_verdicts(DRIFT, HOUR, made, {})[1]]
 
 
 def steps(changes: list[Change]) -> list[tuple[str, int, str]]:
@@ -82,11 +82,11 @@ def test_low_traffic_is_over_only_when_most_of_what_is_expected_comes() -> None:
 def test_alarms_on_a_level_that_is_known_to_be_no_more_are_not_told() -> None:
     alarm = Alarm("", 0, HOUR, -0.1, 2.0, 0.02)
     verdicts = [Verdict(HOUR * n, "degraded", (alarm,)) for n in range(1, 9)]
-    _, seen = follow(DRIFT, HOUR, verdicts, {}, [(3 * HOUR, 6 * HOUR)])
+    _, seen = track_verdicts(DRIFT, HOUR, verdicts, {}, [(3 * HOUR, 6 * HOUR)])
     assert [(s.change.at // HOUR, s.change.became) for s in seen] == [(1, "firing"), (4, "withdrawn"), (7, "firing")]
 
 
 def test_missing_labels_that_explain_a_fall_are_missing_since_it_began() -> None:
     labels = LabelLoss(2 * HOUR, 0.5, 0.8, None, None, None, None)
-    (found,) = follow(DRIFT, HOUR, [Verdict(9 * HOUR, "labels_suspect", labels=labels)], {})[1]
+    (found,) = track_verdicts(DRIFT, HOUR, [Verdict(9 * HOUR, "labels_suspect", labels=labels)], {})[1]
     assert (found.change.since, found.change.at) == (2 * HOUR, 9 * HOUR)

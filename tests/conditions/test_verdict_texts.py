@@ -17,8 +17,8 @@ from monitor.conditions.assessment import Assessment
 from monitor.conditions.evidence import Evidence
 from monitor.conditions.kinds.degraded import Decomposition, Degraded
 from monitor.drift.series import Hours
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.messages.explanation import reason, title_of
 from monitor.messages.notification import Notification, notification
 from monitor.messages.words import utc
@@ -55,7 +55,9 @@ class Bench:
     def put(self, past: Hours, since: int, until: int) -> None:
         put(self.store, self.monitor, past.rows((since - START) // HOUR, (until - START) // HOUR), version=self.version)
         with self.store.hold("search") as lease:
-            made = judge(self.monitor, until, self.store, lease, Telling({"log": ("log",)}, "", time.time(), True))
+            made = judge_monitor(
+                self.monitor, until, self.store, lease, Recipients({"log": ("log",)}, "", time.time(), True)
+            )
         self.notices += [notice for _, notice in made.notices] if made is not None else []
 
     def status(self, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:

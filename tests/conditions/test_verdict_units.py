@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monitor.conditions.verdict_units import NO_BASELINE, TOO_NEW, Unit, units_of
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
 from tests.support.drift import Ranking, known
@@ -50,7 +50,7 @@ def test_a_slice_that_came_late_is_not_judged_and_says_why() -> None:
 
 def test_buckets_of_a_day_show_a_drop_within_a_day_too() -> None:
     settings = DriftSettings(step=DAY)
-    _, state = judge(settings, None, Ranking.of(40, slices=1, peak=900, step=DAY).draw())
+    _, state = judge_steps(settings, None, Ranking.of(40, slices=1, peak=900, step=DAY).draw())
     drop = units_of(settings, state)[0].smallest
     assert drop is not None
     assert 0.02 < drop < 0.1
@@ -63,13 +63,13 @@ def test_a_drop_of_the_size_that_is_promised_shows_within_a_day_in_half_of_the_c
     found, smaller = [], []
     for seed in range(4):
         ranking = Ranking.of(31, slices=1, peak=peak, noise=noise, seed=seed)
-        _, state = judge(SETTINGS, None, ranking.draw(seed).rows(0, WARM))
+        _, state = judge_steps(SETTINGS, None, ranking.draw(seed).rows(0, WARM))
         drop = units_of(SETTINGS, state)[0].smallest
         assert state is not None
         assert drop is not None
         for draw in range(DRAWS):
             for mean, shown in ((1 - drop, found), (1 - drop / 2, smaller)):
                 hours = ranking.since(30, mean=mean).draw(1000 + draw).rows(WARM, WARM + 24)
-                shown.append(any(verdict.is_degraded for verdict in judge(SETTINGS, state, hours)[0]))
+                shown.append(any(verdict.is_degraded for verdict in judge_steps(SETTINGS, state, hours)[0]))
     assert sum(found) >= len(found) / 2
     assert sum(smaller) < sum(found)

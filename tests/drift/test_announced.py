@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
@@ -38,10 +38,10 @@ def test_a_week_of_three_times_the_traffic_that_nobody_announced_is_told_and_an_
 
 def test_nothing_is_learnt_of_it() -> None:
     drawn = CAMPAIGN.draw()
-    found, after = judge(ANNOUNCED, None, drawn)
+    found, after = judge_steps(ANNOUNCED, None, drawn)
     before, rest = without(drawn, WEEK)
-    bare, state = judge(ANNOUNCED, None, before)
-    more, state = judge(ANNOUNCED, state, rest)
+    bare, state = judge_steps(ANNOUNCED, None, before)
+    more, state = judge_steps(ANNOUNCED, state, rest)
     assert judged(found) == [*bare, *more]
     assert after is not None
     assert state is not None
@@ -74,10 +74,10 @@ def test_a_fall_that_goes_on_behind_it_is_found() -> None:
 
 def test_however_the_steps_are_split_over_calls() -> None:
     drawn = CAMPAIGN.since(41, mean=0.9).draw()
-    at_once, state = judge(ANNOUNCED, None, drawn)
+    at_once, state = judge_steps(ANNOUNCED, None, drawn)
     found, after = list[Verdict](), None
     for row in range(0, len(drawn.starts), 7):
-        some, after = judge(ANNOUNCED, after, drawn.rows(row, row + 7))
+        some, after = judge_steps(ANNOUNCED, after, drawn.rows(row, row + 7))
         found += some
     assert found == at_once
     assert after is not None

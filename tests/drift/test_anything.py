@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.power import smallest_drops
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
@@ -50,7 +50,7 @@ def anything(rng: np.random.Generator, step: int) -> Hours:
 def test_anything_is_judged(seed: int, step: int) -> None:
     rng, settings = np.random.default_rng([seed, step]), DriftSettings(step=step)
     hours = anything(rng, step)
-    verdicts, state = judge(settings, None, hours)
+    verdicts, state = judge_steps(settings, None, hours)
     assert [v.end for v in verdicts] == (hours.starts + step).tolist()
     assert state is not None
     kept = json.dumps(state.to_json(), allow_nan=False)
@@ -61,8 +61,8 @@ def test_anything_is_judged(seed: int, step: int) -> None:
             assert verdict.split.within + verdict.split.mix == pytest.approx(change, abs=1e-12)
     assert all(drop is None or 0 < drop < 1 for drop in smallest_drops(settings, state).values())
     cut = int(rng.integers(len(hours.starts)))
-    before, middle = judge(settings, None, hours.rows(0, cut))
-    after, last = judge(settings, middle, hours.rows(cut, len(hours.starts)))
+    before, middle = judge_steps(settings, None, hours.rows(0, cut))
+    after, last = judge_steps(settings, middle, hours.rows(cut, len(hours.starts)))
     assert before + after == verdicts
     assert last is not None
     assert json.dumps(last.to_json()) == kept

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -43,10 +43,10 @@ def troubled(seed: int) -> tuple[DriftSettings, Hours]:
 @pytest.mark.parametrize("seed", range(times(12)))
 def test_row_by_row_comes_to_the_same_and_nothing_looks_ahead(seed: int) -> None:
     settings, hours = troubled(seed)
-    whole, end = judge(settings, None, hours)
+    whole, end = judge_steps(settings, None, hours)
     state, found = None, []
     for row in range(len(hours.starts)):
-        some, state = judge(settings, state, hours.rows(row, row + 1))
+        some, state = judge_steps(settings, state, hours.rows(row, row + 1))
         assert state is not None
         state = DriftState.from_json(json.loads(json.dumps(state.to_json())))
         found += some
@@ -55,4 +55,4 @@ def test_row_by_row_comes_to_the_same_and_nothing_looks_ahead(seed: int) -> None
     assert state is not None
     assert state.to_json() == end.to_json()
     cut = len(hours.starts) * 3 // 4
-    assert judge(settings, None, hours.rows(0, cut))[0] == whole[:cut]
+    assert judge_steps(settings, None, hours.rows(0, cut))[0] == whole[:cut]

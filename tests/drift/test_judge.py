@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -54,7 +54,7 @@ EVENTFUL = eventful()
 @cache
 def at_once() -> tuple[list[Verdict], DriftState]:
     """(the verdicts, the last state) of judging them all; not made where the file is only collected."""
-    found, last = judge(PLAIN, None, EVENTFUL)
+    found, last = judge_steps(PLAIN, None, EVENTFUL)
     assert last is not None
     return found, last
 
@@ -70,7 +70,7 @@ def test_however_it_is_cut_the_fold_comes_to_the_same(cuts: list[int], is_stored
     state, found = None, list[Verdict]()
     edges = sorted({0, len(EVENTFUL.starts), *cuts})
     for since, until in itertools.pairwise(edges):
-        some, state = judge(PLAIN, state, EVENTFUL.rows(since, until))
+        some, state = judge_steps(PLAIN, state, EVENTFUL.rows(since, until))
         if is_stored and state is not None:
             state = DriftState.from_json(json.loads(plain(state)))
         found += some
@@ -83,12 +83,12 @@ def test_however_it_is_cut_the_fold_comes_to_the_same(cuts: list[int], is_stored
 def test_hour_by_hour_it_comes_to_the_same_as_at_once(slices: int) -> None:
     hours = Ranking.of(31, slices).since(29.4, mean=0.8).draw()
     start = 28 * 24
-    _, before = judge(PLAIN, None, hours.rows(0, start))
+    _, before = judge_steps(PLAIN, None, hours.rows(0, start))
     state, found = before, list[Verdict]()
     for row in range(start, len(hours.starts)):
-        some, state = judge(PLAIN, state, hours.rows(row, row + 1))
+        some, state = judge_steps(PLAIN, state, hours.rows(row, row + 1))
         found += some
-    whole, last = judge(PLAIN, before, hours.rows(start, len(hours.starts)))
+    whole, last = judge_steps(PLAIN, before, hours.rows(start, len(hours.starts)))
     assert found == whole
     assert plain(state) == plain(last)
 
@@ -108,12 +108,12 @@ def test_the_events_that_the_fold_is_cut_at_do_happen() -> None:
 
 def test_a_verdict_rests_on_nothing_later() -> None:
     for until in (15 * 24 + 7, 31 * 24 + 9, 35 * 24 + 5):
-        assert judge(PLAIN, None, EVENTFUL.rows(0, until))[0] == at_once()[0][:until]
+        assert judge_steps(PLAIN, None, EVENTFUL.rows(0, until))[0] == at_once()[0][:until]
 
 
 def test_steps_that_do_not_follow_are_refused() -> None:
     with pytest.raises(ValueError, match="do not follow"):
-        judge(PLAIN, at_once()[1], EVENTFUL.rows(0, 5))
+        judge_steps(PLAIN, at_once()[1], EVENTFUL.rows(0, 5))
 
 
 def test_a_state_of_another_version_is_refused() -> None:
@@ -596,8 +596,8 @@ def test_a_pin_begins_a_new_reference_and_withdraws_what_was_open() -> None:
 
 def test_a_pin_that_comes_when_more_was_judged_already_holds_from_then_on() -> None:
     hours = Ranking.of(60).since(30, mean=0.9).draw()
-    _, state = judge(PLAIN, None, hours.rows(0, 34 * 24))
-    found, _ = judge(DriftSettings(pinned_at=START + 33 * DAY), state, hours.rows(34 * 24, 60 * 24))
+    _, state = judge_steps(PLAIN, None, hours.rows(0, 34 * 24))
+    found, _ = judge_steps(DriftSettings(pinned_at=START + 33 * DAY), state, hours.rows(34 * 24, 60 * 24))
     assert found[0].kind == "not_enough_data"
     assert kinds(on(found, 49)) == {"healthy"}
 
@@ -758,9 +758,9 @@ def test_an_alarm_within_the_reference_is_left_out_of_it_however_it_is_cut() -> 
     hours = Ranking.of(30).since(18.4, 20.1, mean=0.8).draw()
     state, found = None, list[Verdict]()
     for row in range(0, len(hours.starts), 5):
-        some, state = judge(PLAIN, state, hours.rows(row, row + 5))
+        some, state = judge_steps(PLAIN, state, hours.rows(row, row + 5))
         found += some
-    whole, last = judge(PLAIN, None, hours)
+    whole, last = judge_steps(PLAIN, None, hours)
     assert any(v.is_degraded for v in whole)
     assert found == whole
     assert plain(state) == plain(last)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -69,11 +69,11 @@ def test_zeros_that_may_be_chance_stay_part_of_the_reference() -> None:
 
 def test_bit_by_bit_comes_to_the_same_where_labels_begin_late() -> None:
     hours = Ranking.of(60).since(0, 6.4, coverage=0.0).since(0, 30.2, coverage=0.0, slices=[2]).draw()
-    whole, end = judge(DriftSettings(), None, hours)
+    whole, end = judge_steps(DriftSettings(), None, hours)
     state: DriftState | None = None
     one_by_one: list[Verdict] = []
     for row in range(len(hours.starts)):
-        some, state = judge(DriftSettings(), state, hours.rows(row, row + 1))
+        some, state = judge_steps(DriftSettings(), state, hours.rows(row, row + 1))
         one_by_one += some
     assert one_by_one == whole
     assert state is not None

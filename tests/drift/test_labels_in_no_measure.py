@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.drift import data_checks as g
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR, Floats
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
@@ -163,9 +163,9 @@ def shaped(past: Ranking, factor: np.ndarray) -> Ranking:
 
 def test_step_by_step_it_comes_to_the_same_while_an_alarm_is_open() -> None:
     hours = few(40).since(31, mean=0.8).since(34, coverage=0.42).draw(counts_unlabelled=False)
-    whole, state, found = judge(SETTINGS, None, hours)[0], None, []
+    whole, state, found = judge_steps(SETTINGS, None, hours)[0], None, []
     for row in range(len(hours.starts)):
-        some, state = judge(SETTINGS, state, hours.rows(row, row + 1))
+        some, state = judge_steps(SETTINGS, state, hours.rows(row, row + 1))
         found += some
     assert found == whole
     assert "labels_suspect" in kinds(on(found, 34))

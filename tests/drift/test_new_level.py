@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monitor.drift import levels as lv
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -121,10 +121,10 @@ def test_without_a_baseline_nothing_is_kept() -> None:
 @pytest.mark.parametrize("cut", [33 * 24 + 4, 34 * 24 + 7, 36 * 24, 37 * 24 + 1])
 def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
     hours = LOWER.draw()
-    whole, last = judge(ANEW, None, hours)
-    first, state = judge(ANEW, None, hours.rows(0, cut))
+    whole, last = judge_steps(ANEW, None, hours)
+    first, state = judge_steps(ANEW, None, hours.rows(0, cut))
     assert state is not None
-    then, end = judge(ANEW, DriftState.from_json(state.to_json()), hours.rows(cut, len(hours.starts)))
+    then, end = judge_steps(ANEW, DriftState.from_json(state.to_json()), hours.rows(cut, len(hours.starts)))
     assert whole == [*first, *then]
     assert last is not None
     assert end is not None
@@ -179,8 +179,8 @@ def test_a_slice_whose_labels_are_lost_stays_so() -> None:
 def test_a_broken_day_before_a_gap_is_no_level_either() -> None:
     anew = DriftSettings(resets=(START + 31 * DAY,))
     past = Ranking.of(45, peak=900).since(31, 31 + 20 / 24, coverage=0.0).since(31 + 20 / 24, 32, coverage=0.6).draw()
-    before, state = judge(anew, None, past.rows(0, 32 * 24))
-    after, _ = judge(anew, state, past.rows(37 * 24, len(past.starts)))
+    before, state = judge_steps(anew, None, past.rows(0, 32 * 24))
+    after, _ = judge_steps(anew, state, past.rows(37 * 24, len(past.starts)))
     assert kinds(on(before, 31.2)) == {"labels_suspect"}
     assert kinds(on(after, 37, 39)) == {"not_enough_data"}
     settled = on(after, 39.5)

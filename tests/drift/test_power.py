@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.power import smallest_drops
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
@@ -79,7 +79,7 @@ def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_
         for times, least, most in ((0.5, 0, 1), (1.25, 3, 6)):
             hits = 0
             for seed in range(6):
-                verdicts, _ = judge(DriftSettings(), None, all_ones(seed, times * drop))
+                verdicts, _ = judge_steps(DriftSettings(), None, all_ones(seed, times * drop))
                 inside = [v for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY]
                 hits += any(alarm.unit == unit for v in inside for alarm in v.alarms)
             assert least <= hits <= most, (unit, times)
@@ -99,6 +99,6 @@ def test_what_it_promises_is_found_in_half_of_the_cases_or_more(times: float, le
     found = 0
     for seed in range(12):
         ranking, promised = promise(seed)
-        verdicts, _ = judge(DriftSettings(), None, ranking.since(30, mean=1 - times * promised).draw(seed))
+        verdicts, _ = judge_steps(DriftSettings(), None, ranking.since(30, mean=1 - times * promised).draw(seed))
         found += any(v.is_degraded for v in verdicts if START + 30 * DAY < v.end <= START + 31 * DAY)
     assert least <= found <= most

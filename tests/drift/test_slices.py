@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -197,13 +197,13 @@ def test_a_reference_learns_nothing_of_lost_labels() -> None:
 
 def test_bit_by_bit_comes_to_the_same_while_labels_of_a_slice_are_lost() -> None:
     hours = Ranking.of(36, 8, 900.0).since(32, 34, coverage=0.0, slices=[1, 6]).since(33, mean=0.7).draw()
-    whole, end = judge(DriftSettings(), None, hours)
+    whole, end = judge_steps(DriftSettings(), None, hours)
     state: DriftState | None = None
     one_by_one: list[Verdict] = []
     cut = 31 * 24
     for since, until in [(0, cut), *((row, row + 1) for row in range(cut, len(hours.starts)))]:
         state = None if state is None else DriftState.from_json(state.to_json())
-        some, state = judge(DriftSettings(), state, hours.rows(since, until))
+        some, state = judge_steps(DriftSettings(), state, hours.rows(since, until))
         one_by_one += some
     assert one_by_one == whole
     assert state is not None
@@ -246,8 +246,8 @@ def test_a_silence_as_it_was_before_is_none() -> None:
 def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:
     past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 33.54, rate=0.0, slices=[3]).draw()
     cut, back = 33 * 24, 33 * 24 + 12
-    first, state = judge(DriftSettings(), None, past.rows(0, cut))
-    then, _ = judge(DriftSettings(), state, past.rows(back, len(past.starts)))
+    first, state = judge_steps(DriftSettings(), None, past.rows(0, cut))
+    then, _ = judge_steps(DriftSettings(), state, past.rows(back, len(past.starts)))
     assert [c.became for v in [*first, *then] for c in v.changes if c.unit == "slice 3"] == ["firing"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from monitor.drift import constants as c
 from monitor.drift.noise import fit_wander
 from monitor.drift.series import DAY, HOUR, Floats, widened
-from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, follow
+from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, filter_step
 
 ONE = np.ones(1, bool)
 
@@ -33,7 +33,7 @@ def courses(seen: Forecast, length: int = HOUR) -> list[FallFilter]:
     count = seen.moved.shape[1]
     course, found = FallFilter.empty(count, 0), []
     for row in range(len(seen.moved)):
-        course = follow(course, seen, row, np.ones(count, bool), (row + 1) * length, length)
+        course = filter_step(course, seen, row, np.ones(count, bool), (row + 1) * length, length)
         found.append(course)
     return found
 
@@ -100,8 +100,8 @@ def test_two_hours_alone_are_none_however_deep(depth: float, sampling: float) ->
 def test_what_was_long_ago_says_nothing_of_now() -> None:
     seen = foretold(np.full((30, 1), 0.1), 0.01)
     known = courses(seen)[-1]
-    later = follow(known, seen, 0, ONE, known.until + 30 * DAY, HOUR)
-    fresh = follow(FallFilter.empty(1, 0), seen, 0, ONE, HOUR, HOUR)
+    later = filter_step(known, seen, 0, ONE, known.until + 30 * DAY, HOUR)
+    fresh = filter_step(FallFilter.empty(1, 0), seen, 0, ONE, HOUR, HOUR)
     assert later.deviation == pytest.approx(fresh.deviation)
     assert later.certainty == pytest.approx(fresh.certainty)
 
@@ -109,7 +109,7 @@ def test_what_was_long_ago_says_nothing_of_now() -> None:
 def test_steps_without_requests_add_nothing_but_their_time() -> None:
     seen = foretold(np.full((40, 1), -0.05), 0.01)
     before = courses(seen)[-1]
-    after = follow(before, seen, 0, np.zeros(1, bool), before.until + HOUR, HOUR)
+    after = filter_step(before, seen, 0, np.zeros(1, bool), before.until + HOUR, HOUR)
     assert (after.starts[1:, :, 1:] == before.starts[1:, :, :-1]).all()
     assert after.deviation == pytest.approx(before.deviation * 0.9)
     assert after.certainty < before.certainty

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.drift.series import DAY, HOUR, Hours
-from monitor.evaluation.fold import Checkpoint, EventBatch, evaluate
+from monitor.evaluation.fold import Checkpoint, EventBatch, fold_hours
 from monitor.evaluation.hours import StoredHours
 from monitor.evaluation.run import conditions_of, judge_past
 from monitor.measures.measure import parse
@@ -138,7 +138,7 @@ def folded(bench: Bench, ends: Sequence[int]) -> tuple[Any, EventBatch]:
     conditions = partial(conditions_of, bench.monitor, (), ())
     for end in ends:
         past = StoredHours(bench.monitor, bench.store)
-        checkpoint, some = evaluate(checkpoint, past, conditions, (), day(0) + end * HOUR)
+        checkpoint, some = fold_hours(checkpoint, past, conditions, (), day(0) + end * HOUR)
         events.add(some)
     return checkpoint, events
 

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.measures.measure import parse
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.runner import Runner
@@ -60,7 +60,7 @@ def judge_backfill(monitor: Monitor, url: str, store: Store, until: int = LAST) 
     with store.hold(monitor.name) as lease:
         for _ in run_backfill(monitor, now, (FIRST, until), pull(monitor, url), store, lease, BatchSize()):
             pass
-        judge(monitor, now, store, lease, Telling({"log": ("log",)}, "http://page/", time.time()))
+        judge_monitor(monitor, now, store, lease, Recipients({"log": ("log",)}, "http://page/", time.time()))
 
 
 @dataclass
@@ -82,8 +82,8 @@ class Daemon:
     def now(self) -> float:
         return self.time
 
-    def telling(self) -> Telling:
-        return Telling({"log": ("log",)}, "http://page/")
+    def recipients(self) -> Recipients:
+        return Recipients({"log": ("log",)}, "http://page/")
 
     def wake(self) -> None:
         pass
@@ -169,7 +169,7 @@ def test_judging_anew_changes_nothing(front_pages: str, store: Store) -> None:
         for _ in run_backfill(monitor, now, (FIRST, LAST), source, store, lease, BatchSize(), again=True):
             pass
         assert store.alerts.state("hn").restated
-        judge(monitor, now, store, lease, Telling())
+        judge_monitor(monitor, now, store, lease, Recipients())
         assert not store.alerts.state("hn").restated
-        assert judge(monitor, now, store, lease, Telling()) is None
+        assert judge_monitor(monitor, now, store, lease, Recipients()) is None
     assert (history(store), [s.incident for s in store.alerts.incidents()]) == before

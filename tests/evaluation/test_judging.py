@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from monitor.conditions.kinds.threshold import Unjudged
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
-from monitor.evaluation.run import judge, withdraw
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor, withdraw
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.routing import Route
@@ -62,11 +62,11 @@ class Bench:
     def judge(self, current: bool = True, later: int = 0) -> None:
         now = BASE + self.hour * HOUR + later
         with self.store.hold(self.monitor.name) as lease:
-            judge(self.monitor, now, self.store, lease, self.telling(current))
+            judge_monitor(self.monitor, now, self.store, lease, self.recipients(current))
 
-    def telling(self, current: bool = True) -> Telling:
+    def recipients(self, current: bool = True) -> Recipients:
         """Who is notified, as a daemon says."""
-        return Telling(self.channels, "http://page/", self.clock(), current, routes=self.routes)
+        return Recipients(self.channels, "http://page/", self.clock(), current, routes=self.routes)
 
     def wake(self) -> None:
         """No sender is there to be woken."""
@@ -417,8 +417,8 @@ def test_a_new_rule_looks_back_and_comes_in_if_it_fires(bench: Bench) -> None:
 def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
-        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
+        withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
+        withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
     assert bench.store.alerts.watched() == []
     assert bench.notices == [("team", "firing"), ("team", "withdrawn")]
     assert bench.messages[-1][1].labels == (("team", "search"),)
@@ -427,7 +427,7 @@ def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None
 def test_a_monitor_that_comes_back_is_judged_as_any_other(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
+        withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
     bench.live(0.4, 0.4)
     assert [s.incident.state for s in bench.incidents] == ["withdrawn", "firing"]
 
@@ -502,8 +502,8 @@ def test_nothing_is_stored_when_the_lease_is_lost(bench: Bench) -> None:
     bench.put(0.4, 0.4)
     with bench.store.hold("search") as lease:
         pass
-    telling = Telling(bench.channels, "", time.time(), True)
+    recipients = Recipients(bench.channels, "", time.time(), True)
     with pytest.raises(LeaseLost):
-        judge(bench.monitor, BASE + 2 * HOUR, bench.store, lease, telling)
+        judge_monitor(bench.monitor, BASE + 2 * HOUR, bench.store, lease, recipients)
     assert (bench.incidents, bench.notices) == ([], [])
     assert bench.store.alerts.state("search").until is None

@@ -15,8 +15,8 @@ from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.evaluation import condition_sets
 from monitor.evaluation.fold import CHANGED, GOES_ON, GONE
 from monitor.evaluation.incidents import RESTATED
+from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import REMOVED, withdraw
-from monitor.evaluation.telling import Telling
 from monitor.measures.measure import parse
 from monitor.series.partials import Partials
 from monitor.store import Store
@@ -122,7 +122,7 @@ def test_a_rule_that_is_gone_says_that(bench: Bench) -> None:
 def test_what_a_removed_monitor_had_open_ends_in_its_history(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, Telling(bench.channels, "", time.time()))
+        withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
     assert steps(bench, "withdrawn") == [("floor", REMOVED)] * 2
     assert {t.incident for t in bench.store.alerts.transitions("search") if t.became == "withdrawn"} == {
         bench.incidents[0].incident.id

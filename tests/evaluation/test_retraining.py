@@ -16,9 +16,9 @@ from monitor.conditions.evidence import Evidence, Matter
 from monitor.conditions.incident import Firing, Incident
 from monitor.conditions.rules import Floor
 from monitor.drift.verdicts import Alarm, AlarmChange, Verdict
+from monitor.evaluation.notices import Recipients
 from monitor.evaluation.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.run import judge_monitor
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting
@@ -179,7 +179,7 @@ def requested(bench: Bench) -> Notification:
     """The request that a daemon makes of the open incident."""
     made = replace(bench.monitor, retrain=RetrainRequests(notify=("log",)), lookback=60 * DAY)
     with bench.store.hold("shop") as lease:
-        judge(made, LAST + DAY, bench.store, lease, Telling({"log": ("log",)}, "", 1e9, True))
+        judge_monitor(made, LAST + DAY, bench.store, lease, Recipients({"log": ("log",)}, "", 1e9, True))
     with bench.store.reading() as connection:
         (document,) = connection.execute(sa.text("SELECT document FROM outbox WHERE kind = 'retrain'")).scalars()
     return Notification.of(json.loads(document))
@@ -312,7 +312,7 @@ def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own
     with store.hold("shop") as lease:
         for _ in run_backfill(monitor, LAST + DAY, (FIRST, LAST), source, store, lease, BatchSize()):
             pass
-        judge(monitor, LAST + DAY, store, lease, Telling({"log": ("log",)}, "", 1e9, True))
+        judge_monitor(monitor, LAST + DAY, store, lease, Recipients({"log": ("log",)}, "", 1e9, True))
     assert diagnosed_as_stored(monitor, store)["split"]["from"] == "verdict"
     store.close()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monitor.measures.examination import ShownCounts
-from monitor.measures.judgments import Wishes, judge
+from monitor.measures.judgments import Wishes, estimate_wishes
 
 LOOKS = np.array([0.0, 1.0, 0.5, 0.0])
 """Of each rank; those of rank 3 are not known."""
@@ -20,7 +20,7 @@ def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
 
 
 def judged(made: ShownCounts, prior: float | None = None) -> Wishes:
-    return judge(made, LOOKS[made.rank], prior)
+    return estimate_wishes(made, LOOKS[made.rank], prior)
 
 
 def test_by_hand() -> None:
@@ -56,7 +56,7 @@ def test_what_a_good_ranker_shows_far_down_is_not_drawn_above_what_it_shows_on_t
     clicked = rng.binomial(times, (wish * looks).ravel()).astype(float)
     pair, rank, of_rank = np.arange(lists * size), np.tile(np.arange(size) + 1, lists), np.tile(looks, lists)
     names = [("q", n) for n in range(lists * size)]
-    found = judge(ShownCounts(pair // size, pair, rank, times.astype(float), clicked, names), of_rank)
+    found = estimate_wishes(ShownCounts(pair // size, pair, rank, times.astype(float), clicked, names), of_rank)
     seen, share = times * of_rank, clicked.sum() / (times * of_rank).sum()
     fixed = [(clicked + s * share) / (seen + s) for s in (0.1, 1, 3, 10, 30, 100)]
     assert np.corrcoef(found.value, wish.ravel())[0, 1] > max(np.corrcoef(v, wish.ravel())[0, 1] for v in fixed)

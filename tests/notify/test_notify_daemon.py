@@ -55,7 +55,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("monitor.service.sender.OUTBOX_EVERY", 0.05)
     monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.1)
     return Daemon(tmp_path)
 
@@ -95,7 +95,7 @@ def test_a_reload_gives_the_queue_of_a_channel_to_its_new_address(daemon: Daemon
         daemon.configure(inbox=moved.url)
         assert app.reload({}) == []
         eventually(lambda: moved.titles() == ["a firing", "a resolved"])
-        assert app.telling().targets == {"log": ("log",), "inbox": ("inbox",)}
+        assert app.recipients().targets == {"log": ("log",), "inbox": ("inbox",)}
     app.stop()
 
 
@@ -123,7 +123,7 @@ def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
 def test_what_nobody_acknowledged_while_it_was_away_goes_on_to_the_next(
     daemon: Daemon, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, runs_on: bool
 ) -> None:
-    monkeypatch.setattr("monitor.service.app.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("monitor.service.app.OUTBOX_EVERY", 0.05)
     daemon.configure(inbox=f"{receiver.url}/inbox", lead=f"{receiver.url}/lead")
     with daemon.path.open("a", encoding="utf-8") as file:
         file.write("routes: [{channels: [inbox], escalate: [{after: 30m, channels: [lead]}]}]\n")

@@ -12,7 +12,7 @@ from monitor.cli import run
 from monitor.conditions.rules import Floor, Rule
 from monitor.config import load
 from monitor.errors import ConfigError
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.messages.notification import About, notification
 from monitor.messages.own import OwnTemplate, TemplateFault
 from monitor.messages.samples import INCIDENT, samples
@@ -196,8 +196,8 @@ def test_a_template_that_fails_costs_no_message_and_is_logged_and_counted(
     write: Write, name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(load(write(title="a {{ n.kind }}"), {}))
-    assert app.telling().templates.files == app.config.templates
-    templates = OwnTemplates((OwnTemplate(name, "own.txt", text),), app.telling().templates.failed)
+    assert app.recipients().templates.files == app.config.templates
+    templates = OwnTemplates((OwnTemplate(name, "own.txt", text),), app.recipients().templates.failed)
     with caplog.at_level(logging.WARNING):
         assert told(templates) == told(OwnTemplates())
     assert "template failed: own.txt" in caplog.text
@@ -212,8 +212,8 @@ class Worded(Bench):
 
     templates: OwnTemplates
 
-    def telling(self, current: bool = True) -> Telling:
-        return replace(super().telling(current), templates=self.templates)
+    def recipients(self, current: bool = True) -> Recipients:
+        return replace(super().recipients(current), templates=self.templates)
 
 
 def test_an_incident_is_told_in_the_users_words_and_in_the_built_in_ones_where_a_template_fails(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from monitor.config import load
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.source import dialects
-from monitor.source.choice import choose, explained
+from monitor.source.choice import choose, explain_choice
 from monitor.source.dialects import dialect_of, driver_help, register
 from monitor.source.dialects.base import Dialect
 from monitor.source.dialects.faults import Fault
@@ -113,7 +113,7 @@ def test_it_is_read_like_any_other(toy: Dialect, tmp_path: Path) -> None:
         connection.exec_driver_sql("CREATE TABLE events (request, item, at, type, value)")
     engine.dispose()
     database = Database("s", parse_url(f"toydb:///{path}", None), 60)
-    choice, statements = explained(monitor(events(STYLE), STYLE), database, START, START + BUCKET)
+    choice, statements = explain_choice(monitor(events(STYLE), STYLE), database, START, START + BUCKET)
     assert choice.way == "pushdown"
     assert "toy_double(" in statements[0]
     database.close()

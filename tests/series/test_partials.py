@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from monitor.measures.kernels import GradedRankings
 from monitor.measures.measure import parse
 from monitor.measures.relevance import Refusals
-from monitor.series.partials import LONGEST_VALUE, Partials, named, to_partials
+from monitor.series.partials import LONGEST_VALUE, Partials, stored_name, to_partials
 from monitor.series.readings import Reading
 from monitor.types import Slice
 
@@ -69,11 +69,11 @@ def devices(found: Partials, start: int) -> dict[str, int]:
 
 def test_decimals_are_named_as_databases_write_them() -> None:
     texts = ["0.0000000000", "0.00000010", "1.00", "-12.5", "NaN", "123456789012345678901234567890"]
-    assert [named(Decimal(text)) for text in texts] == texts
+    assert [stored_name(Decimal(text)) for text in texts] == texts
 
 
 def test_bytes_are_named_as_what_they_spell() -> None:
-    spelled = [named(value) for value in (b"DE", b"F\0\0", "é".encode(), b"\xff", b"", b"\0", b"a\0b")]
+    spelled = [stored_name(value) for value in (b"DE", b"F\0\0", "é".encode(), b"\xff", b"", b"\0", b"a\0b")]
     assert spelled == ["DE", "F", "é", "\\xff", "(empty)", "(empty)", r"a\x00b"]
 
 

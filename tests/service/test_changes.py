@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitor.conditions.checkpoint import Announcement, BaselineReset
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.notify.pagerduty import PagerDutyConfig
 from monitor.service.due_notices import DueNotices, due_changes
 from monitor.service.fall import marks_of
@@ -51,9 +51,9 @@ def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path)
     store.verdicts.begin_baseline("search", BaselineReset(END - HOUR, "ada", "accepted", None), 1.0)
     for since, note in ((END - 3 * DAY, "old sale"), (END - 2 * HOUR, "sale"), (END + DAY, "not yet")):
         store.verdicts.announce("search", Announcement(since, since + HOUR, "ada", note, False), 1.0)
-    telling = Telling({"pd": ("pd",), "log": ("log",)}, "https://mon.test/")
+    recipients = Recipients({"pd": ("pd",), "log": ("log",)}, "https://mon.test/")
     for _ in range(3):
-        DueNotices(store, "due", lambda _: due_changes(store, made, telling, END), lambda: None, lambda: 1e9).run()
+        DueNotices(store, "due", lambda _: due_changes(store, made, recipients, END), lambda: None, lambda: 1e9).run()
     sender = Sender(store, Telemetry())
     sender.use(pd.receivers())
     sender.start()

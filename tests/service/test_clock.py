@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from monitor.errors import ClockError, Stopped
 from monitor.evaluation import run
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.series.finality import BucketState, due_buckets
 from monitor.service.cycle import BatchSize, run_cycle
 from monitor.source.engine import Database
@@ -163,7 +163,9 @@ def test_judging_a_long_past_ends_when_the_process_is_to_end(bench: Bench) -> No
     asked = iter([False, False, True])
 
     with bench.store.hold("search") as lease, pytest.raises(Stopped):
-        judge(bench.monitor, bench.hour * HOUR + BASE, bench.store, lease, Telling(), is_over=lambda: next(asked))
+        judge_monitor(
+            bench.monitor, bench.hour * HOUR + BASE, bench.store, lease, Recipients(), is_over=lambda: next(asked)
+        )
     assert bench.store.alerts.state("search").until is None
 
 
@@ -175,5 +177,5 @@ def test_judging_leaves_off_at_its_deadline_and_goes_on_there(bench: Bench, monk
     now = BASE + bench.hour * HOUR
     for reached in (9, 16):
         with bench.store.hold("search") as lease:
-            judge(bench.monitor, now, bench.store, lease, Telling(), leaves_off=lambda: True)
+            judge_monitor(bench.monitor, now, bench.store, lease, Recipients(), leaves_off=lambda: True)
         assert bench.store.alerts.state("search").until == BASE + reached * HOUR

@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 from monitor.conditions.rules import Floor
 from monitor.service.election import LONGEST_RETRY, PATIENCE, EvaluatorElection
 from monitor.store import Store
-from monitor.store.lease import named
+from monitor.store.lease import holder_in_words
 from monitor.types import Drift
 from tests.evaluation.test_judging import RULE, Bench, bench
 from tests.support.tallies import HOUR
@@ -55,8 +55,8 @@ def test_of_two_that_judge_by_unlike_rules_only_the_first_does_and_pages_once(
     assert [kind for _, kind in bench.notices] == ["firing"]
     (said,) = {record.getMessage() for record in caplog.records}
     assert said == (
-        f"monitor search: {named(lenient.store.leases.holder)} already evaluates it with different rules or another "
-        "`drift`; this process will not. Give both the same configuration, or rename this monitor"
+        f"monitor search: {holder_in_words(lenient.store.leases.holder)} already evaluates it with different rules or "
+        "another `drift`; this process will not. Give both the same configuration, or rename this monitor"
     )
     assert len(caplog.records) == 1
     lenient.store.leave()

@@ -50,7 +50,7 @@ class Duty(Bench):
         DueNotices(self.store, LEASE, self.due, self.wake, self.clock).run()
 
     def due(self, now: float) -> Iterator[tuple[str, Notification]]:
-        return escalations(self.store, [self.monitor], replace(self.telling(), real_now=now))
+        return escalations(self.store, [self.monitor], replace(self.recipients(), real_now=now))
 
     def acknowledge(self) -> None:
         assert self.store.alerts.acknowledge(self.incidents[-1].incident.id, "ann", "", self.now)

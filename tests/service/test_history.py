@@ -45,7 +45,7 @@ def test_its_limits_are_those_that_the_rule_is_judged_by(filled: Store) -> None:
     snapshot = shown(filled, watched(), END)
     newest = snapshot.readings[0].evaluation
     assert trail.newest is not None
-    assert trail.newest.limits == ((newest.baseline, newest.fires_below),)
+    assert trail.newest.limits == ((newest.baseline, newest.fires_at),)
     assert trail.points[0].limits == ((None, None),)  # nothing to compare with yet
 
 

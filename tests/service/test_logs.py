@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.errors import TooMany
-from monitor.logs import MAX_LINES, REPEATING, Bounded, Unhindered, silence_drivers
+from monitor.logs import MAX_LINES, REPEATING, NonBlockingHandler, RateLimit, silence_drivers
 from monitor.source.engine import Database
 from tests.service.test_app import Setting, eventually, of_shop
 from tests.service.test_cycle import filled, shop_url
@@ -91,7 +91,7 @@ def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_
 
 def test_one_place_fills_no_disk_and_what_was_left_out_is_counted() -> None:
     clock = iter([*[0.0] * 10_000, 61.0, 61.0])
-    bounded, said = Bounded(lambda: next(clock)), []
+    bounded, said = RateLimit(lambda: next(clock)), []
     for _ in range(10_000):
         record = logging.LogRecord("asyncio", logging.ERROR, "events.py", 7, "out of %s", ("files",), None)
         said.append(bounded.filter(record))
@@ -119,7 +119,7 @@ def test_lines_that_do_not_fit_into_a_pipe_are_lost_and_counted_by_the_next_that
     fill(writer)
     os.read(reader, free)
     with os.fdopen(writer, "w", encoding="ascii", errors="backslashreplace") as stream:
-        handler = Unhindered(stream)
+        handler = NonBlockingHandler(stream)
 
         def say(text: str) -> None:
             handler.emit(logging.LogRecord("monitor", logging.ERROR, "cycle.py", 7, "%s", (text,), None))

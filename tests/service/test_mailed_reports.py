@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from monitor.config.values import Config
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.notify.email import EmailConfig
 from monitor.routing import MailedReport
 from monitor.service.due_notices import DueNotices, due_reports
@@ -66,8 +66,8 @@ def configured(tmp_path: Path, port: int, *reports: MailedReport) -> Config:
 
 
 def mailer(store: Store, configuration: Config, now: str) -> DueNotices:
-    telling = Telling({"mail": ("mail team@test", "mail boss@test")}, "https://mon.test/")
-    found = partial(due_reports, store, configuration, telling)
+    recipients = Recipients({"mail": ("mail team@test", "mail boss@test")}, "https://mon.test/")
+    found = partial(due_reports, store, configuration, recipients)
     return DueNotices(store, "due", found, lambda: None, lambda: at(now))
 
 

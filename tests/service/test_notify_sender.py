@@ -89,7 +89,7 @@ class Post:
 
 @pytest.fixture
 def post(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Post]:
-    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", OFTEN)
+    monkeypatch.setattr("monitor.service.sender.OUTBOX_EVERY", OFTEN)
     store = new_store(database_url)
     made = Post(store)
     yield made
@@ -528,7 +528,7 @@ def test_that_the_store_is_away_is_said_once_and_not_every_few_seconds(
         looks.append(None)
         raise StoreError("store: the server is away")
 
-    monkeypatch.setattr("monitor.service.sender.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("monitor.service.sender.OUTBOX_EVERY", 0.02)
     for name in ("due", "queues", "strangers", "purge"):
         monkeypatch.setattr(post.store.outbox, name, away)
     post.sender(webhook(receiver))

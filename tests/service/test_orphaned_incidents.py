@@ -10,7 +10,7 @@ import pytest
 
 from monitor.config import load
 from monitor.errors import StoreError
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.service.app import App
 from monitor.service.election import PATIENCE
 from monitor.service.orphaned import OrphanedIncidents
@@ -35,8 +35,8 @@ class Daemon:
         self.woken = 0
         self.orphaned = OrphanedIncidents(bench.store, lambda: self.names, self, lambda: self.now)
 
-    def telling(self) -> Telling:
-        return Telling(self.bench.channels)
+    def recipients(self) -> Recipients:
+        return Recipients(self.bench.channels)
 
     def wake(self) -> None:
         self.woken += 1

@@ -130,7 +130,7 @@ def test_nothing_is_left_of_a_removed_monitor_but_that_people_are_told(bench: Be
     other.live(0.8, 0.8)
     kept, (was,) = rows_of(bench.store, "find"), bench.incidents
     with bench.store.hold("search") as lease:
-        withdraw("search", bench.store, lease, bench.telling())
+        withdraw("search", bench.store, lease, bench.recipients())
         assert remove(bench.store, lease) == 6 * len(bench.monitor.definitions)
     assert set(rows_of(bench.store, "search").values()) == {0}
     assert rows_of(bench.store, "find") == kept

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.evaluation import run
-from monitor.service.retention import FROM_THE_FIRST_EVERY, LOOK_EVERY, RetentionWorker
+from monitor.service.retention import FROM_THE_FIRST_EVERY, RETENTION_EVERY, RetentionWorker
 from monitor.store import Store
 from monitor.store.schema import buckets, series
 from monitor.types import Drift, Monitor, Retention, RollUp
@@ -94,7 +94,7 @@ def test_where_every_day_lacks_something_no_border_is_worked_out_and_nothing_is_
     assert watched.looked == list(range(OLD))
     assert watched.moved == []
     assert watched.keeping.holding is not None
-    watched.at[0] = LOOK_EVERY
+    watched.at[0] = RETENTION_EVERY
     assert not watched.advance()
     assert watched.looked == list(range(OLD))
 
@@ -126,7 +126,7 @@ def test_a_former_series_is_rolled_up_without_a_border(store: Store, monkeypatch
 def test_one_way_through_all_days_is_not_begun_again_before_it_is_done(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitor.service.retention.AT_ONCE", 0.0)
+    monkeypatch.setattr("monitor.service.retention.WORK_PER_CYCLE", 0.0)
     fill(store, without(*range(5)))
     watched, changed = watching(store, monkeypatch), []
     for number in range(OLD):
@@ -141,13 +141,13 @@ def test_one_way_through_all_days_is_not_begun_again_before_it_is_done(
     watched.at[0] += FROM_THE_FIRST_EVERY - 1
     assert not watched.advance()
     assert watched.looked == list(range(OLD))
-    watched.at[0] += LOOK_EVERY
+    watched.at[0] += RETENTION_EVERY
     watched.advance()
     assert watched.looked == [*range(OLD), 0]
 
 
 def test_forgetting_waits_for_no_day_that_lacks_something(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.service.retention.AT_ONCE", 0.0)
+    monkeypatch.setattr("monitor.service.retention.WORK_PER_CYCLE", 0.0)
     fill(store, without(*range(DAYS)))
     kept = OLD - 3
     watched = watching(

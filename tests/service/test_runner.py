@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from monitor.errors import LeaseLost, SourceError, Stopped, StoreError
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
 from monitor.page.state import states_of
 from monitor.service.cycle import BatchSize
 from monitor.service.history import VerdictHistory, extend_series
@@ -84,8 +84,8 @@ class Bench:
             self.monitor, self.source, self.store, self.board, self.telemetry, self.clock, self.stopping, self
         )
 
-    def telling(self) -> Telling:
-        return Telling()
+    def recipients(self) -> Recipients:
+        return Recipients()
 
     def wake(self) -> None:
         raise AssertionError("there is nothing to send")

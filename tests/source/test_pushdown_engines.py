@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.series.partials import FIELDS, TRAFFIC_FIELDS
-from monitor.source.choice import choose, explained
+from monitor.source.choice import choose, explain_choice
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.pushdown import PushDown, why_not
@@ -293,7 +293,7 @@ def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
 def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
     made = replace(case(engine, "column", 1)[0], engine="pushdown")
     database = Database("s", parse_url(engine.url, None), 60)
-    _, (statement,) = explained(made, database, START, END)
+    _, (statement,) = explain_choice(made, database, START, END)
     with database.reading() as reader:
         columns = reader._connection.exec_driver_sql(statement.replace("%", "%%")).keys()
     assert "m0_requests" in columns

@@ -15,7 +15,7 @@ from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.series.readings import Aggregates
 from monitor.source import plans as plans_module
-from monitor.source.choice import explained
+from monitor.source.choice import explain_choice
 from monitor.source.engine import Database
 from monitor.source.plans import gone_through
 from monitor.source.pull import Pull
@@ -265,7 +265,7 @@ CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE re
 def told(url: str, made: Monitor) -> list[str]:
     """What there is to say of the tables that a read goes through."""
     database = Database("s", parse_url(url, None), 60)
-    choice, statements = explained(made, database, SINCE, UNTIL)
+    choice, statements = explain_choice(made, database, SINCE, UNTIL)
     found = gone_through(made, database, statements, (SINCE, UNTIL), choice.way == "pushdown")
     database.close()
     return found

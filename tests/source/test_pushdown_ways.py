@@ -25,7 +25,7 @@ from monitor.measures.summable import grades, obstacle
 from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, to_partials
 from monitor.series.readings import Aggregates, Reading
 from monitor.service.cycle import BatchSize, read_partials, run_backfill
-from monitor.source.choice import choose, explained, open_source
+from monitor.source.choice import choose, explain_choice, open_source
 from monitor.source.dialects import dialect_of, known_dialects
 from monitor.source.dialects.base import Dialect
 from monitor.source.dialects.postgresql import PostgreSQL
@@ -243,7 +243,7 @@ def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str
     with source(postgres_url, made).database.reading() as reader:  # type: ignore[union-attr]
         reader.prepare_to_sum()
         database = Database("s", parse_url(postgres_url, None), 60)
-        for statement in explained(made, database, START - BUCKET, START)[1]:
+        for statement in explain_choice(made, database, START - BUCKET, START)[1]:
             plan = reader._connection.exec_driver_sql(f"EXPLAIN {statement}".replace("%", "%%")).scalars().all()
             scans = [line for line in plan if " on rankings " in line or " on events " in line]
             assert scans
@@ -498,7 +498,7 @@ def test_who_insists_on_push_down_is_told_why_it_cannot_be(postgres_url: str) ->
     fill(postgres_url)
     bound = small(measures=("map@3",), engine="pushdown")
     reader = source(postgres_url, bound)
-    for way in (reader.read, partial(explained, bound, reader.database)):
+    for way in (reader.read, partial(explain_choice, bound, reader.database)):
         with pytest.raises(SourceError, match="engine: pushdown cannot serve this monitor: map@3: average precision"):
             way(START, END)
 
@@ -512,7 +512,7 @@ def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: s
     reader = source(postgres_url, small())
     assert not isinstance(reader.read(START, END), Aggregates)
     assert f"'device' is {kind}" in reader.yields  # type: ignore[union-attr]
-    choice, found = explained(small(), reader.database, START, END)
+    choice, found = explain_choice(small(), reader.database, START, END)
     assert (choice.way, len(found)) == ("pull", 2)
     assert f"'device' is {kind}" in choice.reason
 
@@ -934,7 +934,7 @@ def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: 
 def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     fill(url)
-    choice, found = explained(small(engine="pushdown"), Database("s", parse_url(url, None), 60), START, END)
+    choice, found = explain_choice(small(engine="pushdown"), Database("s", parse_url(url, None), 60), START, END)
     assert f">= {START * MICROS // 1000 - 60_000}" in found[0]
     assert "'click'" in found[0]
     assert choice.way == "pushdown"

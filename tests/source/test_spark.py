@@ -23,7 +23,7 @@ from sqlalchemy.exc import NoSuchModuleError
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.series.partials import to_partials
-from monitor.source.choice import choose, explained
+from monitor.source.choice import choose, explain_choice
 from monitor.source.dialects import driver_help
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
@@ -154,7 +154,7 @@ def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> N
     assert_same(one, other, "names")
     assert buckets == 4
     assert {cell[2] for cell in one.traffic if cell[1] == "odd"} == set(odd[:3])
-    chosen, (statement,) = explained(replace(made, engine="pushdown"), opened(url), START, END)
+    chosen, (statement,) = explain_choice(replace(made, engine="pushdown"), opened(url), START, END)
     assert chosen.way == "pushdown"
     assert len(spark.execute(statement)) == 3
 
@@ -191,7 +191,7 @@ def test_the_executors_sum_up_a_million_rows_and_few_come_back(spark: SparkServe
     one, other = (to_partials(a, made.bucket, kernels, made.slices, {}) for a in answers)
     assert_same(one, other, "a million rows")
     assert sum(t[0] for cell, t in one.traffic.items() if cell[1:] == ("", "")) == log.requests
-    _, (statement, *_) = explained(made, database, log.since, log.until)
+    _, (statement, *_) = explain_choice(made, database, log.since, log.until)
     ((plan,),) = spark.execute(f"EXPLAIN FORMATTED {statement}", database=log.url.rpartition("/")[2])
     found = aggregated_before_exchange(plan)
     assert any(node == "HashAggregate" and "partial_sum(" in functions for node, functions in found), plan[:4000]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from monitor.messages.notification import Notification
 from monitor.store import Store
 from monitor.store.alerts import Judgement
-from monitor.store.outbox import AT_ONCE, LONGEST_ERROR
+from monitor.store.outbox import LONGEST_ERROR, MOST_DUE
 from monitor.store.schema import outbox
 from tests.support.monitors import new_store
 from tests.support.notices import DROP, SLICE, incident, notice, put
@@ -224,7 +224,7 @@ def test_a_look_into_a_long_queue_reads_only_what_waits_and_brings_no_more_than_
     fill(store, 5_000)
     asked = list[tuple[str, Any]]()
     sa.event.listen(store.engine, "before_cursor_execute", lambda *of: asked.append((of[2], of[3])))
-    assert len(store.outbox.due(1, ["t3"])) == AT_ONCE
+    assert len(store.outbox.due(1, ["t3"])) == MOST_DUE
     assert sum(n for n, _ in store.outbox.queues().values()) == 5_000
     plans = [plan(store, *statement) for statement in list(asked) if "FROM outbox" in statement[0]]
     assert len(plans) >= 2

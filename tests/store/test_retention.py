@@ -25,7 +25,7 @@ from monitor.messages.words import utc
 from monitor.series.retention import DRAWN, apart_from, least_age
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.history import SPAN
-from monitor.service.retention import AT_ONCE, LOOK_EVERY, RetentionWorker, doubt
+from monitor.service.retention import RETENTION_EVERY, WORK_PER_CYCLE, RetentionWorker, doubt
 from monitor.store import CachedStore, Store
 from monitor.store.history_cache import reach
 from monitor.store.schema import buckets, partials, refusals, traffic
@@ -259,7 +259,7 @@ def test_nothing_is_kept_or_forgotten_without_being_asked_for(store: Store) -> N
 
 def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_again_at_once(store: Store) -> None:
     fill(store)
-    clock = iter(np.arange(0, 1000, AT_ONCE / 1.5).tolist())
+    clock = iter(np.arange(0, 1000, WORK_PER_CYCLE / 1.5).tolist())
     keeping, cycles = RetentionWorker(MONITOR, store, clock=lambda: next(clock)), 0
     while keeping.holding is None:
         with store.hold(MONITOR.name) as lease:
@@ -270,7 +270,7 @@ def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_aga
     fill(store, range(24))
     with store.hold(MONITOR.name) as lease:
         assert not keeping.advance(lease, NOW, lambda: False)
-    assert next(clock) < LOOK_EVERY
+    assert next(clock) < RETENTION_EVERY
 
 
 def test_asked_to_stop_it_leaves_off(store: Store) -> None:

@@ -287,14 +287,14 @@ def test_a_monitor_that_is_run_by_another_clock_is_left_alone(store: Store) -> N
 
 
 def test_what_takes_long_is_left_to_the_next_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.service.orphaned.AT_ONCE", 0.0)
+    monkeypatch.setattr("monitor.service.orphaned.DELETE_FOR", 0.0)
     fill(store, range(24), GONE)
     store.record("gone", last_attempt_at=100.0)
     looking = abandoned(store)
     looking.forget(500.0)
     looking.forget(500.0)
     assert buckets(store, GONE) == [True]
-    monkeypatch.setattr("monitor.service.orphaned.AT_ONCE", 60.0)
+    monkeypatch.setattr("monitor.service.orphaned.DELETE_FOR", 60.0)
     looking.forget(500.0)
     assert buckets(store, GONE) == [False]
 

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import monitor.cli as cli
 from monitor.errors import StoreError
 from monitor.store import Store, waiting
-from monitor.store.engine import explained
+from monitor.store.engine import as_store_errors
 from monitor.store.migrate import LOCK
 from monitor.store.schema import drift_borders, incidents, outbox, transitions, verdicts
 from tests.support.monitors import new_store
@@ -224,7 +224,7 @@ def test_a_server_that_only_reads_is_to_be_replaced_by_the_one_that_is_written_t
 )
 def test_what_postgresql_says_of_the_store_comes_with_what_mends_it(said: str, remedy: str) -> None:
     url = make_url("postgresql+psycopg://rm@localhost/store")
-    with pytest.raises(StoreError, match=re.escape(remedy)), explained(url):
+    with pytest.raises(StoreError, match=re.escape(remedy)), as_store_errors(url):
         raise SQLAlchemyError(said)
 
 
@@ -339,7 +339,7 @@ def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url
 )
 def test_what_sqlite_says_of_the_store_comes_with_what_mends_it(tmp_path: Path, said: str, remedy: str) -> None:
     (tmp_path / "store.db").touch()
-    with pytest.raises(StoreError, match=remedy), explained(make_url(f"sqlite:///{tmp_path}/store.db")):
+    with pytest.raises(StoreError, match=remedy), as_store_errors(make_url(f"sqlite:///{tmp_path}/store.db")):
         raise SQLAlchemyError(said)
 
 

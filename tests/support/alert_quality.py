@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
@@ -45,7 +45,7 @@ def hours(history: Mapping[str, Any]) -> Hours:
 
 def verdicts(history: Mapping[str, Any]) -> list[Verdict]:
     """What the product says of each hour, all slices and overall on one budget."""
-    return judge(DriftSettings(), None, hours(history))[0]
+    return judge_steps(DriftSettings(), None, hours(history))[0]
 
 
 def detect(history: Mapping[str, Any]) -> dict[str, np.ndarray]:

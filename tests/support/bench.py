@@ -11,8 +11,8 @@ import numpy as np
 
 from monitor.conditions.arrivals import Arrived
 from monitor.drift.series import HOUR, Hours
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.messages.notification import Notification
 from monitor.series import partials as b
 from monitor.series.partials import Partials
@@ -85,8 +85,8 @@ class Bench:
             self._judge(lease, until, current, arrived)
 
     def _judge(self, lease: Lease, until: int, current: bool = True, arrived: Arrived | None = None) -> None:
-        telling = Telling(CHANNELS, "http://page/", time.time(), current)
-        judgement = judge(self.monitor, until, self.store, lease, telling, arrived)
+        recipients = Recipients(CHANNELS, "http://page/", time.time(), current)
+        judgement = judge_monitor(self.monitor, until, self.store, lease, recipients, arrived)
         for target, notice in judgement.notices if judgement is not None else ():
             self.notices.append((target, notice))
             self.said.append((target, notice.kind, notice.title))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monitor.drift.judge import judge
+from monitor.drift.judge import judge_steps
 from monitor.drift.series import DAY, HOUR, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
@@ -109,12 +109,12 @@ def day(number: float) -> int:
 
 def verdicts(hours: Hours, settings: DriftSettings | None = None) -> list[Verdict]:
     """Of all steps."""
-    return judge(settings or DriftSettings(), None, hours)[0]
+    return judge_steps(settings or DriftSettings(), None, hours)[0]
 
 
 def known(hours: Hours, settings: DriftSettings | None = None) -> DriftState:
     """The state after all steps."""
-    state = judge(settings or DriftSettings(), None, hours)[1]
+    state = judge_steps(settings or DriftSettings(), None, hours)[1]
     assert state is not None
     return state
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from monitor.clock import Clock, ReplayClock
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.evaluation.run import judge
-from monitor.evaluation.telling import Telling
+from monitor.evaluation.notices import Recipients
+from monitor.evaluation.run import judge_monitor
 from monitor.measures.measure import parse
 from monitor.messages.words import CALLED
 from monitor.series.partials import Partials
@@ -60,7 +60,7 @@ def fill(
             _add(tallied, monitor, start, {(dimension, d): m for d, m in means.items()}, labelled)
     with store.hold(monitor.name) as lease:
         store.write(lease, monitor, tallied, dict.fromkeys(monitor.definitions, read), 1e6, read)
-        judge(monitor, tallied.until, store, lease, Telling({"log": ("log",)}, "http://page/", 1.0, True))
+        judge_monitor(monitor, tallied.until, store, lease, Recipients({"log": ("log",)}, "http://page/", 1.0, True))
 
 
 def _add(tallied: Partials, monitor: Monitor, start: int, means: dict[tuple[str, str], float], labelled: float) -> None:

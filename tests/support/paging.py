@@ -56,7 +56,7 @@ def values(hours: int) -> list[dict[str, float]]:
 def run(arguments: list[str]) -> int:
     """Live through so many hours in a store, and tell a receiver of what happens: URL of the store, of it, hours."""
     url, receiver, hours = arguments
-    sending.LOOK_EVERY, sending.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
+    sending.OUTBOX_EVERY, sending.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
     store = Store(make_url(url), lease_seconds=20)
     newest = store.newest_bucket(MONITOR.traffic)
     bench = Bench(store, MONITOR, {target: (target,) for target in TARGETS}, routes=ROUTES)
@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
     escalator = DueNotices(
         store,
         "escalation",
-        lambda now: escalations(store, [MONITOR], replace(bench.telling(), real_now=now)),
+        lambda now: escalations(store, [MONITOR], replace(bench.recipients(), real_now=now)),
         bench.wake,
         lambda: time.time() + 24 * HOUR,
     )

@@ -18,7 +18,7 @@ from monitor.clock import ReplayClock
 from monitor.conditions.checkpoint import Announcement
 from monitor.config.values import AccessConfig
 from monitor.service.app import App
-from monitor.service.incident_desk import AT_ONCE
+from monitor.service.incident_desk import PAGES_AT_ONCE
 from monitor.store.alerts import StoredIncident
 from tests.support.browser import Browser, browser
 from tests.support.monitors import config, new_store
@@ -220,7 +220,7 @@ def test_who_may_change_nothing_sees_the_commands(app: App) -> None:
 
 
 def test_pages_that_wait_for_a_store_hold_up_nothing_else(app: App) -> None:
-    for _ in range(AT_ONCE):
+    for _ in range(PAGES_AT_ONCE):
         assert app.desk._free.acquire(blocking=False)
     assert ask(app, path(app)).status == 503
     assert ask(app, "/metrics").status == 200

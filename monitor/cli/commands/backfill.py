@@ -19,7 +19,7 @@ from monitor.cli.commands.replay import rule_lines
 from monitor.cli.common import command, load_config, pick_monitors, prepared, progress, refused_in_words
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
-from monitor.evaluation.run import judge
+from monitor.evaluation.run import judge_monitor
 from monitor.messages import words
 from monitor.messages.words import counted, utc
 from monitor.series.partials import TRAFFIC_FIELDS, starts
@@ -134,8 +134,8 @@ def _read(
                         bar.update(task, total=outcome.due, completed=outcome.due - outcome.left)
                         if outcome.left and app.stopping.is_set():
                             raise Stopped
-                    telling = replace(app.telling(), real_now=time.time())
-                    judged = judge(monitor, now, app.store, lease, telling, is_over=app.stopping.is_set)
+                    recipients = replace(app.recipients(), real_now=time.time())
+                    judged = judge_monitor(monitor, now, app.store, lease, recipients, is_over=app.stopping.is_set)
                 return total.and_then(outcome), judged
             except Stopped as error:
                 stored = total.and_then(outcome).stored

@@ -17,7 +17,7 @@ from monitor.errors import InputError
 from monitor.service.election import is_overdue
 from monitor.store import Store
 from monitor.store.copying import copy
-from monitor.store.lease import named
+from monitor.store.lease import holder_in_words
 
 
 @command
@@ -39,4 +39,4 @@ def _refuse_served(store: Store, monitor: str) -> None:
     last = store.progress(monitor)
     by, ran = last.judged_by or "", time.time() - (last.last_attempt_at or 0.0)
     if by and by != store.leases.holder and not store.leases.is_gone(by) and not is_overdue(ran, last):
-        raise InputError(f"{named(by)} ran {monitor} {ran:.0f} s ago; stop it first")
+        raise InputError(f"{holder_in_words(by)} ran {monitor} {ran:.0f} s ago; stop it first")

@@ -360,12 +360,12 @@ def fit(
     if since is None:
         warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
-        past = Past(wanted, database, end, days, depth, since, clip, random)
+        past = RequestLog(wanted, database, end, days, depth, since, clip, random)
         return fitted(past) if dimension is None else by_slice(past, dimension)
 
 
 @dataclass(frozen=True)
-class Past:
+class RequestLog:
     """The requests of `days` days before `until`, to rank `depth`; from `since` on, if any, the page is another.
 
     `clip`: the most that a click is to count, relative to rank 1. `random`: `is_random=true`, the slice's value that
@@ -427,12 +427,12 @@ class Past:
         return np.array([looks for _, looks in table[: self.depth]])
 
 
-def fitted(past: Past) -> FittedExamination:
+def fitted(past: RequestLog) -> FittedExamination:
     """The estimate by all requests. Raises InputError, SourceError."""
     return _record(past, "", *_of_all(past))
 
 
-def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
+def _of_all(past: RequestLog) -> tuple[Examination, ShownCounts]:
     counts = past.counts()[""]
     if not len(counts.rank):
         raise nothing_shown(past.monitor, past.days)
@@ -442,7 +442,7 @@ def _of_all(past: Past) -> tuple[Examination, ShownCounts]:
         raise InputError(f"{past.monitor.name}: {error}") from error
 
 
-def by_slice(past: Past, dimension: str) -> ExaminationBySlice:
+def by_slice(past: RequestLog, dimension: str) -> ExaminationBySlice:
     """The estimate of all requests and of each value of a slice, or why there is none.
 
     Raises:
@@ -477,7 +477,9 @@ def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
 
 
-def _record(past: Past, where: str, estimated: Examination, counts: ShownCounts, slices: int = 1) -> FittedExamination:
+def _record(
+    past: RequestLog, where: str, estimated: Examination, counts: ShownCounts, slices: int = 1
+) -> FittedExamination:
     """The estimate and what is checked of it; checks of so many slices share the chance of a wrong warning."""
     found = smoothed(estimated)
     columns = (found.value, found.lower, found.upper, found.swaps)

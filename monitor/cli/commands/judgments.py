@@ -26,7 +26,7 @@ from monitor.cli.options import config_option, past_options
 from monitor.cli.render import column, record
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts, estimate, smoothed
-from monitor.measures.judgments import judge
+from monitor.measures.judgments import estimate_wishes
 from monitor.measures.measure import Measure
 from monitor.messages.tables import count, number
 from monitor.messages.words import NO_OTHER_LISTS, assumed, assumes
@@ -89,7 +89,7 @@ def judgments(
     try:
         counts = ShownCounts.joined(list(parts.values()))
         of_items, looks = counts.across, _looks(measure, parts, counts, depth)
-        wishes = judge(of_items, looks, prior)
+        wishes = estimate_wishes(of_items, looks, prior)
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
     graded = zip(of_items.names, wishes.grades(max_grade).tolist(), strict=True)

@@ -13,8 +13,8 @@ import click
 from monitor.cli.common import command, store_config, stored
 from monitor.cli.options import config_option
 from monitor.errors import InputError
+from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import withdraw
-from monitor.evaluation.telling import Telling
 from monitor.messages.words import counted
 from monitor.store.renaming import names
 from monitor.store.renaming import remove as removed
@@ -31,6 +31,6 @@ def remove(config_path: Path, monitor: str) -> None:
         if monitor not in (known := names(store)):
             raise InputError(f"nothing is stored for {monitor}; known are: {', '.join(sorted(known)) or 'none'}")
         with store.hold(monitor) as lease:
-            withdraw(monitor, store, lease, Telling(real_now=time.time()))
+            withdraw(monitor, store, lease, Recipients(real_now=time.time()))
             number = removed(store, lease)
     click.echo(f"removed {monitor}: {counted(number, 'bucket')}, its incidents, silences and baselines")

@@ -23,7 +23,7 @@ from monitor.conditions.rules import Floor
 from monitor.config import Config
 from monitor.errors import InputError
 from monitor.evaluation import replay as past
-from monitor.evaluation.labelled import Agreement, PeopleSaid, held_against_people
+from monitor.evaluation.labelled import Agreement, LabelAgreement, compare_with_labels
 from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial, try_rules
 from monitor.evaluation.run import baseline_status
 from monitor.messages.explanation import title_of
@@ -67,12 +67,12 @@ def replay(
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: use a file name that ends in .svg, not {chart}")
-    found, errors = list[tuple[past.Replay, PeopleSaid | None]](), list[InputError]()
+    found, errors = list[tuple[past.Replay, LabelAgreement | None]](), list[InputError]()
     with stored(config if store_path is None else store_config(store_path)) as store:
         for monitor in wanted:
             try:
                 made = past.replay(monitor, store, since, until)
-                found.append((made, held_against_people(monitor, store, made)))
+                found.append((made, compare_with_labels(monitor, store, made)))
                 for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
@@ -123,7 +123,7 @@ def _draw(found: Replay, path: Path) -> None:
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def _apart(found: list[tuple[Replay, PeopleSaid | None]]) -> Iterator[str]:
+def _apart(found: list[tuple[Replay, LabelAgreement | None]]) -> Iterator[str]:
     for number, (one, said) in enumerate(found):
         yield from [""] * bool(number)
         yield from lines(one)
@@ -131,7 +131,7 @@ def _apart(found: list[tuple[Replay, PeopleSaid | None]]) -> Iterator[str]:
             yield from _people(said)
 
 
-def _people(said: PeopleSaid) -> Iterator[str]:
+def _people(said: LabelAgreement) -> Iterator[str]:
     def of(one: Agreement) -> tuple[str, str]:
         return f"{one.right} of {said.right}", f"{one.wrong} of {said.wrong}"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("monitor.daemon")
 
-LOOK_EVERY = 1.0
+WAKE_EVERY = 1.0
 """Seconds between checks for a signal that did not end the wait."""
 
 
@@ -104,12 +104,12 @@ def _next(signals: SimpleQueue[int], look: Callable[[], None]) -> int:
     """The next signal; calls `look` while it waits.
 
     Python runs handlers only in the main thread, when that does something. A signal given to another thread, or just
-    before this wait began, does not end it; so the wait ends every LOOK_EVERY.
+    before this wait began, does not end it; so the wait ends every WAKE_EVERY.
     """
     while True:
         look()
         with suppress(Empty):
-            return signals.get(timeout=LOOK_EVERY)
+            return signals.get(timeout=WAKE_EVERY)
 
 
 class _Watched:

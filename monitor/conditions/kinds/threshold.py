@@ -127,7 +127,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
         interval=method,
         before=None if np.isnan(before) else before,
         compared_with=compared_with(rule),
-        threshold=evaluation.fires_below,
+        threshold=evaluation.fires_at,
         coverage=_coverage(view, key, [(evaluation.end - rule.window, evaluation.end)]),
         coverage_before=_coverage(view, key, spans),
         slices=_falls(rule, view, evaluation.end, sums) if key == OVERALL else (),

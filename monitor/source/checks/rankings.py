@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from monitor.arrays import Floats
 from monitor.measures.relevance import REASONS
-from monitor.series.partials import RESERVED, named
+from monitor.series.partials import RESERVED, stored_name
 from monitor.series.readings import MICROS, Reading
 from monitor.source.checks.remarks import (
     FEWEST,
@@ -379,7 +379,7 @@ def check_slices(sample: Sample) -> Iterator[Remark]:
 def check_named_slices(sample: Sample) -> Iterator[Remark]:
     """Remarks on values in rules and tables that no sampled request has although their dimension has others."""
     for key, (dimension, value), harm in _named_slices(sample.monitor):
-        seen = Counter(map(named, sample.reading.slices.get(dimension, ())))
+        seen = Counter(map(stored_name, sample.reading.slices.get(dimension, ())))
         there = [name for name, _ in seen.most_common() if name not in RESERVED]
         if value in RESERVED or value in there or seen.total() < FEWEST or not there:
             continue

@@ -66,7 +66,7 @@ def _apart(sample: Sample) -> Iterator[Remark]:
     recipe, lags = sample.recipe, sample.lags
     if not isinstance(recipe, Events):
         return
-    is_of_rankings, text = apart(lags, sample.monitor.rankings.time, recipe.time, sample.reading.until)
+    is_of_rankings, text = zone_mistake(lags, sample.monitor.rankings.time, recipe.time, sample.reading.until)
     if text:
         yield Remark(("rankings", "time") if is_of_rankings else TIME_OF_EVENTS, _with_why(text, sample.low_shares))
         return
@@ -190,7 +190,7 @@ def offset(how: TimeColumn, instant: float) -> int:
     return 0 if found is None else round(found.total_seconds())
 
 
-def apart(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> tuple[bool, str]:
+def zone_mistake(lags: Floats, served: TimeColumn, happened: TimeColumn, at: float) -> tuple[bool, str]:
     """A message with the zone that fixes it if events start whole hours before or after serving.
 
     People act at once or later: many events follow the first possible moment and none precede it. If that edge lies

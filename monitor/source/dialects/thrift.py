@@ -22,13 +22,13 @@ from thrift.transport.TTransport import TBufferedTransport
 
 import monitor.source.dialects.base as base
 
-LOOK_EVERY = 0.5
+POLL_HELD_FOR = 0.5
 """Seconds the server holds a status poll for a running statement."""
 
 ROWS = 10_000
 """Rows per fetch."""
 
-_POLLING = {"set:hiveconf:hive.server2.long.polling.timeout": f"{int(LOOK_EVERY * 1000)}ms"}
+_POLLING = {"set:hiveconf:hive.server2.long.polling.timeout": f"{int(POLL_HELD_FOR * 1000)}ms"}
 _UNDER_WAY = (
     TOperationState.INITIALIZED_STATE,
     TOperationState.PENDING_STATE,
@@ -125,7 +125,7 @@ class Cursor(hive.Cursor):  # type: ignore[misc]
         began = time.monotonic()
         while True:
             self._end_if_due(began)
-            answer = self.poll(get_progress_update=False)  # takes up to LOOK_EVERY
+            answer = self.poll(get_progress_update=False)  # takes up to POLL_HELD_FOR
             state = answer.operationState
             if state == TOperationState.FINISHED_STATE:
                 return

@@ -27,7 +27,7 @@ from monitor.types import Monitor
 
 
 @dataclass(frozen=True)
-class Telling:
+class Recipients:
     """Whom to notify.
 
     Attributes:
@@ -59,27 +59,27 @@ class Telling:
         return list(dict.fromkeys(target for channel in channels for target in self.targets.get(channel, ())))
 
 
-def tell(
-    update: IncidentUpdate, resets: Sequence[BaselineReset], now: float, store: Store, telling: Telling
+def with_notices(
+    update: IncidentUpdate, resets: Sequence[BaselineReset], now: float, store: Store, recipients: Recipients
 ) -> Judgement | None:
     """The judgement with its notifications; None if nothing changed."""
     monitor, state, end, events = update.monitor, update.state, update.end, update.events
-    is_now = telling.is_current and now - end <= _longest_wait(monitor)
-    may_page = is_now and not _is_silenced(monitor.name, store, telling)
+    is_now = recipients.is_current and now - end <= _longest_wait(monitor)
+    may_page = is_now and not _is_silenced(monitor.name, store, recipients)
     incidents, notices = [], []
     for stored in update.incidents:
         was = as_open(state, stored.incident.id)
         kind = _kind(stored, was, may_page, is_now, store)
         incidents.append(replace(stored, told=stored.told or kind == "firing"))
         if kind is not None:
-            notices += _notices(kind, stored, update, now, store, telling)
+            notices += _notices(kind, stored, update, now, store, recipients)
     opened = {s.incident.matter: s for s in incidents if s.incident.is_open}
     # Whoever is asked to retrain must know why: the open incidents have been notified by now, where allowed.
     retrain = due(monitor, state.retrain, end, opened, resets) if may_page else None
     steps = [_recorded(p, events, now) for p in update.placed]
     if retrain is not None:
-        asked = replace(_asking(update, steps, opened["quality"], store, telling), key=key(retrain.key))
-        notices += [(target, asked) for target in telling.receivers(monitor.retrain.notify)]
+        asked = replace(_asking(update, steps, opened["quality"], store, recipients), key=key(retrain.key))
+        notices += [(target, asked) for target in recipients.receivers(monitor.retrain.notify)]
     nothing_new = end == state.until and not (update.placed or notices or retrain or state.restated)
     if nothing_new and set(update.checkpoint.conditions) == set(state.conditions):
         return None
@@ -149,7 +149,7 @@ def _told_of(incident: Incident) -> dict[ConditionName, Severity]:
 
 
 def _notices(
-    kind: Kind, stored: StoredIncident, update: IncidentUpdate, now: float, store: Store, telling: Telling
+    kind: Kind, stored: StoredIncident, update: IncidentUpdate, now: float, store: Store, recipients: Recipients
 ) -> list[tuple[str, Notification]]:
     """A notification per receiver: an opening goes by the routes, all else to those who were notified of it.
 
@@ -163,9 +163,12 @@ def _notices(
     why = {one.name: reasons.get(one) or reason(one.was, one.became, update.events.evidence.get(one)) for one in ends}
     begun = {p.change.name for p in update.placed if p.change.became == "firing"}
     since = Since(now=int(now)) if kind == "firing" else _since(kind, stored, last, why, begun, store)
-    about, reason_ = _about(monitor, telling, last), next((reasons[one] for one in ends if one in reasons), GONE)
+    about, reason_ = _about(monitor, recipients, last), next((reasons[one] for one in ends if one in reasons), GONE)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, since)
-    here, told = telling.receivers(reached(telling.decide(monitor, stored.incident))), told_targets(id_, store, telling)
+    here, told = (
+        recipients.receivers(reached(recipients.decide(monitor, stored.incident))),
+        told_targets(id_, store, recipients),
+    )
     if kind != "firing" and told:
         is_graver = former is not None and SEVERITIES.index(former) < SEVERITIES.index(stored.incident.severity)
         is_for_more = (kind == "updated" and is_graver) or _has_collapsed(stored.incident)
@@ -207,8 +210,8 @@ def _has_collapsed(incident: Incident) -> bool:
     return any(is_grave_on_data(name[0]) for name in incident.firing or {})
 
 
-def _about(monitor: Monitor, telling: Telling, last: Notification | None) -> About:
-    known = (telling.page, telling.called, telling.templates)
+def _about(monitor: Monitor, recipients: Recipients, last: Notification | None) -> About:
+    known = (recipients.page, recipients.called, recipients.templates)
     return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, *known), last)
 
 
@@ -217,22 +220,22 @@ def as_told(about: About, last: Notification | None) -> About:
     return about if last is None else replace(about, name=last.monitor, labels=last.labels)
 
 
-def told_targets(incident: str, store: Store, telling: Telling) -> list[str]:
+def told_targets(incident: str, store: Store, recipients: Recipients) -> list[str]:
     """The targets that were notified of an incident and still exist."""
-    known = {target for targets in telling.targets.values() for target in targets}
+    known = {target for targets in recipients.targets.values() for target in targets}
     return [target for target in store.alerts.told(incident) if target in known]
 
 
-def _is_silenced(monitor: str, store: Store, telling: Telling) -> bool:
-    return any(s.monitor == monitor for s in store.alerts.silences(telling.real_now))
+def _is_silenced(monitor: str, store: Store, recipients: Recipients) -> bool:
+    return any(s.monitor == monitor for s in store.alerts.silences(recipients.real_now))
 
 
 def _asking(
-    update: IncidentUpdate, steps: Sequence[Transition], current: StoredIncident, store: Store, telling: Telling
+    update: IncidentUpdate, steps: Sequence[Transition], current: StoredIncident, store: Store, recipients: Recipients
 ) -> Notification:
     """A request to retrain, with its evidence; `steps` are not stored yet."""
     number, last = store.alerts.notices(current.incident.id)
-    about, new = _about(update.monitor, telling, last), update.events.verdicts
+    about, new = _about(update.monitor, recipients, last), update.events.verdicts
     asked = notification("retrain", about, current.incident, current.findings, number)
     unsaved = UnsavedEvaluation(
         steps, update.since if update.state.restated else math.inf, () if new is None else new.verdicts
