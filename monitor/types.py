@@ -626,7 +626,7 @@ class Monitor(Section):
 
     @cached_property
     def corrected(self) -> Measure | None:
-        """The first measure corrected below rank 1, if verdicts are wanted and clicks by query can be had."""
+        """The first measure corrected below rank 1, if there are verdicts and clicks can be counted by query."""
         if self.drift is None or self.rankings.query is None or isinstance(self.recipe, Judgments):
             return None
         return next((m for m in self.measures if m.is_corrected and m.k != 1), None)

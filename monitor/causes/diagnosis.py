@@ -141,7 +141,7 @@ def moved(then: Mapping[str, Any], now: Evidence | None) -> dict[str, Any] | Non
 
 
 def same_hours(window: Span, fell_at: int, first: int = 0) -> tuple[Span, ...]:
-    """The same hours of the weeks before, latest first; of the days before if no week is known.
+    """A window's hours in the weeks before, latest first; in the days before if no week is known.
 
     Args:
         fell_at: seconds; spans that reach into the fall are left out.

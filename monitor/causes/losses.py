@@ -54,8 +54,8 @@ def lost_requests(now: RequestSample, before: RequestSample) -> list[dict[str, A
 
 
 def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[str] | None) -> dict[str, Any]:
-    """The same without queries, as JSON data: `requests`, `why` there are none, and the share `left_out` (`of_fallen`:
-    of slices that fell).
+    """The requests that lost most, without queries, as JSON data: `requests`, `why` there are none, and the share
+    `left_out` (`of_fallen`: of slices that fell).
 
     Requests differ in difficulty, and without queries that cannot be separated. So only requests of slices that fell
     (None: there is one slice) can have lost, and those with nothing relevant are left out.

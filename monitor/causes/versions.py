@@ -32,7 +32,7 @@ TOGETHER = 0.5
 """Least share of one version's requests while the other served, for both to count as simultaneous."""
 
 ALL_THE_TIME = 0.9
-"""The same share for both, above which all requests are compared: a version is alone now and then by chance."""
+"""Share `TOGETHER` of both versions above which all requests are compared: one is alone now and then by chance."""
 
 MOST_PLACES = 20
 """Number of slices in which two versions are compared."""

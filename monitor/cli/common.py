@@ -109,7 +109,7 @@ def load_config(path: Path, log: bool = False, unread: Collection[str] = ()) -> 
 
 
 def store_config(path: Path) -> Config:
-    """The same for commands that use only the store: no secrets of sources or channels are needed."""
+    """The configuration for commands that use only the store: no secrets of sources or channels are needed."""
     return load_config(path, unread=("sources", "web", "channels", "routes", "reports", "templates"))
 
 

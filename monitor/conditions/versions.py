@@ -17,7 +17,7 @@ from monitor.types import MODEL_VERSION, NONE, OTHER, OVERALL
 NEAR = 6 * HOUR
 """Seconds between the start of a version and that of a fall that count as simultaneous."""
 NEAR_SHARE = 0.25
-"""The same as a share of the time to detection, if longer: the start of the fall is less certain then."""
+"""`NEAR` as a share of the time to detection, if longer: the start of the fall is less certain then."""
 LEAST_SHARE = 0.05
 """Least share of the requests: a smaller version hardly moves the mean of all, which it can only lower by its share."""
 
@@ -253,7 +253,7 @@ def served_until(traffic: History, key: SliceKey, since: int, now: int, width: i
 
 
 def version_until(traffic: History, key: SliceKey, since: int, end: int, width: int) -> int | None:
-    """The same of any slice at `end`, by whole steps; None if it is not of a model version."""
+    """`served_until` for any slice at `end`, by whole steps; None if it is not of a model version."""
     return served_until(traffic, key, since, end, width, step_of(width)) if key[0] == MODEL_VERSION else None
 
 

@@ -37,7 +37,7 @@ class SliceSums:
 
     @cached_property
     def whole(self) -> UnitSums:
-        """The same sums by unit."""
+        """These sums by unit: overall, then the slices."""
         n, total, mean = self.requests, self.total, self.mean
         expected = n * mean
         every = [

@@ -132,7 +132,7 @@ class Hours:
         return mapped(self, lambda a: a[since:until], ("starts", *self.BY_SLICE, *self.OF_ALL))
 
     def columns(self, names: tuple[str, ...]) -> Hours:
-        """The same steps by these slices; zeros for unknown ones."""
+        """These steps by the named slices; zeros for unknown ones."""
         if names == self.slices:
             return self
         place = {name: i for i, name in enumerate(self.slices)}

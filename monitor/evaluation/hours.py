@@ -165,7 +165,7 @@ def announced_of(monitor: Monitor, store: Store, until: int) -> list[Announcemen
 
 
 def with_calendar(monitor: Monitor, by_people: Iterable[Announcement], until: int = FARTHEST) -> list[Announcement]:
-    """The same, given what people announced; empty for a monitor without verdicts."""
+    """What the calendar and people announced of steps that end by `until`; empty for a monitor without verdicts."""
     if monitor.drift is None:
         return []
     of_calendar = [Announcement(a.since, a.until, "the calendar", a.note or "") for a in monitor.drift.calendar]

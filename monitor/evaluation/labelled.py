@@ -17,7 +17,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many of the pages that people called right, and of those that they called wrong, one way of judging has."""
+    """How many of the pages that people called right, and of those called wrong, a method of judging also raises."""
 
     name: str
     right: int

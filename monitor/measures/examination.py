@@ -179,13 +179,13 @@ class Examination:
         return np.asarray(self.value * np.exp(Z95 * self.error))
 
     def plain(self) -> dict[str, Any]:
-        """It as JSON data."""
+        """This estimate as JSON data."""
         own = {f.name: np.asarray(getattr(self, f.name)).tolist() for f in fields(self) if f.name != "parts"}
         return {**own, "parts": [[*key, one.plain()] for key, one in self.parts.items()]}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Examination:
-        """It from `plain` data."""
+        """The estimate that `plain` wrote."""
         parts = {(dimension, value): cls.of(one) for dimension, value, one in plain["parts"]}
         found: dict[str, Any] = {name: np.asarray(value) for name, value in plain.items()}
         return cls(**{**found, "requests": float(plain["requests"]), "parts": parts})

@@ -55,7 +55,7 @@ def sentence(it: Evidence, is_over: bool = False) -> str:
 def sentences(
     it: Evidence, is_over: bool = False, until: int = 0, is_doubted: bool = False, is_short: bool = False
 ) -> list[str]:
-    """The same, the most important first.
+    """The sentences of `sentence`, the most important first.
 
     Args:
         until: end of the newest window judged by any rule of its monitor, seconds; 0 if unknown.

@@ -77,7 +77,7 @@ class Notification:
     again: str = ""
 
     def sent_again(self, why: str) -> Notification:
-        """The same, its text begins with a sentence that says why it is sent again."""
+        """This notification, its text beginning with a sentence that says why it is sent again."""
         text = self.text.removeprefix(self.again).lstrip()
         return replace(self, text=f"{why} {text}", again=why, former_severity=None)
 

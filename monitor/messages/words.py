@@ -228,6 +228,6 @@ def brief(measure: object) -> str:
 
 
 def assumed(measures: Iterable[Measure]) -> str:
-    """The same of the measures that have a table; empty if none has."""
+    """What the measures with a table of examination assume; empty if none has one."""
     dimensions = {one.dimension for one in measures if one.examination}
     return assumes(ITS_TABLE, dimensions.pop() if len(dimensions) == 1 else "") if dimensions else ""

@@ -84,4 +84,4 @@ TEMPLATES.filters["cell"] = lambda text: re.sub(r"([\\|<&*`\[\]])", r"\\\1", str
 TEMPLATES.filters.update(named=named, title_of=title_of, assumed=assumed, brief=brief)
 TEMPLATES.filters.update(lasting=lasting, counted=counted, px="{:.1f}".format, axis="{:.6g}".format)
 MARKDOWN = TEMPLATES.overlay(autoescape=False)
-"""The same, not escaped for HTML."""
+"""`TEMPLATES` without escaping for HTML."""

@@ -57,7 +57,7 @@ def intervals(measure: Measure, starts: Ints, sums: Floats, width: int, length: 
 def with_basis(
     measure: Measure, starts: Ints, sums: Floats, width: int, length: int, end: int
 ) -> list[tuple[Interval, int]]:
-    """The same with its basis: by method, the number of the window's days, of windows before it, or of requests."""
+    """`intervals`, each with its basis: the number of the window's days, of windows before it, or of requests."""
     past, day, size = (
         _gapless(starts, sums, width, end - max(REACH, length), end),
         max(1, DAY // width),

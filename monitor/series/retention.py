@@ -35,7 +35,7 @@ def needs(monitor: Monitor) -> Iterator[tuple[int, str]]:
 
 
 def needed(monitor: Monitor) -> str:
-    """The same in words, in whole hours."""
+    """What the least age is made of, in words and whole hours: the stretches of `needs`."""
     return ", ".join(
         f"{format_duration(-(-seconds // HOUR) * HOUR)} {what}" for seconds, what in needs(monitor) if seconds
     )

@@ -111,7 +111,7 @@ class History:
         return merged_in_time([earlier, self])
 
     def including(self, keys: Sequence[SliceKey]) -> History:
-        """The same, with these slices added even if they had no request."""
+        """This history with these slices added, even if they had no request."""
         if set(keys) <= set(self.slices):
             return self
         nothing = np.zeros((0, 1 + len(keys), self.sums.shape[2]))

@@ -27,7 +27,7 @@ def is_overdue(seconds: float, last: Progress) -> bool:
 
 
 class EvaluatorElection:
-    """Decides whether this process may evaluate a monitor; the last evaluator keeps it while alive."""
+    """Decides whether this process may evaluate a monitor; the last one to evaluate keeps that right while alive."""
 
     def __init__(self, monitor: Monitor, store: Store, elapsed: Callable[[], float]) -> None:
         """`elapsed`: seconds of a monotonic clock."""

@@ -58,7 +58,7 @@ class Examiner:
 
         Raises:
             ValueError: too few swaps.
-            SourceError, StoreError: as their names say; the day stays due.
+            SourceError, StoreError: the source or the store failed; the day stays due.
         """
         measure, name = self.monitor.corrected, self.monitor.name
         assert measure is not None  # else there is no examiner

@@ -156,7 +156,7 @@ def _ends(window: int, unit: int, until: int, incident: Incident | None) -> rang
 
 
 def _began(incident: Incident, found: Evidence | None) -> tuple[int, int]:
-    """As notifications tell it."""
+    """Earliest and latest start of the fall, as notifications give it, seconds."""
     within = found.began_within if isinstance(found, Degraded) else None
     return (incident.began_at, incident.began_at) if within is None else within
 

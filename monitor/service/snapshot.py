@@ -263,7 +263,7 @@ def _readings(
 
 
 def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapshot:
-    """The same windows with current progress, acknowledgements and silences. Raises StoreError."""
+    """A snapshot's windows with current progress, acknowledgements and silences. Raises StoreError."""
     name = snapshot.monitor.name
     state, real_now = store.alerts.state(name), time.time()
     incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
@@ -290,7 +290,7 @@ def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapsho
 
 
 def announced_to(snapshot: MonitorSnapshot, by_people: Iterable[Announcement]) -> MonitorSnapshot:
-    """The same with what people announced."""
+    """A snapshot with what people announced."""
     every = tuple(with_calendar(snapshot.monitor, by_people))
     return replace(snapshot, noted=every, announced=tuple(one for one in every if one.until > snapshot.taken_at))
 
@@ -355,7 +355,7 @@ def bad_for(stored: StoredIncident, until: int | None) -> int:
 
 
 def lasted(stored: StoredIncident, until: int | None) -> str:
-    """The same in words; of an open incident also until when it was judged. Empty if it lasted no time."""
+    """How long an incident has lasted, in words; if open, also until when it was judged. Empty if it lasted no time."""
     incident, seconds = stored.incident, bad_for(stored, until)
     judged = f" (judged until {utc(incident.began_at + seconds)})" if incident.is_open else ""
     return f"{lasting(seconds)}{judged}" if seconds else ""

@@ -503,7 +503,7 @@ class _Search:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def _events(self, found: list[_Match], likely: list[_Match]) -> tuple[dict[str, Any], str]:
-        """As `_relevance`."""
+        """(relevance, column of the items shown) from events, as `_relevance` returns them."""
         by, titles = {one.table.title: one for one in found}, [one.table.title for one in likely]
         chosen = self._choose("relevance.events.table", list(by), [ALL_TABLES, *titles] if likely[1:] else titles)
         if chosen == ALL_TABLES:

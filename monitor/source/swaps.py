@@ -26,7 +26,7 @@ FEW_VALUES = 10
 
 
 def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
-    """As `counts_by_slice`, of all requests."""
+    """`counts_by_slice` for all requests together."""
     return counts_by_slice(source, since, until, depth, None, with_below)[""]
 
 

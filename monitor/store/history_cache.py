@@ -270,7 +270,7 @@ def _columns(rows: _Rows, names: tuple[SliceKey, ...]) -> _Rows:
 
 
 def _packed(column: Floats) -> NDArray[Any]:
-    """The same numbers in the smallest exact type; only counts up to 2^32 - 1 are narrowed."""
+    """Numbers in the smallest type that holds them exactly; only counts up to 2^32 - 1 are narrowed."""
     if column.size and not (column.min() >= 0 and column.max() < 1 << 32):
         return column
     packed = column.astype(np.uint16 if not column.size or column.max() < 1 << 16 else np.uint32)

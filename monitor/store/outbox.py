@@ -101,7 +101,7 @@ def _owed(target: str) -> sa.ColumnElement[bool]:
 
 
 def _pending_since(now: float) -> dict[str, Any]:
-    """As if queued just now and not tried yet."""
+    """Values of a row as if it was queued just now and not tried yet."""
     return {"created_at": now, "attempts": 0, "next_at": 0.0, "last_error": "", "dropped_at": None}
 
 

@@ -209,7 +209,7 @@ drift_borders = _table(
     _each(sa.BigInteger, "until"),
     _each(sa.Text, "state conditions"),
 )
-"""The same at the end of what was rolled up or deleted, before which verdicts cannot be recomputed; `series` are the
+"""State of verdicts at the end of what was rolled up or deleted; earlier ones cannot be recomputed. `series` are the
 judged definitions, `conditions` those of the verdicts, as JSON."""
 
 verdicts = _table(

@@ -232,7 +232,7 @@ class Store(Connected):
     def partials(
         self, definition: Definition, since: int, until: int, overall_only: bool = False, most: int | None = None
     ) -> list[list[Any]]:
-        """The same as columns of rows in any order: start, final, dimension, value, and all or `most` fields."""
+        """`history` as columns of rows in any order: start, final, dimension, value, and all or `most` fields."""
         query = _fine(definition.kernel, most, overall_only)
         found = self.columns(query, identity(definition) | {"since": since, "until": until})
         return found or [[] for _ in range(4 + len(fields_of(definition.kernel)[:most]))]

@@ -41,7 +41,7 @@ STEP = timedelta(minutes=5)
 """Simulated time between deliveries of live traffic."""
 
 LEAP = timedelta(hours=6)
-"""The same with the whole story in the past."""
+"""Simulated time between deliveries while the whole story is in the past."""
 
 PAGE = "Page: "
 COPIED = ("More: ", "To count the labels ", PAGE)

@@ -69,7 +69,7 @@ HARDLY = 0.8
 
 @record
 class RankExamination:
-    """A rank's chance of a look relative to rank 1, its 95 % interval, and the (query, item) that tell it."""
+    """A rank's chance of a look relative to rank 1, its 95 % interval, and the (query, item) pairs it rests on."""
 
     rank: int = column("rank")
     value: float = column("looks", number)
@@ -80,7 +80,7 @@ class RankExamination:
 
 @record
 class RandomRankExamination(RankExamination):
-    """The same by requests in random order: the queries that tell it, and how many such requests tell it to 10 %."""
+    """How often people look at a rank, by requests in random order: their queries, and how many requests give 10 %."""
 
     swaps: int = column("queries", count)
     enough: int = column("requests for 10 %", count)

@@ -39,8 +39,7 @@ The ranks measured are not the ranks people saw.
 {% endif %}"""
     advice: ClassVar[str] = (
         "check whether positions are still logged, and still start at the same number. If lists changed on purpose, "
-        "that counts as normal after four whole days, and `rankmon baseline begin` makes the new level the "
-        "level."
+        "that counts as normal after four whole days, and `rankmon baseline begin` makes it the new baseline."
     )
     new_normal: ClassVar[str] = "The lists stay like this, which counts as the new normal, with a new baseline."
 

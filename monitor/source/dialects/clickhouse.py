@@ -74,7 +74,7 @@ class ClickHouse(Dialect):
         return number, sa.func.floor(number) == number
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; an empty text is an empty list, too."""
+        """As in `Dialect`; an empty text is an empty list, too."""
         name, value = str(code), f"t.{column}"
         if code is None or _TEXT.match(name):
             value = f"assumeNotNull({value})"

@@ -129,7 +129,7 @@ class DuckDB(Dialect):
         return sa.func.encode(value)
 
     def tables_of(self, connection: sa.Connection, without: Collection[str]) -> list[tuple[str, ...]]:
-        """As of the base; its SQLAlchemy package lists the tables of all schemas as if they were of the default one."""
+        """As in `Dialect`; its SQLAlchemy package lists tables of all schemas as if they were of the default one."""
         found = connection.exec_driver_sql(self.every_table_query)
         return [(schema, name) if schema else (name,) for schema, name in found if schema not in without]
 
@@ -187,7 +187,7 @@ class DuckDB(Dialect):
         return sa.func.count(value).filter(condition)
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; unnested in the SELECT list, as bounds on a time do not reach into a lateral join."""
+        """As in `Dialect`; unnested in the SELECT list, as bounds on a time do not reach into a lateral join."""
         name, value = str(code), f"t.{column}"
         is_array, item = name.endswith("]"), f"t.{ITEM}"
         if not is_array and code is not None and name not in ("VARCHAR", "JSON"):

@@ -120,7 +120,7 @@ class MySQL(Dialect):
         return "number" if code is not None and self.is_number(code) else "text"
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; ids that are texts compare exactly with those of any collation."""
+        """As in `Dialect`; ids that are texts compare exactly with those of any collation."""
         value = f"t.{column}"
         if code is not None and self.is_number(code):
             return ""

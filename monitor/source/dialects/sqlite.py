@@ -90,7 +90,7 @@ class SQLite(Dialect):
         return True
 
     def unrolled(self, table: str, column: str, code: Any, kind: IdKind) -> str:
-        """As of the base; labels have no types, so ids are texts, which SQLite converts if it compares with numbers."""
+        """As in `Dialect`; labels have no types, so ids are texts, which SQLite converts to compare with numbers."""
         lists = (
             f"CASE WHEN t.{column} IS NULL THEN '[]' WHEN NOT json_valid(t.{column}) THEN '[null]' ELSE "
             f"CASE json_type(t.{column}) WHEN 'array' THEN t.{column} WHEN 'null' THEN '[]' ELSE '[null]' END END"
