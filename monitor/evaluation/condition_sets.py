@@ -83,8 +83,8 @@ class RuleConditions(ConditionSet):
                 after, some = track_rule(rule, view, ends, after)
                 changes, last = changes + some, ends[-1]
                 as_of = after if last <= lived_until else as_of
-            told = begin.events(changes, lived_until + self.monitor.bucket)
-            events.changes = [c if c is t else _as_of(rule, view, t, as_of[c.key]) for c, t in told.items()]
+            lived = begin.events(changes, lived_until + self.monitor.bucket)
+            events.changes = [c if c is t else _as_of(rule, view, t, as_of[c.key]) for c, t in lived.items()]
             self._describe(view, begin.since, after, events)
             events.unjudged = self._unjudged(view, after, last)
         # Keep a rule whose slices had no traffic yet: else it would count as new each time.
@@ -95,27 +95,27 @@ class RuleConditions(ConditionSet):
         rule = self.rule
         for change in events.changes:
             if change.evaluation is not None and change.became != "withdrawn":
-                found = find(rule, view, change.key, change.evaluation, change.since)
+                finding = find(rule, view, change.key, change.evaluation, change.since)
                 is_over = change.was == "firing"
-                events.evidence[change] = replace(found, well_for=rule.resolve_lasting) if is_over else found
+                events.evidence[change] = replace(finding, well_for=rule.resolve_lasting) if is_over else finding
         firing = {slice_: c.known for slice_, c in after.items() if c.state == "firing" and (c.known or 0) > since}
-        for end in sorted({known for known in firing.values() if known is not None}):
-            some = [slice_ for slice_, known in firing.items() if known == end]
+        for end in sorted({end for end in firing.values() if end is not None}):
+            some = [slice_ for slice_, last_known in firing.items() if last_known == end]
             for slice_, seen in zip(some, evaluate_rule(rule, view, some, end), strict=True):
-                found = find(rule, view, slice_, seen, after[slice_].since or end)
-                events.newest[rule.name, *slice_] = replace(found, well_for=after[slice_].streak * view.width)
+                finding = find(rule, view, slice_, seen, after[slice_].since or end)
+                events.newest[rule.name, *slice_] = replace(finding, well_for=after[slice_].streak * view.width)
 
     def _unjudged(
         self, view: View, after: Mapping[SliceKey, Condition], end: int
     ) -> dict[ConditionName, Unjudged | None]:
         """Why each firing condition could not be judged for the window ending at `end`; None where it could."""
         rule, firing = self.rule, {slice_: c for slice_, c in after.items() if c.state == "firing"}
-        found: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
+        why: dict[ConditionName, Unjudged | None] = {(rule.name, *slice_): None for slice_ in firing}
         some = [slice_ for slice_, condition in firing.items() if condition.known != end]
         for slice_, seen in zip(some, evaluate_rule(rule, view, some, end) if some else (), strict=True):
             if seen.unknown:
-                found[rule.name, *slice_] = Unjudged(seen.unknown, seen.requests, rule.min_requests)
-        return found
+                why[rule.name, *slice_] = Unjudged(seen.unknown, seen.requests, rule.min_requests)
+        return why
 
 
 def _as_of(rule: Rule, view: View, change: Change, condition: Condition) -> Change:
@@ -142,17 +142,17 @@ class VerdictConditions(ConditionSet):
 
     def under_this_identity(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint as one of these conditions, if it is: what was announced for later does not change it."""
-        known = checkpoint.verdicts
-        if known is None:
+        update = checkpoint.verdicts
+        if update is None:
             return checkpoint
-        was = known.checkpoint.identity
-        if was != self._identity_with(self.resets, announced_before(self.announced, known.checkpoint.until)):
+        was = update.checkpoint.identity
+        if was != self._identity_with(self.resets, announced_before(self.announced, update.checkpoint.until)):
             return checkpoint
         conditions = {
             name: replace(one, identity=self.identity) if one.identity == was else one
             for name, one in checkpoint.conditions.items()
         }
-        verdicts = replace(known, checkpoint=replace(known.checkpoint, identity=self.identity))
+        verdicts = replace(update, checkpoint=replace(update.checkpoint, identity=self.identity))
         return replace(checkpoint, conditions=conditions, verdicts=verdicts)
 
     @property
@@ -181,21 +181,21 @@ class VerdictConditions(ConditionSet):
         return name[0] in verdict_names()
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
-        known = checkpoint.verdicts
-        if known is None or checkpoint.until is None or known.checkpoint.identity != self.identity:
+        update = checkpoint.verdicts
+        if update is None or checkpoint.until is None or update.checkpoint.identity != self.identity:
             return None
-        return Beginning(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(known.checkpoint))
+        return Beginning(checkpoint.until, checkpoint.of(self.identity), VerdictUpdate(update.checkpoint))
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
         """The verdict checkpoint where finer buckets begin; empty if it was by other settings."""
-        known, rolled_up = past.rolled_up
-        if known is not None and known.identity == self.identity_until(known.until):
-            known = replace(known, identity=self.identity)
-            return Beginning(known.until, known.conditions, VerdictUpdate(known, (), True, known.until))
-        is_same = known is not None and known.series == self.series
-        start = max(rolled_up, known.until if known is not None and is_same else 0)
+        border, rolled_up = past.rolled_up
+        if border is not None and border.identity == self.identity_until(border.until):
+            border = replace(border, identity=self.identity)
+            return Beginning(border.until, border.conditions, VerdictUpdate(border, (), True, border.until))
+        is_same = border is not None and border.series == self.series
+        start = max(rolled_up, border.until if border is not None and is_same else 0)
         oldest = VerdictCheckpoint(self.identity, -(-start // self.step) * self.step, None, self.series)
-        kept = max(start, 0 if known is None else known.until)
+        kept = max(start, 0 if border is None else border.until)
         return Beginning(oldest.until, {}, VerdictUpdate(oldest, (), True, kept))
 
     def identity_until(self, until: int) -> str:
@@ -214,23 +214,23 @@ class VerdictConditions(ConditionSet):
         return CHANGED
 
     def advance(self, past: FinalHours, begin: Beginning, until: int) -> tuple[Conditions, EventBatch]:
-        after, seen, update = self.judge(past, begin, until)
+        after, causes, update = self.judge(past, begin, until)
         events = EventBatch(verdicts=update)
         if update.verdicts:
             end = update.checkpoint.until
             after, gone = close_former_alarms(self.drift, update.verdicts, after, end, self._ahead)
-            seen |= {one.change: one for one in gone}
+            causes |= {one.change: one for one in gone}
             lived_until = begin.lived_until or 0
             following = next((v.end for v in update.verdicts if v.end > lived_until), until)
-            told = begin.events(list(seen), following)
-            events.changes = list(told.values())
+            lived = begin.events(list(causes), following)
+            events.changes = list(lived.values())
             events.reasons = {
-                told[change]: why
-                for change, one in seen.items()
-                if change in told and change.became == "withdrawn" and (why := _why_withdrawn(past, one.verdict))
+                lived[change]: why
+                for change, one in causes.items()
+                if change in lived and change.became == "withdrawn" and (why := _why_withdrawn(past, one.verdict))
             }
             events.lived = [v for v in update.verdicts if v.end > lived_until]
-            self._describe(past, {told[change]: seen[change] for change in told}, after, events)
+            self._describe(past, {lived[change]: causes[change] for change in lived}, after, events)
         return after, events
 
     def judge(
@@ -238,17 +238,17 @@ class VerdictConditions(ConditionSet):
     ) -> tuple[Conditions, dict[Change, ConditionEvent], VerdictUpdate]:
         """The conditions at the last step that ended by `until`, their changes, and the verdicts."""
         assert begin.verdicts is not None
-        known, found = begin.verdicts.checkpoint, list[Verdict]()
-        if (until := until - until % self.step) <= known.until:
+        before, new_verdicts = begin.verdicts.checkpoint, list[Verdict]()
+        if (until := until - until % self.step) <= before.until:
             return dict(begin.conditions), {}, replace(begin.verdicts, verdicts=())
-        sound, new = sound_spans(past.examined), past.rollouts(known.until, until)
-        state, settings = known.state, replace(self.settings, sound=sound, rollouts=new)
-        for some in past.steps(known.until, until):
+        sound, rollouts = sound_spans(past.examined), past.rollouts(before.until, until)
+        state, settings = before.state, replace(self.settings, sound=sound, rollouts=rollouts)
+        for some in past.steps(before.until, until):
             verdicts, state = judge_steps(settings, state, some)
-            found += [as_examined(one, past.examined) for one in verdicts]
-        after, changes = follow_verdicts(self.drift, self.step, found, begin.conditions, self._ahead)
+            new_verdicts += [as_examined(one, past.examined) for one in verdicts]
+        after, changes = follow_verdicts(self.drift, self.step, new_verdicts, begin.conditions, self._ahead)
         checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)
-        update = VerdictUpdate(checkpoint, found, begin.verdicts.restated, begin.verdicts.kept)
+        update = VerdictUpdate(checkpoint, new_verdicts, begin.verdicts.restated, begin.verdicts.kept)
         return after, {seen.change: seen for seen in changes}, update
 
     @property
@@ -261,35 +261,37 @@ class VerdictConditions(ConditionSet):
         self, past: FinalHours, changes: Mapping[Change, ConditionEvent], after: Conditions, events: EventBatch
     ) -> None:
         assert events.verdicts is not None
-        found, firing = events.verdicts.verdicts, [name for name, c in after.items() if c.state == "firing"]
+        verdicts, firing = events.verdicts.verdicts, [name for name, c in after.items() if c.state == "firing"]
         if not (changes or firing):
             return
-        last, starts = found[-1], [c.since for c in after.values() if c.since is not None]
+        last, starts = verdicts[-1], [c.since for c in after.values() if c.since is not None]
         begin = min([last.end, *starts, *(change.since for change in changes)]) - REACH
         observed = self._observations(past, events.verdicts, begin)
-        for change, seen in changes.items():
+        for change, event in changes.items():
             fires = change.became == "firing"
-            verdict = seen.verdict if fires else _last_of(change.name, self.drift, past, events.verdicts, seen.verdict)
-            told = evidence_at(observed, change.name, verdict, seen.alarm if fires else None, change.since)
-            told = _with_rows(told, observed, past)
-            events.evidence[change] = told if fires else told.resolved(observed, seen)
+            verdict = (
+                event.verdict if fires else _last_of(change.name, self.drift, past, events.verdicts, event.verdict)
+            )
+            evidence = evidence_at(observed, change.name, verdict, event.alarm if fires else None, change.since)
+            evidence = _with_rows(evidence, observed, past)
+            events.evidence[change] = evidence if fires else evidence.resolved(observed, event)
         alarms = {name_of(self.drift, alarm.unit): alarm for alarm in last.alarms}
         for name in firing:
             verdict = _last_of(name, self.drift, past, events.verdicts, last)
-            told = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
-            events.newest[name] = _with_rows(told, observed, past).calming(after[name], self.step)
+            evidence = evidence_at(observed, name, verdict, alarms.get(name), after[name].since or last.end)
+            events.newest[name] = _with_rows(evidence, observed, past).calming(after[name], self.step)
 
     def _observations(self, past: FinalHours, update: VerdictUpdate, since: int) -> Observations:
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
-        known = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
-        known += [] if update.restated else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
+        kinds = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
+        kinds += [] if update.restated else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
         version = version_slice(monitor)
         return Observations(
             self.drift,
             monitor.bucket,
             past.history(monitor.definition(self.drift.measure), since, until),
             past.history(monitor.traffic, since, until),
-            frozenset(end for end, kind in known if kind in MASKED),
+            frozenset(end for end, kind in kinds if kind in MASKED),
             has_events=monitor.has_events,
             counts_unmatched=monitor.counts_unmatched,
             versions="" if version is None else version.dimension,
@@ -297,8 +299,8 @@ class VerdictConditions(ConditionSet):
         )
 
 
-def _with_rows(found: Degraded | DataEvidence, seen: Observations, past: FinalHours) -> Degraded | DataEvidence:
-    return found.with_rows(seen, past.refused) if isinstance(found, RowsRefused) else found
+def _with_rows(evidence: Degraded | DataEvidence, seen: Observations, past: FinalHours) -> Degraded | DataEvidence:
+    return evidence.with_rows(seen, past.refused) if isinstance(evidence, RowsRefused) else evidence
 
 
 def _why_withdrawn(past: FinalHours, verdict: Verdict) -> str:

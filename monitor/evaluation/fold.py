@@ -176,8 +176,8 @@ class ConditionSet(Protocol):
 
     def newest(self, checkpoint: Checkpoint) -> Beginning | None:
         """The newest checkpoint, if it has these conditions under the current definition."""
-        known = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
-        return Beginning(checkpoint.until, known) if known and checkpoint.until is not None else None
+        own = {name: c for name, c in checkpoint.of(self.identity).items() if self.has(name)}
+        return Beginning(checkpoint.until, own) if own and checkpoint.until is not None else None
 
     def oldest(self, past: FinalHours, until: int) -> Beginning:
         """The oldest checkpoint, up to `until`."""
@@ -208,8 +208,8 @@ def fold_hours(
     """
     events, moments = EventBatch(), {at for at, _ in resets if (checkpoint.until or 0) < at < until}
     for end in (*sorted(moments), until):
-        known = [reset for at, reset in resets if at <= (checkpoint.until or 0)]
-        checkpoint = _advance(checkpoint, past, conditions(known), end, events)
+        resets_known = [reset for at, reset in resets if at <= (checkpoint.until or 0)]
+        checkpoint = _advance(checkpoint, past, conditions(resets_known), end, events)
     return checkpoint, events
 
 
@@ -218,16 +218,16 @@ def _advance(
 ) -> Checkpoint:
     gone, after = _gone(checkpoint, sets, until), dict[ConditionName, StoredCondition]()
     evidence = {change: events.newest[change.name] for change in gone if change.name in events.newest}
-    some = EventBatch(list(gone), evidence, reasons=gone)
+    new_events = EventBatch(list(gone), evidence, reasons=gone)
     for one in sets:
-        start = begin(replace(checkpoint, verdicts=some.verdicts or checkpoint.verdicts), past, one, until)
+        start = begin(replace(checkpoint, verdicts=new_events.verdicts or checkpoint.verdicts), past, one, until)
         if start is not None:
-            found, more = one.advance(past, start, until)
-            after |= {name: StoredCondition(one.identity, condition) for name, condition in found.items()}
-            some.add(more)
-    _join_what_goes_on(some)
-    events.add(some)
-    return Checkpoint(until, after, some.verdicts or checkpoint.verdicts)
+            conditions, more = one.advance(past, start, until)
+            after |= {name: StoredCondition(one.identity, condition) for name, condition in conditions.items()}
+            new_events.add(more)
+    _join_what_goes_on(new_events)
+    events.add(new_events)
+    return Checkpoint(until, after, new_events.verdicts or checkpoint.verdicts)
 
 
 def begin(checkpoint: Checkpoint, past: FinalHours, one: ConditionSet, until: int) -> Beginning | None:
@@ -246,15 +246,15 @@ def begin(checkpoint: Checkpoint, past: FinalHours, one: ConditionSet, until: in
 
 def _gone(checkpoint: Checkpoint, sets: Sequence[ConditionSet], until: int) -> dict[Change, str]:
     """Firing conditions that are no longer judged -> (their closing event, why)."""
-    found, at = dict[Change, str](), until if checkpoint.until is None else checkpoint.until
+    gone, at = dict[Change, str](), until if checkpoint.until is None else checkpoint.until
     for name, kept in checkpoint.firing().items():
         owner = next((one for one in sets if one.has(name)), None)
         if owner is not None and kept.identity == owner.identity and owner.judges(name):
             continue
         change = Change(name, "info", False, "firing", "withdrawn", kept.condition.since or at, at)
         is_changed = owner is not None and kept.identity not in ("", owner.identity)
-        found[change] = owner.why_changed(kept.identity) if owner is not None and is_changed else GONE
-    return found
+        gone[change] = owner.why_changed(kept.identity) if owner is not None and is_changed else GONE
+    return gone
 
 
 def _join_what_goes_on(events: EventBatch) -> None:

@@ -62,9 +62,10 @@ def gathered(
 def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch) -> IncidentUpdate:
     """Incidents derived from the open ones on."""
     incidents, placed = list[StoredIncident](), list[Placed]()
-    for found, some in gathered(monitor, {m: s.incident for m, s in state.open.items()}, events, state.origin):
-        incidents += [described(monitor, state, incident, some, events, checkpoint) for incident in found]
-        placed += some
+    open_before = {matter: stored.incident for matter, stored in state.open.items()}
+    for of_matter, placed_there in gathered(monitor, open_before, events, state.origin):
+        incidents += [described(monitor, state, incident, placed_there, events, checkpoint) for incident in of_matter]
+        placed += placed_there
     return IncidentUpdate(monitor, state, checkpoint, events, incidents, placed)
 
 
@@ -85,34 +86,34 @@ def rederived(
         open_before: incidents that were open at the oldest checkpoint.
         kept_until: (end of the time whose buckets are gone, end of the time that cannot be judged), seconds.
     """
-    found, placed, end = list[Incident](), list[Placed](), checkpoint.until or 0
-    for (some, events_of), current in zip(
+    derived_ones, placed, end = list[Incident](), list[Placed](), checkpoint.until or 0
+    for (of_matter, events_of), current in zip(
         gathered(monitor, open_before, events, state.origin), map(state.open.get, MATTERS), strict=True
     ):
-        renamed, placed_there = _renamed(current, some, events_of)
-        found, placed = [*found, *renamed], [*placed, *placed_there]
-    ids, (since, until) = {i.id for i in found}, kept_until
+        renamed, placed_there = _renamed(current, of_matter, events_of)
+        derived_ones, placed = [*derived_ones, *renamed], [*placed, *placed_there]
+    ids, (since, until) = {i.id for i in derived_ones}, kept_until
     kept = {
         id_
         for id_, s in recorded.items()
         if s.told or s.acknowledged_at is not None or s.label or s.incident.opened_at <= until
     }
-    seen = {i.id: described(monitor, state, i, placed, events, checkpoint) for i in found}
-    incidents = [_with_history(one, recorded.get(id_), since) for id_, one in seen.items()]
+    with_evidence = {i.id: described(monitor, state, i, placed, events, checkpoint) for i in derived_ones}
+    incidents = [_with_history(one, recorded.get(id_), since) for id_, one in with_evidence.items()]
     undone = [s for s in state.open.values() if s.incident.id in kept - ids]
     incidents += [closed(s, end) for s in undone]
     ends = [p for s in undone for p in ended(s, end)]
     events.reasons |= {p.change: RESTATED for p in ends}
     removed = [id_ for id_ in recorded if id_ not in kept | ids]
-    known = {s.incident.id for s in undone}
-    return IncidentUpdate(monitor, state, checkpoint, events, incidents, [*placed, *ends], removed, known, since)
+    undone_ids = {s.incident.id for s in undone}
+    return IncidentUpdate(monitor, state, checkpoint, events, incidents, [*placed, *ends], removed, undone_ids, since)
 
 
 def opened_by(
     monitor: str, drift: Drift, conditions: Mapping[ConditionName, Condition], at: int, recorded: Iterable[Incident]
 ) -> dict[Matter, Incident]:
     """Incidents that verdict conditions had open at a checkpoint, seconds, as they were then."""
-    found, recorded = dict[Matter, Incident](), list(recorded)
+    opened, recorded = dict[Matter, Incident](), list(recorded)
     for matter in MATTERS:
         firing = {
             name: Firing(severity_of(drift, name[0]), drift.retrain and name[0] == DEGRADED, condition.since or at)
@@ -124,28 +125,30 @@ def opened_by(
             was = next(mine, Incident(monitor, min(f.since for f in firing.values()), at, matter=matter))
             gravest = worst([was.severity, *(f.severity for f in firing.values())])
             asks = was.retrain or any(f.retrain for f in firing.values())
-            found[matter] = replace(was, state="firing", closed_at=None, firing=firing, severity=gravest, retrain=asks)
-    return found
+            opened[matter] = replace(was, state="firing", closed_at=None, firing=firing, severity=gravest, retrain=asks)
+    return opened
 
 
 def _renamed(
-    current: StoredIncident | None, found: list[Incident], placed: list[Placed]
+    current: StoredIncident | None, incidents: list[Incident], placed: list[Placed]
 ) -> tuple[list[Incident], list[Placed]]:
     """With the open incident's id if the same trouble is now seen to have begun at another time."""
-    if current is None or not found or not found[-1].is_open or current.incident.id in {i.id for i in found}:
-        return found, placed
-    last, was = found[-1], current.incident
+    if current is None or current.incident.id in {i.id for i in incidents}:
+        return incidents, placed
+    if not incidents or not incidents[-1].is_open:
+        return incidents, placed
+    last, was = incidents[-1], current.incident
     goes_on = replace(last, began_at=was.began_at, opened_at=was.opened_at)
     renamed = [replace(p, incident=goes_on.id if p.incident == last.id else p.incident) for p in placed]
-    return [*found[:-1], goes_on], renamed
+    return [*incidents[:-1], goes_on], renamed
 
 
 def _with_history(incident: StoredIncident, stored: StoredIncident | None, gone_until: int) -> StoredIncident:
     """With what people did about it; keeps the recorded beginning where the buckets are gone."""
     if stored is None:
         return incident
-    began_at, known = incident.incident.began_at, stored.incident.began_at
-    about = replace(incident.incident, began_at=min(began_at, known) if known < gone_until else began_at)
+    began_at, recorded_at = incident.incident.began_at, stored.incident.began_at
+    about = replace(incident.incident, began_at=min(began_at, recorded_at) if recorded_at < gone_until else began_at)
     return replace(stored, incident=about, findings=incident.findings)
 
 
@@ -176,9 +179,9 @@ def described(
     last = {change.name: change for change in changes}
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
-        known = _with_origin(former, _with_origin(changed, events.newest))
+        evidence = _with_origin(former, _with_origin(changed, events.newest))
         since, faults = events.unjudged, _faults(state, events, checkpoint)
-        fires = [(name, known[name]) for name in incident.firing or {} if name in known]
+        fires = [(name, evidence[name]) for name in incident.firing or {} if name in evidence]
         findings = [
             replace(f.doubted(_doubt(f, faults), former.get(name)), unjudged=since.get(name, f.unjudged))
             if isinstance(f, Threshold)
@@ -187,9 +190,9 @@ def described(
         ]
     else:
         # What was withdrawn has no evidence of its end: then the evidence before counts.
-        known = former | {c.name: events.evidence[c] for c in changes if c in events.evidence}
-        ended = [name for name, change in last.items() if change.was == "firing" and name in known]
-        findings = [_of_slices(former.get(name), known[name]) for name in ended] or list(known.values())
+        evidence = former | {c.name: events.evidence[c] for c in changes if c in events.evidence}
+        ended = [name for name, change in last.items() if change.was == "firing" and name in evidence]
+        findings = [_of_slices(former.get(name), evidence[name]) for name in ended] or list(evidence.values())
     fired = {name: f.before_when_fired for name, f in former.items() if isinstance(f, QualityEvidence)}
     fired |= {c.name: events.evidence[c].before for c in changes if c.became == "firing" and c in events.evidence}
     findings = [
@@ -205,9 +208,9 @@ def described(
 
 def _faults(state: AlertState, events: EventBatch, checkpoint: Checkpoint) -> list[Evidence]:
     """The faults of the data found now by which values may be wrong, most severe first, with their newest evidence."""
-    known = {f.name: f for stored in state.open.values() for f in stored.findings} | events.newest
+    newest = {f.name: f for stored in state.open.values() for f in stored.findings} | events.newest
     firing = checkpoint.firing()
-    return [known[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in known]
+    return [newest[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in newest]
 
 
 def _doubt(found: Threshold, faults: Iterable[Evidence]) -> Evidence | None:
@@ -235,9 +238,9 @@ def _with_origin(
     before: Mapping[ConditionName, Evidence], after: Mapping[ConditionName, Evidence]
 ) -> dict[ConditionName, Evidence]:
     """The later findings; those of verdicts keep the origin of the fall found at the start."""
-    found = {**before, **after}
+    merged = {**before, **after}
     for name in before.keys() & after.keys():
         was, now = before[name], after[name]
         if isinstance(now, Degraded) and isinstance(was, Degraded) and now.split is None:
-            found[name] = replace(now, slices=was.slices, split=was.split)
-    return found
+            merged[name] = replace(now, slices=was.slices, split=was.split)
+    return merged

@@ -125,10 +125,10 @@ def _kind(
 def _against_what_was_told(stored: StoredIncident, was: StoredIncident | None, store: Store) -> tuple[bool, bool]:
     """(whether an incident is worse than last notified, whether something has ended since)."""
     _, last = store.alerts.notices(stored.incident.id)
-    known, severity = _told_last(last, was)
-    before, after = ({f.name for f in some} for some in (known, stored.findings))
+    last_findings, severity = _told_last(last, was)
+    before, after = ({f.name for f in some} for some in (last_findings, stored.findings))
     is_graver = severity is not None and SEVERITIES.index(stored.incident.severity) > SEVERITIES.index(severity)
-    return is_graver or not after <= before or _joined(known, stored.findings), not before <= after
+    return is_graver or not after <= before or _joined(last_findings, stored.findings), not before <= after
 
 
 def _told_last(last: Notification | None, was: StoredIncident | None) -> tuple[Sequence[Evidence], Severity | None]:
@@ -165,15 +165,15 @@ def _notices(
     since = Since(now=int(now)) if kind == "firing" else _since(kind, stored, last, why, begun, store)
     about, reason_ = _about(monitor, recipients, last), next((reasons[one] for one in ends if one in reasons), GONE)
     notice = notification(kind, about, stored.incident, stored.findings, number, former, reason_, since)
-    here, told = (
+    targets, notified = (
         recipients.receivers(reached(recipients.decide(monitor, stored.incident))),
         told_targets(id_, store, recipients),
     )
-    if kind != "firing" and told:
+    if kind != "firing" and notified:
         is_graver = former is not None and SEVERITIES.index(former) < SEVERITIES.index(stored.incident.severity)
         is_for_more = (kind == "updated" and is_graver) or _has_collapsed(stored.incident)
-        here = list(dict.fromkeys([*told, *(here if is_for_more else ())]))
-    return [(target, notice) for target in here]
+        targets = list(dict.fromkeys([*notified, *(targets if is_for_more else ())]))
+    return [(target, notice) for target in targets]
 
 
 def _since(
@@ -190,17 +190,17 @@ def _since(
         return Since(opened_with=next(iter(first.findings), None) if first is not None else None)
     if kind != "updated" or last is None:
         return NOTHING_SINCE
-    told, still = {f.name for f in last.findings}, {f.name for f in stored.findings}
+    last_names, still = {f.name for f in last.findings}, {f.name for f in stored.findings}
     return Since(
         over=[(f, why.get(f.name, "")) for f in last.findings if f.name not in still],
-        begun=[f for f in stored.findings if f.name not in told],
+        begun=[f for f in stored.findings if f.name not in last_names],
         is_restated=_is_restated(last.findings, [f for f in stored.findings if f.name not in begun]),
     )
 
 
-def _is_restated(told: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
+def _is_restated(last_findings: Sequence[Evidence], now: Sequence[Evidence]) -> bool:
     """Whether the previous message named another value than is known now, with which a condition fired."""
-    then = {f.name: f for f in told if isinstance(f, QualityEvidence) and f.before_when_fired is not None}
+    then = {f.name: f for f in last_findings if isinstance(f, QualityEvidence) and f.before_when_fired is not None}
     falls = [(then[f.name], f) for f in now if isinstance(f, QualityEvidence) and f.name in then]
     same = [(was, f) for was, f in falls if f.since <= was.end]
     return any(written(was.before_when_fired, f) != written(f.before_when_fired, f) for was, f in same)
@@ -211,8 +211,8 @@ def _has_collapsed(incident: Incident) -> bool:
 
 
 def _about(monitor: Monitor, recipients: Recipients, last: Notification | None) -> About:
-    known = (recipients.page, recipients.called, recipients.templates)
-    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, *known), last)
+    of_all = (recipients.page, recipients.called, recipients.templates)
+    return as_told(About(monitor.name, monitor.labels, monitor.runbook_url, *of_all), last)
 
 
 def as_told(about: About, last: Notification | None) -> About:
@@ -222,8 +222,8 @@ def as_told(about: About, last: Notification | None) -> About:
 
 def told_targets(incident: str, store: Store, recipients: Recipients) -> list[str]:
     """The targets that were notified of an incident and still exist."""
-    known = {target for targets in recipients.targets.values() for target in targets}
-    return [target for target in store.alerts.told(incident) if target in known]
+    existing = {target for targets in recipients.targets.values() for target in targets}
+    return [target for target in store.alerts.told(incident) if target in existing]
 
 
 def _is_silenced(monitor: str, store: Store, recipients: Recipients) -> bool:
@@ -244,8 +244,8 @@ def _asking(
 
 
 def _recorded(placed: Placed, events: EventBatch, now: float) -> Transition:
-    found = transition(placed, events.evidence.get(placed.change), now)
-    return replace(found, reason=events.reasons.get(placed.change, found.reason))
+    step = transition(placed, events.evidence.get(placed.change), now)
+    return replace(step, reason=events.reasons.get(placed.change, step.reason))
 
 
 def transition(placed: Placed, finding: Evidence | None, now: float) -> Transition:

@@ -92,21 +92,21 @@ def judge_monitor(
     Raises:
         StoreError, LeaseLost, Stopped: nothing of the current part was stored.
     """
-    found = None
+    judgement = None
     while True:
         with store.at_once():
             part, is_whole = _judged(monitor, now, store, recipients, arrived, is_over)
         if part is not None:
             store.alerts.save(lease, part, recipients.real_now)
-        found = _both(found, part) if found is not None and part is not None else part or found
+        judgement = _both(judgement, part) if judgement is not None and part is not None else part or judgement
         if is_whole or leaves_off():
-            return found
+            return judgement
 
 
 def _both(first: Judgement, then: Judgement) -> Judgement:
-    known = {s.incident.id: s for s in (*first.incidents, *then.incidents)}
+    by_id = {s.incident.id: s for s in (*first.incidents, *then.incidents)}
     notices, is_restated = [*first.notices, *then.notices], first.restated or then.restated
-    return replace(then, incidents=list(known.values()), notices=notices, restated=is_restated)
+    return replace(then, incidents=list(by_id.values()), notices=notices, restated=is_restated)
 
 
 def _judged(
@@ -118,15 +118,15 @@ def _judged(
     is_over: Callable[[], bool],
 ) -> tuple[Judgement | None, bool]:
     """(judgement on the next windows, whether none are left)."""
-    known = store.alerts.state(monitor.name)
-    went_back = known.until is not None and known.until > now
+    stored = store.alerts.state(monitor.name)
+    went_back = stored.until is not None and stored.until > now
     if went_back and (newest := store.retention.behind(now, monitor.name)) is not None:
         text = "monitor %s: nothing is judged by this clock: it is %s by it, but requests up to %s are stored"
         log.warning(text, monitor.name, utc(int(now)), utc(newest))
         return None, True
     # Windows that have not ended were evaluated by a clock that ran ahead.
-    since = None if known.until is None or went_back else bucket_of(known.until, monitor.bucket)
-    state = replace(known, until=since, restated=known.restated or since is None)
+    since = None if stored.until is None or went_back else bucket_of(stored.until, monitor.bucket)
+    state = replace(stored, until=since, restated=stored.restated or since is None)
     if not (monitor.alerts or monitor.drift or state.conditions or state.open):
         return None, True
     settled = store.settled_end(monitor.traffic, monitor.bucket, 0 if state.restated else since or 0, now)
@@ -157,8 +157,8 @@ def _evaluated(
         if monitor.drift is not None:
             checkpoint = VerdictConditions(monitor, monitor.drift, resets, announced).under_this_identity(checkpoint)
     else:
-        seen = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
-        checkpoint = Checkpoint(None, seen)
+        of_arrivals = {name: kept for name, kept in state.conditions.items() if any(one.has(name) for one in arrivals)}
+        checkpoint = Checkpoint(None, of_arrivals)
         known_from = _known_from(monitor, resets, until - step_of(monitor.bucket), past)
     sets = partial(conditions_of, monitor, arrivals, announced)
     after, events = fold_hours(checkpoint, past, sets, known_from, until)
@@ -206,12 +206,12 @@ def _known_from(
 ) -> list[tuple[int, BaselineReset]]:
     """(end of the last window evaluated before a reset was made, reset): earlier results stay."""
     oldest = past.rolled_up[0] if resets else None
-    least, found = 0 if oldest is None else oldest.until, []
+    least, known_from = 0 if oldest is None else oldest.until, []
     for reset in resets:
         said = reset.judged_until
         at = min(said, latest) if said is not None and said > least and reset.since >= least else 0
-        found.append((bucket_of(at, monitor.bucket), reset))
-    return found
+        known_from.append((bucket_of(at, monitor.bucket), reset))
+    return known_from
 
 
 @dataclass(frozen=True)
@@ -251,9 +251,9 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     sets = partial(conditions_of, monitor, (), announced_of(monitor, store, end))
     after, events = fold_hours(Checkpoint(), past, sets, resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
-    found = rederived(monitor, state, after, events, opened, {}, (0, 0))
+    update = rederived(monitor, state, after, events, opened, {}, (0, 0))
     conditions = {name: kept.condition for name, kept in after.conditions.items()}
-    return Hindsight(end, found.incidents, found.placed, events.evidence, conditions, events.lived)
+    return Hindsight(end, update.incidents, update.placed, events.evidence, conditions, events.lived)
 
 
 def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheckpoint | None:

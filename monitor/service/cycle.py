@@ -150,7 +150,7 @@ def run_cycle(
     )
     if len(late) == DAY // monitor.bucket:  # there may be more
         finalized.counted_at = finalized.all_counted_at = 0.0
-    due = cycle.without_rolled_up(sorted({*late, *(start for found in never_or_open for start in found)}))
+    due = cycle.without_rolled_up(sorted({*late, *(start for starts_due in never_or_open for start in starts_due)}))
     yield from cycle.carry_out(_Plan(arrived, future_rows, due, states, late=set(due).intersection(late)))
 
 
@@ -222,12 +222,12 @@ class _Cycle:
 
     def stored(self, since: int) -> States:
         """Also the newest bucket of each series in any case, so that no gap is left after it."""
-        found = {}
+        states = {}
         for definition in self.monitor.definitions:
             newest = self.store.newest_bucket(definition)
             stored = self.store.states(definition, since if newest is None else min(since, newest))
-            found[definition] = believed(stored, self.now)
-        return found
+            states[definition] = believed(stored, self.now)
+        return states
 
     def noted(self, states: States) -> Arrived:
         """The newest that earlier cycles saw; nothing if it came from a fast clock or another definition."""
@@ -268,22 +268,22 @@ class _Cycle:
 
     def late(self, since: int | None) -> list[int]:
         """Final buckets with more rows in the source than when read; a day's at most. Counts by day first."""
-        known = {} if since is None else self.store.row_counts(self.monitor.traffic, since)
+        rows_stored = {} if since is None else self.store.row_counts(self.monitor.traffic, since)
         days: dict[int, list[int]] = {}
-        for start in sorted(known):
+        for start in sorted(rows_stored):
             days.setdefault(start // DAY, []).append(start)
         width = self.monitor.bucket
         whole = [part for some in days.values() for part in runs(some, width, len(some))]
         try:
             counts = zip(whole, self.source.row_counts(whole), strict=True)
-            other = [(s, u) for (s, u), rows in counts if rows != sum(known[b] for b in range(s, u, width))]
+            other = [(s, u) for (s, u), rows in counts if rows != sum(rows_stored[b] for b in range(s, u, width))]
             rows = self._rows_of([start for s, u in other for start in range(s, u, width)])
         except SourceError as error:
             if error.reason not in TOO_SLOW:
                 raise
             log.info("monitor %s: counting rows took too long, late rankings not checked: %s", self.monitor.name, error)
             return []
-        return [start for start, number in rows.items() if number > known[start]][: DAY // width]
+        return [start for start, number in rows.items() if number > rows_stored[start]][: DAY // width]
 
     def _rows_of(self, buckets: Sequence[int]) -> dict[int, int]:
         rows = self.source.row_counts([(start, start + self.monitor.bucket) for start in buckets])

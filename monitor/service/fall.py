@@ -96,11 +96,11 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
     incident = None if stored is None else stored.incident
     if incident is not None and incident.matter == "data":
         raise InputError(f"incident {incident.id} is about the data; only a fall in quality has a chart")
-    found = None if stored is None else first_fired(stored, store).finding
-    rule, until = _rule(monitor, found), store.alerts.state(monitor.name).until
+    evidence = None if stored is None else first_fired(stored, store).finding
+    rule, until = _rule(monitor, evidence), store.alerts.state(monitor.name).until
     if until is None:
         raise InputError(f"{monitor.name}: nothing is judged yet; run once or backfill")
-    key = OVERALL if found is None else (found.dimension, found.slice)
+    key = OVERALL if evidence is None else (evidence.dimension, evidence.slice)
     if rule is None:
         measure, window, unit = (
             str(judged(drift_of(monitor).measure)),
@@ -111,12 +111,12 @@ def fall_of(monitor: Monitor, store: Store, stored: StoredIncident | None = None
         measure, window, unit = rule.judged, rule.window, monitor.bucket
     ends = _ends(window, unit, until, incident)
     points = (
-        _of_verdicts(monitor, store, ends, window, key, found)
+        _of_verdicts(monitor, store, ends, window, key, evidence)
         if rule is None
         else _of_rule(monitor, store, ends, rule, key)
     )
     text = f"{named(*key)}: " * (key != OVERALL) + f"{measure} over {format_duration(window)}"
-    began, since = (None, None) if stored is None else (_began(stored.incident, found), _since(stored, found))
+    began, since = (None, None) if stored is None else (_began(stored.incident, evidence), _since(stored, evidence))
     bad, marks = tuple(_bad(monitor, store, ends)), marks_of(monitor, store, ends[0], ends[-1])
     return Fall(monitor.name, text, ends.step, tuple(points), incident, began, since, bad, marks)
 

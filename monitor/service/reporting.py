@@ -178,7 +178,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
     incidents = tuple(_happened(monitor, store, past))
     fell_at = min((one.began_at for one in incidents if one.is_on_quality), default=None)
     moved = compare(monitor, main, span, history, past.traffic, past.until, fell_at)
-    known = [one for one in moved.slices if one.is_known and one.share < EVERYWHERE]
+    comparable = [one for one in moved.slices if one.is_known and one.share < EVERYWHERE]
     whole = past.overall(main, past.until)
     return QualityReport(
         monitor=monitor.name,
@@ -189,7 +189,7 @@ def report(monitor: Monitor, store: Store, span: int) -> QualityReport:
         in_comparison=_open_for(monitor, store, past.since - span, past.since),
         moved=str(main),
         whole=moved.whole,
-        slices=tuple(sorted(known, key=lambda one: -abs(one.effect))[:MOST_SLICES]),
+        slices=tuple(sorted(comparable, key=lambda one: -abs(one.effect))[:MOST_SLICES]),
         against=moved.against,
         new=tuple(map(begun_lately, snapshot.newcomers)),
         marks=marks_of(monitor, store, past.since, past.until),

@@ -140,7 +140,7 @@ class RetentionWorker:
 
 def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
     """Warnings for rules that cannot fire: their pinned baseline is not stored in fine buckets. Raises StoreError."""
-    found, newest = [], store.newest_bucket(monitor.traffic)
+    gone, newest = [], store.newest_bucket(monitor.traffic)
     for rule in monitor.alerts:
         pinned = rule.limit.baseline.pinned if isinstance(rule.limit, Drop) else None
         if pinned is None or newest is None or pinned[1] > newest + monitor.bucket:
@@ -152,8 +152,8 @@ def baselines_gone(monitor: Monitor, store: Store) -> list[str]:
         coarse = store.retention.rolled_up(definition, since, until)
         why = "was never read or was deleted" if coarse is None else "was rolled up into coarser buckets"
         text = f"alert rule {rule.name} cannot fire: its pinned baseline, {utc(since)} to {utc(until)}, {why}"
-        found.append(f"{text}; pin a later time{' or backfill it' if coarse is None else ''}")
-    return found
+        gone.append(f"{text}; pin a later time{' or backfill it' if coarse is None else ''}")
+    return gone
 
 
 def doubt(store: Store, now: float) -> str:

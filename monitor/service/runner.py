@@ -271,28 +271,28 @@ class Runner:
         name, (_, reading) = self.monitor.name, self._telemetry.stages().get((self.monitor.name, "read"), (0, 0.0))
         try:
             with self._telemetry.stage(name, "audit"):
-                found = self._auditor.advance(now, reading, self._is_over)
+                audit = self._auditor.advance(now, reading, self._is_over)
         except SourceError as error:
             log.warning("monitor %s: audit failed: %s; will retry tomorrow", name, error)
             return result
-        if found is None:
+        if audit is None:
             return result
-        self._telemetry.count("rankmon_audits", name, found.result)
-        log.log(AUDIT_LEVELS[found.result], "monitor %s: audit: %s", name, found)
-        wrong = str(found.difference) if found.result == "differs" else ""
-        audited = Misread(found.start, found.start + self.monitor.bucket, wrong)
+        self._telemetry.count("rankmon_audits", name, audit.result)
+        log.log(AUDIT_LEVELS[audit.result], "monitor %s: audit: %s", name, audit)
+        wrong = str(audit.difference) if audit.result == "differs" else ""
+        audited = Misread(audit.start, audit.start + self.monitor.bucket, wrong)
         return replace(result, arrived=replace(result.arrived, audited=audited))
 
     def _examine(self, now: float, began: float, result: CycleResult) -> CycleResult:
         if self._examiner is None or result.left:
             return result
-        found, days = None, self._examiner.due(now)
+        check, days = None, self._examiner.due(now)
         for at in days:
             if self._is_over() or self._is_late(began):
                 break
             try:
                 with self._telemetry.stage(self.monitor.name, "examine"):
-                    found = self._examiner.check(at) or found
+                    check = self._examiner.check(at) or check
             except ValueError as error:
                 text = "monitor %s: where people looked on the day until %s is unknown: %s"
                 log.warning(text, self.monitor.name, utc(at), error)
@@ -301,11 +301,11 @@ class Runner:
                 log.warning(text, self.monitor.name, utc(at), error)
                 self._examiner.given_up = days[-1]
                 break
-        wrong = None if found is None or self.monitor.corrected is None else found.misfit(self.monitor.corrected)
+        wrong = None if check is None or self.monitor.corrected is None else check.misfit(self.monitor.corrected)
         if wrong is not None:
             text = "monitor %s: %s: %s; run `rankmon examination fit`"
             log.warning(text, self.monitor.name, self.monitor.corrected, misfit(wrong))
-        return replace(result, arrived=replace(result.arrived, examined=found))
+        return replace(result, arrived=replace(result.arrived, examined=check))
 
     def _diagnose(self, began: float) -> None:
         if self._diagnoser is None or self._is_over():
@@ -313,7 +313,7 @@ class Runner:
         name, left = self.monitor.name, max(0.0, self.monitor.deadline - (time.monotonic() - began))
         try:
             with self._telemetry.stage(name, "diagnose"), self._store.blaming_damage():
-                found = self._diagnoser.advance(self._is_over, min(DIAGNOSE_FOR, left))
+                incident = self._diagnoser.advance(self._is_over, min(DIAGNOSE_FOR, left))
         except (SourceError, StoreError) as error:
             log.warning("monitor %s: diagnosis of the open incident failed: %s; will retry", name, error)
         except Stopped:
@@ -322,8 +322,10 @@ class Runner:
             self._telemetry.count("rankmon_evaluation_failures", name, "bug")
             log.exception("monitor %s: diagnosis failed: a bug in rankmon; please report it", name)
         else:
-            if found is not None:
-                log.info("monitor %s: incident %s is diagnosed: see rankmon explain-incident %s", name, found, found)
+            if incident is not None:
+                log.info(
+                    "monitor %s: incident %s is diagnosed: see rankmon explain-incident %s", name, incident, incident
+                )
 
     # ---- how it ended --------------------------------------------------------------------------------------------
 

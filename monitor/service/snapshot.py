@@ -251,15 +251,15 @@ def _readings(
     def read(definition: Definition, begin: int, until: int) -> History:
         return histories[definition] if begin >= since else store.history(definition, begin, until)
 
-    found = []
+    readings = []
     for rule in monitor.alerts:
         begin = min(since, state.until - rule.reach)
         view = view_of(monitor, monitor.judged_definition(rule), (rule,), read, begin, state.until)
         keys = keys_of(rule, view)
         for key, evaluation in zip(keys, evaluate_rule(rule, view, keys, state.until), strict=True):
             kept = state.conditions.get((rule.name, *key))
-            found.append(RuleReading(rule, key, evaluation, Condition() if kept is None else kept.condition))
-    return tuple(found)
+            readings.append(RuleReading(rule, key, evaluation, Condition() if kept is None else kept.condition))
+    return tuple(readings)
 
 
 def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapshot:
@@ -315,8 +315,8 @@ def _no_retraining_as(monitor: Monitor, state: AlertState, store: Store, silence
     current = state.open.get("quality")
     if state.until is None or current is None or not monitor.retrain.notify or not asks(current):
         return ""
-    if found := in_the_way(monitor, state.retrain, state.until, state.open, resets_of(monitor, store)):
-        return found
+    if obstacle := in_the_way(monitor, state.retrain, state.until, state.open, resets_of(monitor, store)):
+        return obstacle
     if not current.told:
         return "no notification of the incident was sent"
     return "" if silenced_until is None else f"notifications are silenced until {utc(int(silenced_until))}"
@@ -335,10 +335,10 @@ def current(
 
     settled = latest_final_end(history.starts, history.final, monitor.bucket)
     newest = int(history.starts[-1]) + monitor.bucket if len(history.starts) else None
-    found = Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
+    series = Series(measure, monitor.definition(measure), length, at(settled), at(newest) if newest != settled else ())
     if settled is None:
-        return found
-    return replace(found, comparison=compare(monitor, measure, length, history, traffic, settled, fell_at))
+        return series
+    return replace(series, comparison=compare(monitor, measure, length, history, traffic, settled, fell_at))
 
 
 def shown(series: Series, least_completeness: float) -> tuple[Point, ...]:

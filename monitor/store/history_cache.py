@@ -105,18 +105,18 @@ class CachedStore(Store):
 
     def history(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> History:
         """As `Store.history`, from memory for what cycles look at."""
-        known = self._known.get(definition) or self._learn(definition, until)
-        if known is None or until <= known.since:
+        cached = self._known.get(definition) or self._learn(definition, until)
+        if cached is None or until <= cached.since:
             return super().history(definition, since, until, overall_only)
-        if known.stale:
-            for begin, end in runs(sorted(known.stale), self._width, len(known.stale)):
-                known.replace(begin, end, self._read(definition, begin, end))
-            known.stale.clear()
+        if cached.stale:
+            for begin, end in runs(sorted(cached.stale), self._width, len(cached.stale)):
+                cached.replace(begin, end, self._read(definition, begin, end))
+            cached.stale.clear()
             self._account()
-        found = known.between(since, until, overall_only)
-        if since >= known.since:
+        found = cached.between(since, until, overall_only)
+        if since >= cached.since:
             return found
-        earlier = super().history(definition, since, known.since, overall_only)
+        earlier = super().history(definition, since, cached.since, overall_only)
         return found.after(earlier) if len(earlier.starts) else found
 
     def write(
