@@ -311,23 +311,23 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
     """
     now = [stored.traffic.between(*stored.subject.window)]
     before = [stored.traffic.between(*span) for span in stored.subject.before]
-    found: dict[str, float | None] = {}
+    figures: dict[str, float | None] = {}
     for suffix, parts in (("", now), ("_before", before)):
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         requests, labelled, impressions, judged, *_ = sums.tolist()
         if stored.unlabelled:  # unmatched events of the left-out slices are among them
             sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
-        found[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
-        found[f"judged{suffix}"] = _share(judged, impressions)
-        found[f"events{suffix}"] = b.events_per_request(sums)
-        found[f"unmatched{suffix}"] = b.unmatched_share(whole)
-        found[f"requests{suffix}"] = requests
+        figures[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
+        figures[f"judged{suffix}"] = _share(judged, impressions)
+        figures[f"events{suffix}"] = b.events_per_request(sums)
+        figures[f"unmatched{suffix}"] = b.unmatched_share(whole)
+        figures[f"requests{suffix}"] = requests
     for suffix, own in (("", [stored.window()]), ("_before", stored.before())):
         scored = sum((_labelled(stored, p) for p in own), np.zeros(len(b.FIELDS)))
         is_known = stored.subject.measure.tells_irrelevant
-        found[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS])) if is_known else None
-    return found
+        figures[f"empty{suffix}"] = _share(float(scored[b.EMPTY]), float(scored[b.REQUESTS])) if is_known else None
+    return figures
 
 
 def _labelled(stored: StoredPartials, part: History) -> Floats:
@@ -346,13 +346,13 @@ def versions(stored: StoredPartials, dimension: str) -> list[dict[str, Any]]:
     measure, before = stored.subject.measure, stored.before()
     shown = points(measure, stored.history, stored.traffic, stored.width, until - since, until, keys)
     by_version = {point.slice: point for point in shown}
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for key in keys:
         point = by_version.get(key[1])
         past = _summed(before, [key])[0] if before else np.zeros(len(b.FIELDS))
         if point is None and not past[b.REQUESTS]:
             continue
-        found.append(
+        rows.append(
             {
                 "version": key[1],
                 "requests": 0 if point is None else point.requests,
@@ -366,7 +366,7 @@ def versions(stored: StoredPartials, dimension: str) -> list[dict[str, Any]]:
                 "empty": None if point is None else point.empty_ratio,
             }
         )
-    return sorted(found, key=lambda one: (-one["requests"], one["version"]))[:MOST_SLICES]
+    return sorted(rows, key=lambda one: (-one["requests"], one["version"]))[:MOST_SLICES]
 
 
 def _known(value: float) -> float | None:

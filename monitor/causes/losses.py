@@ -77,10 +77,10 @@ def lost_by_slice(now: RequestSample, before: RequestSample, fallen: Collection[
 
 def by_version(now: RequestSample, before: RequestSample, width: int) -> list[dict[str, Any]]:
     """Each version's requests in the window and before, as JSON data, busiest first."""
-    found = []
+    rows = []
     for version in names(now + before)[:MOST]:
         one, past = mean(now, version, width), mean(before, version, width)
-        found.append(
+        rows.append(
             {
                 "version": version,
                 "requests": one.requests,
@@ -91,7 +91,7 @@ def by_version(now: RequestSample, before: RequestSample, width: int) -> list[di
                 "before": past.value if past.requests else None,
             }
         )
-    return found
+    return rows
 
 
 def _by_place(sample: RequestSample) -> dict[str, NDArray[np.int64]]:
@@ -116,11 +116,11 @@ def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> 
     parts = [*here.values(), *there.values()]
     freedom = sum(part.requests - 1 for part in parts)
     spread = sum(part.squares for part in parts) / freedom if freedom else 0.0
-    found: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     for query in common:
         one, other = here[query], there[query]
         error = math.sqrt(spread * (one.requests / one.weight**2 + other.requests / other.weight**2))
-        found.append(
+        changes.append(
             {
                 "query": query_id(query),
                 "requests": one.requests,
@@ -132,7 +132,7 @@ def lost_queries(now: RequestSample, before: RequestSample, with_text: bool) -> 
                 **({"text": query} if with_text else {}),
             }
         )
-    worst = sorted((q for q in found if q["within"] < 0), key=lambda q: (q["within"], q["query"]))
+    worst = sorted((q for q in changes if q["within"] < 0), key=lambda q: (q["within"], q["query"]))
     share = sum(float(now.under[rows[q]].sum()) for q in common) / total
     return {"seen": len(rows), "common": len(common), "common_share": share, "worst": worst[:MOST]}
 

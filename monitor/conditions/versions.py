@@ -176,7 +176,7 @@ def weak(
         lost: fall of the mean of all.
         by: dimension of the slices in which a version is compared; empty without one.
     """
-    found, (surely_before, fell_at) = list[tuple[float, WeakVersion]](), (fell[0] - LATE, fell[1])
+    losses, (surely_before, fell_at) = list[tuple[float, WeakVersion]](), (fell[0] - LATE, fell[1])
     lately = max(fell_at, until - SPAN), until
     for key in history.slices:
         if key[0] != dimension or key[1] in (NONE, OTHER):
@@ -189,11 +189,11 @@ def weak(
         whole = _clearly_worse(history, key, by, (since, until), min(since, fell_at))
         if whole is not None:
             before = _share(history, key, (surely_before - DAY, surely_before))[0]
-            found.append(((share - before) * (whole.others - whole.value), replace(whole, share=share)))
+            losses.append(((share - before) * (whole.others - whole.value), replace(whole, share=share)))
         now = _clearly_worse(history, key, by, lately, min(since, fell_at))
         if now is not None:
-            found.append((min(_taken(history, key, by, earlier), 0.0) - now.part, replace(now, since=since)))
-    causes = [(round(part, 9), one) for part, one in found if part >= LEAST_PART * lost > 0]  # of equals, the longer
+            losses.append((min(_taken(history, key, by, earlier), 0.0) - now.part, replace(now, since=since)))
+    causes = [(round(part, 9), one) for part, one in losses if part >= LEAST_PART * lost > 0]  # of equals, the longer
     return max(causes, key=lambda one: one[0], default=(0.0, None))[1]
 
 

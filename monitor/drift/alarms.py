@@ -221,7 +221,7 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
     since[begins], since[starts], fallen[starts] = end - seen.length, end, 0.0
     goes_on = (was.score > threshold.half) & ~is_open
     course = _followed(was.course, seen, row, has)
-    found = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
+    sudden = np.minimum(course.evidence(seen.length), threshold.most_logarithm)
     now = AlarmStates(
         evidence,
         np.maximum(run, 0.0),
@@ -232,7 +232,7 @@ def step(was: AlarmStates, seen: StepEvidence, row: int, threshold: EvidenceThre
         was.back_since,
         was.risen,
         was.along,
-        np.where(is_open, np.maximum(was.sudden, found), found) if was.is_any_open else found,
+        np.where(is_open, np.maximum(was.sudden, sudden), sudden) if was.is_any_open else sudden,
         was.fit_since,
         was.unfit_from,
         was.began,

@@ -132,9 +132,9 @@ def _usual(levels: Levels, which: int) -> float:
     return float(crowd[which] / crowd[0]) if crowd[0] > 0 else 0.0
 
 
-def _shifted(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Floats:
+def _shifted(settings: DriftSettings, state: DriftState, baseline: DriftBaseline, hours: Hours) -> Floats:
     """(2, T) share of the requests of three hours and of a day that is left if clocks were changed."""
-    volume = (found.tables[VOLUME] * state.levels.ratios[VOLUME] * found.known).sum(axis=1)
+    volume = (baseline.tables[VOLUME] * state.levels.ratios[VOLUME] * baseline.known).sum(axis=1)
     by_slot = [by_changed_clocks(volume, settings.step, steps) for steps in (settings.few, settings.day)]
     return np.stack(by_slot)[:, settings.slots(hours.starts)]
 
@@ -195,11 +195,11 @@ class Block(NamedTuple):
     threshold: EvidenceThreshold
 
 
-def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> Block:
+def block_of(settings: DriftSettings, state: DriftState, baseline: DriftBaseline, hours: Hours) -> Block:
     """The block of some steps whose slices the state knows."""
-    base = found.tables[:, settings.slots(hours.starts)]
+    base = baseline.tables[:, settings.slots(hours.starts)]
     mean, share, volume = base * state.levels.ratios[:, None]
-    known, size, served, count = found.of_known, hours.requests, hours.served, len(hours.starts)
+    known, size, served, count = baseline.of_known, hours.requests, hours.served, len(hours.starts)
     judged, usual, asked, shares = known(size), known(volume), known(served), np.minimum(share, 1.0)
     worth, expected_labelled = judged * mean, asked * shares
     of_usual = usual if settings.counts_unlabelled else usual * shares  # requests in the measure
@@ -209,7 +209,10 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     fields = [served, judged, total, worth, found_by_usual, labelled, expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
-    few, dispersion = settings.few, checks.Dispersion(found.coverage_noise, found.volume_noise, found.is_label_all)
+    few, dispersion = (
+        settings.few,
+        checks.Dispersion(baseline.coverage_noise, baseline.volume_noise, baseline.is_label_all),
+    )
     by_slice, whole = checks.rolling(window, few, count), all_slices
     whole_now = whole[:, -count:] if settings.counts_unlabelled else None
     mix = _mix(whole_now, expected_labelled, of_usual, mean, usually)
@@ -218,21 +221,23 @@ def block_of(settings: DriftSettings, state: DriftState, found: DriftBaseline, h
     kept, is_lost, sound_now = without_lost(window, sound), sound == 0, sound[-count:]
     if kept is not window:
         by_slice, whole = checks.rolling(kept, few, count), np.add.reduce(kept, axis=2)
-    short, shifted = units(by_slice), partial(_shifted, settings, state, found, hours)
-    log = checks.LogShape(crowd, found.rank_variance)
+    short, shifted = units(by_slice), partial(_shifted, settings, state, baseline, hours)
+    log = checks.LogShape(crowd, baseline.rank_variance)
     checked = _checked(settings, state.levels, kept, whole, short, log, dispersion, shifted, lost_until, most_lost)
-    threshold = settings.thresholds(found.judged)
+    threshold = settings.thresholds(baseline.judged)
     past, squares = kept[checks.JUDGED : checks.FOUND + 1], known(hours.squares)
     of_model = [hours.total, size * base[0], hours.squares, hours.total * hours.ideal, hours.labelled, served * base[1]]
     tracked = np.array([*of_model, served, base[2], size])
     if kept is not window:
         squares = squares * sound_now
         tracked[:REQUESTS] *= sound_now
-    variances = found.variance_of_known, found.noise.variance[None, 1:]
-    beyond = doubt(found, worth, usually, state.mix.is_shifted)
+    variances = baseline.variance_of_known, baseline.noise.variance[None, 1:]
+    beyond = doubt(baseline, worth, usually, state.mix.is_shifted)
     requests, total = past[:2, -count:]
     sums = SliceSums(requests, total, squares, known(mean), *variances, beyond)
-    seen = alarms.see(sums, found.noise, found.judged, is_lost[-count:], short, past, threshold, ends, settings.hours)
+    seen = alarms.see(
+        sums, baseline.noise, baseline.judged, is_lost[-count:], short, past, threshold, ends, settings.hours
+    )
     busy: list[float] = all_slices[checks.JUDGED].tolist()
     return Block(ends, window, all_slices, busy, sound, crowd, checked, tracked, mix, seen, served, threshold)
 
@@ -269,16 +274,16 @@ def without_lost(window: Floats, sound: Floats) -> Floats:
 class FaultTracker:
     """Data faults of one block; `now` holds those after the last step, `usual` is a day's crowd as in `levels`."""
 
-    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, block: Block) -> None:
+    def __init__(self, settings: DriftSettings, state: DriftState, baseline: DriftBaseline, block: Block) -> None:
         self.now = state.trouble
         self._settings = settings
         self._block = block
-        self._found = found
+        self._baseline = baseline
         self._slices = state.slices
         self._fallen = state.standing.open
         self._settled = state.settled
         self._least_low = min(2, settings.few)
-        self._most_silent = found.silence * np.log(
+        self._most_silent = baseline.silence * np.log(
             c.BUDGET_HOURS / settings.hours * len(state.slices) / c.SILENCE_CHANCE
         )
         self._never = np.zeros(len(state.slices), np.int64)
@@ -328,7 +333,7 @@ class FaultTracker:
         """What explains a unit's fall, in (9, N, S) sums; by slices without an alarm if these have most requests."""
         if self.share(row, ~self._fallen[1:]) > c.MOST_LOST:
             window = without_lost(window, ~self._fallen[1:] * np.ones(window.shape[1:]))
-        return explanation(self._found, window, unit, self._block.checked.dispersion)
+        return explanation(self._baseline, window, unit, self._block.checked.dispersion)
 
     def hold(self, row: int, since: int) -> Kind | None:
         """The most severe fault in the last step, whose labels explain a fall since the step that ended at `since`."""
@@ -499,18 +504,18 @@ class FaultTracker:
 
 
 def explanation(
-    found: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion, least: float = 0.0
+    baseline: DriftBaseline, window: Floats, unit: int, spread: checks.Dispersion, least: float = 0.0
 ) -> checks.Explanation:
     """What explains the fall of a unit (0: overall) in (9, N, S) sums of N steps; `least` as in `data_checks`."""
     sums = window.sum(axis=1)
     worth, labelled = sums[checks.EXPECTED], np.maximum(sums[checks.LABELLED], 1.0)
     share = np.clip(sums[checks.EXPECTED_LABELLED] / np.maximum(sums[checks.SERVED], 1e-9), 1e-9, 1.0)
-    mean = found.quality.level / share
-    variance = np.maximum(found.quality.variance / share - (1 - share) * mean**2, c.LEAST_VARIANCE)
+    mean = baseline.quality.level / share
+    variance = np.maximum(baseline.quality.variance / share - (1 - share) * mean**2, c.LEAST_VARIANCE)
     of_slices = variance / np.maximum(mean, 1e-9) ** 2 / labelled
     of_all = (worth**2 * of_slices).sum() / max(float(worth.sum()), 1e-9) ** 2
     sampling = np.array([of_all, of_slices[max(unit, 1) - 1]])
-    error = np.sqrt(sampling + found.noise.long_run[[0, unit]] / window.shape[1])
+    error = np.sqrt(sampling + baseline.noise.long_run[[0, unit]] / window.shape[1])
     return checks.explanation(sums, unit, spread, error, least)
 
 

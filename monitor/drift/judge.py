@@ -42,12 +42,12 @@ def judge_steps(
             continue
         ready, withdrawn = _ready(settings, state, slices, int(block.starts[0]))
         if ready.baseline is None:
-            found, state = _gather(settings, ready, block)
+            new_verdicts, state = _gather(settings, ready, block)
         else:
-            found, state = judge_block(settings, ready, ready.baseline, block)
+            new_verdicts, state = judge_block(settings, ready, ready.baseline, block)
         if withdrawn:
-            found[0] = replace(found[0], changes=(*withdrawn, *found[0].changes))
-        verdicts += found
+            new_verdicts[0] = replace(new_verdicts[0], changes=(*withdrawn, *new_verdicts[0].changes))
+        verdicts += new_verdicts
     return verdicts, state
 
 
@@ -103,16 +103,16 @@ def _new_day(settings: DriftSettings, state: DriftState, day: int) -> DriftState
         return state
     known = state.baseline
     state = _without_unlabelled(state, known, day * DAY)
-    found, levels = _admitted(settings, state, known, day * DAY)
+    baseline, levels = _admitted(settings, state, known, day * DAY)
     if not state.fits:
-        found = with_level_error(settings, state, found, day * DAY)
-    found = found.with_noise(state.misses.noise(settings, found, levels))
-    state = replace(state, baseline=found, levels=levels)
+        baseline = with_level_error(settings, state, baseline, day * DAY)
+    baseline = baseline.with_noise(state.misses.noise(settings, baseline, levels))
+    state = replace(state, baseline=baseline, levels=levels)
     labels = None  # unlabelled requests are in no measure, so labels explain no decay
     if settings.counts_unlabelled:
-        labels = _change(state.levels.pending, found, (lv.LABELLED, lv.EXPECTED_LABELLED))
-    state = replace(state, improved=_improved(state, found), decayed=_decayed(state, found))
-    return replace(state, moved=_moved(state, found), labels_moved=labels)
+        labels = _change(state.levels.pending, baseline, (lv.LABELLED, lv.EXPECTED_LABELLED))
+    state = replace(state, improved=_improved(state, baseline), decayed=_decayed(state, baseline))
+    return replace(state, moved=_moved(state, baseline), labels_moved=labels)
 
 
 def _with_new_coverage(settings: DriftSettings, state: DriftState) -> Levels:
@@ -121,11 +121,11 @@ def _with_new_coverage(settings: DriftSettings, state: DriftState) -> Levels:
     return state.levels.with_new_coverage(np.clip(state.baseline.coverage.level, 0, 1))
 
 
-def _with_cycle(settings: DriftSettings, state: DriftState, found: DriftBaseline, day: int) -> DriftState:
+def _with_cycle(settings: DriftSettings, state: DriftState, baseline: DriftBaseline, day: int) -> DriftState:
     is_open = state.standing.open
     since = int(state.standing.since[is_open].min()) if is_open.any() else day * DAY
-    cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, found, since)
-    return replace(state, cycle=cycle, baseline=with_cycle(found, state.cycle, cycle))
+    cycle = state.cycle.after(settings, state.levels, day, state.recent.sums, baseline, since)
+    return replace(state, cycle=cycle, baseline=with_cycle(baseline, state.cycle, cycle))
 
 
 # ---- baseline ------------------------------------------------------------------------------------------------------
@@ -147,13 +147,13 @@ def _fitted(settings: DriftSettings, state: DriftState, day: int) -> DriftState:
         return replace(state, reference=reference.latest(day * DAY - longest))
     old = reference.without(day * DAY - young) if state.fits else reference
     kept = b.counted(settings, old)
-    found = b.fit(settings, old, kept)
+    baseline = b.fit(settings, old, kept)
     is_young = (reference.good > old.good)[:, None]
-    levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts(settings), kept), found, day)
+    levels, misses = _tracked(settings, reference, np.where(is_young, reference.counts(settings), kept), baseline, day)
     left = None if due == len(settings.fits_after) else reference
     misses = misses if state.fits else misses.with_young()
-    state = replace(state, baseline=found, levels=levels, misses=misses, fits=due, reference=left, settled=True)
-    return replace(state, cycle=DailyCycle.fitted(settings, old, kept, found))
+    state = replace(state, baseline=baseline, levels=levels, misses=misses, fits=due, reference=left, settled=True)
+    return replace(state, cycle=DailyCycle.fitted(settings, old, kept, baseline))
 
 
 def _since_labels(state: DriftState) -> DriftState:
@@ -163,12 +163,12 @@ def _since_labels(state: DriftState) -> DriftState:
 
 
 def _tracked(
-    settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline, today: int
+    settings: DriftSettings, reference: Reference, kept: Floats, baseline: DriftBaseline, today: int
 ) -> tuple[Levels, ForecastErrors]:
     """What tracking the reference's days would have given; (T, S) `kept` is 1 for what counts."""
     precise = reference.precise()
     slot = settings.slots(reference.starts)
-    mean, share, volume = found.tables[:, slot]
+    mean, share, volume = baseline.tables[:, slot]
     size, counts = precise.requests * kept, precise.requests
     squares = counts * kept * reference.squares / np.maximum((counts * precise.begun).sum(axis=0), 1)
     served = precise.served
@@ -180,18 +180,18 @@ def _tracked(
     days, first = np.unique(reference.starts // DAY, return_index=True)
     sums = np.add.reduceat(np.stack(by_field), first, axis=1)
     crowds = np.add.reduceat(crowd, first, axis=0)
-    levels, misses = Levels.empty(int(days[0]), len(found.known)), ForecastErrors.empty(len(found.known) + 1)
+    levels, misses = Levels.empty(int(days[0]), len(baseline.known)), ForecastErrors.empty(len(baseline.known) + 1)
     for row, number in enumerate(days.tolist()):
         levels = levels.on(number)
-        misses = misses.after(levels, found)
+        misses = misses.after(levels, baseline)
         levels = replace(levels, today=DaySums(number, sums[:, row], crowds[row]))
     levels = levels.on(today)
-    return levels, misses.after(levels, found)
+    return levels, misses.after(levels, baseline)
 
 
-def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> DriftState:
+def _without_unlabelled(state: DriftState, baseline: DriftBaseline, now: int) -> DriftState:
     """Restarts slices without a baseline that lack labels, or got their first in the past, incomplete day."""
-    every, known = state.levels.every(), found.known
+    every, known = state.levels.every(), baseline.known
     usual = float((every[lv.TOTAL] * known).sum()) / max(float((every[lv.REQUESTS] * known).sum()), 1.0)
     none = ~known & (every[lv.TOTAL] == 0)
     lacks = none & (every[lv.REQUESTS] * usual >= c.LEAST_WORTH)
@@ -203,47 +203,47 @@ def _without_unlabelled(state: DriftState, found: DriftBaseline, now: int) -> Dr
 
 
 def _admitted(
-    settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int
+    settings: DriftSettings, state: DriftState, baseline: DriftBaseline, now: int
 ) -> tuple[DriftBaseline, Levels]:
     """Gives slices a baseline once seen for long enough, or once no longer thin in the days that count."""
     every, past = state.levels.every(), state.levels.memory.sums
     old = (now - state.first_seen >= settings.least_reference) & (every[lv.MEASURED] >= c.LEAST_REQUESTS)
-    grown = found.known & ~found.alone & (past[lv.MEASURED] >= c.LEAST_REQUESTS) & ~state.standing.open[0]
+    grown = baseline.known & ~baseline.alone & (past[lv.MEASURED] >= c.LEAST_REQUESTS) & ~state.standing.open[0]
     sums = np.where(grown, past, every)
-    new = (grown | (~found.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
+    new = (grown | (~baseline.known & old)) & (sums[lv.EXPECTED] > 0) & (sums[lv.TOTAL] > 0)
     if not new.any():
-        return found, state.levels
+        return baseline, state.levels
     size = np.maximum(sums[lv.MEASURED], 1)
     moved = np.where(new, sums[lv.TOTAL] / np.maximum(sums[lv.EXPECTED], 1e-9), 1.0)
     variance = sums[lv.SQUARES] / size - (sums[lv.TOTAL] / size) ** 2
     levels = state.levels.rescaled(moved)
     ratios = levels.ratios.copy()
     ratios[lv.QUALITY, new] = 1.0
-    return found.admitting(new, found.quality.level * moved, variance, size), replace(levels, ratios=ratios)
+    return baseline.admitting(new, baseline.quality.level * moved, variance, size), replace(levels, ratios=ratios)
 
 
-def _improved(state: DriftState, found: DriftBaseline) -> int:
+def _improved(state: DriftState, baseline: DriftBaseline) -> int:
     """Days in a row, up to now, with the mean clearly above the reference."""
-    rise = _change(state.levels.pending[-1:], found) or 0.0
-    return state.improved + 1 if rise > max(c.LEAST_CHANGE, float(found.noise.tolerated[0])) else 0
+    rise = _change(state.levels.pending[-1:], baseline) or 0.0
+    return state.improved + 1 if rise > max(c.LEAST_CHANGE, float(baseline.noise.tolerated[0])) else 0
 
 
-def _decayed(state: DriftState, found: DriftBaseline) -> int:
+def _decayed(state: DriftState, baseline: DriftBaseline) -> int:
     """Days in a row, up to now, with the mean clearly below the reference, and what is found by its ideal too."""
-    gain = _change(state.levels.pending, found, (lv.GAIN, lv.EXPECTED)) or 0.0
-    moved = max(_moved(state, found) or 0.0, (1 + gain) / found.ideal - 1)
-    return state.decayed + 1 if moved < -least_decay(state, found) else 0
+    gain = _change(state.levels.pending, baseline, (lv.GAIN, lv.EXPECTED)) or 0.0
+    moved = max(_moved(state, baseline) or 0.0, (1 + gain) / baseline.ideal - 1)
+    return state.decayed + 1 if moved < -least_decay(state, baseline) else 0
 
 
-def _moved(state: DriftState, found: DriftBaseline) -> float | None:
-    return _change(state.levels.pending, found)
+def _moved(state: DriftState, baseline: DriftBaseline) -> float | None:
+    return _change(state.levels.pending, baseline)
 
 
 def _change(
-    days: Sequence[DaySums], found: DriftBaseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)
+    days: Sequence[DaySums], baseline: DriftBaseline, fields: tuple[int, int] = (lv.TOTAL, lv.EXPECTED)
 ) -> float | None:
     """Relative change against the reference over these days; None without requests, or with an alarm on all traffic."""
-    total, whole = (sum(float((day.sums[field] * found.known).sum()) for day in days) for field in fields)
+    total, whole = (sum(float((day.sums[field] * baseline.known).sum()) for day in days) for field in fields)
     return total / whole - 1 if whole > 0 else None
 
 

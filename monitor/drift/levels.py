@@ -270,19 +270,19 @@ def _ratios(memory: DaySums, before: Floats) -> Floats:
 # ---- what is tolerated ----------------------------------------------------------------------------------------------
 
 
-def doubt(found: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
+def doubt(baseline: DriftBaseline, present: Floats, usual: Floats, is_shifted: bool) -> Floats:
     """(T,) relative extra tolerance of overall: for a shifted mix, or slices whose level is little known.
 
     By (T, S) expected sums of the actual and of the usual requests; (1,) if no slice is little known.
     """
     by_mix = c.LEAST_TOLERATED * is_shifted
-    if not found.has_thin_slices:
+    if not baseline.has_thin_slices:
         return np.array([by_mix])
-    variance = found.noise.level_error[1:]
+    variance = baseline.noise.level_error[1:]
     errors = np.sqrt((np.stack([present, usual]) ** 2 * variance).sum(axis=2))
     now, then = errors / np.maximum(np.stack([present, usual]).sum(axis=2), 1e-9)
     more: Floats = c.STANDARD_ERRORS * np.maximum(now - c.DOUBTFUL_MIX * then, 0.0) + by_mix
-    return more.clip(max=max(c.NEARLY_ALL - float(found.noise.tolerated[0]), 0.0))
+    return more.clip(max=max(c.NEARLY_ALL - float(baseline.noise.tolerated[0]), 0.0))
 
 
 @dataclass(frozen=True)
@@ -307,16 +307,18 @@ class ForecastErrors:
         nothing = np.zeros(count)
         return cls(nothing, nothing, nothing, np.zeros((c.LEFT_OUT_DAYS, 2, count)))
 
-    def after(self, levels: Levels, found: DriftBaseline) -> ForecastErrors:
+    def after(self, levels: Levels, baseline: DriftBaseline) -> ForecastErrors:
         """The errors with the three days before `today`, which the forecast had left out, if all are known."""
         days = levels.pending[-c.ERROR_BLOCK_DAYS :]
         first = levels.today.number - c.ERROR_BLOCK_DAYS
         if [d.number for d in days] != [first + i for i in range(c.ERROR_BLOCK_DAYS)]:
             return self
-        sums = sum((d.sums for d in days[1:]), days[0].sums) * found.known
+        sums = sum((d.sums for d in days[1:]), days[0].sums) * baseline.known
         forecast = sums[EXPECTED] * levels.ratios[QUALITY]
-        requests = np.divide(forecast, found.quality.level, out=np.zeros(len(forecast)), where=found.quality.level > 0)
-        total, expected, chance = units(np.stack([sums[TOTAL], forecast, requests * found.quality.variance]))
+        requests = np.divide(
+            forecast, baseline.quality.level, out=np.zeros(len(forecast)), where=baseline.quality.level > 0
+        )
+        total, expected, chance = units(np.stack([sums[TOTAL], forecast, requests * baseline.quality.variance]))
         has = expected > 0
         scale = np.where(has, expected, 1.0)
         miss, chance = np.where(has, total / scale - 1, 0.0), chance / scale**2
@@ -334,19 +336,19 @@ class ForecastErrors:
         over, under = np.stack([self.over, self.under]) + self.young.sum(axis=0)
         return replace(self, over=over, under=under).without_young()
 
-    def noise(self, settings: DriftSettings, found: DriftBaseline, levels: Levels) -> Noise:
+    def noise(self, settings: DriftSettings, baseline: DriftBaseline, levels: Levels) -> Noise:
         """The baseline's noise plus the misses; less is tolerated where sampling blurs a day anyway."""
         variance = np.maximum(np.divide(self.over, self.under, out=np.zeros(len(self.over)), where=self.under > 0), 0)
-        wider = np.sqrt(max(c.REFERENCE_DAYS / max(found.days, 1.0), 1.0))
+        wider = np.sqrt(max(c.REFERENCE_DAYS / max(baseline.days, 1.0), 1.0))
         visible = variance / np.maximum(variance + c.ERROR_BLOCK_DAYS * self.chance, 1e-12)
         least = np.full(len(variance), c.LEAST_CHANGE)
         least[0] = c.LEAST_TOLERATED
         usual = np.clip(c.TOLERATED_DEVIATIONS * np.sqrt(variance) * visible, least, c.MOST_TOLERATED) * wider
-        tolerated = np.minimum(np.sqrt(usual**2 + c.STANDARD_ERRORS**2 * found.noise.level_error), c.NEARLY_ALL)
+        tolerated = np.minimum(np.sqrt(usual**2 + c.STANDARD_ERRORS**2 * baseline.noise.level_error), c.NEARLY_ALL)
         slow = c.SLOW_TEMPER * variance * c.ERROR_BLOCK_DAYS * DAY / settings.step
-        common, of_requests = np.maximum(found.noise.step_variance, slow), found.noise.variance.copy()
-        of_requests[1:] = np.maximum(found.quality.variance, levels.variance(found.quality.level))
-        return replace(found.noise, tolerated=tolerated, common=common, variance=of_requests)
+        common, of_requests = np.maximum(baseline.noise.step_variance, slow), baseline.noise.variance.copy()
+        of_requests[1:] = np.maximum(baseline.quality.variance, levels.variance(baseline.quality.level))
+        return replace(baseline.noise, tolerated=tolerated, common=common, variance=of_requests)
 
 
 # ---- daily cycle ----------------------------------------------------------------------------------------------------
@@ -376,19 +378,19 @@ class DailyCycle:
         return cls(np.zeros(count - 1), np.zeros((count, count + 1)), np.zeros(0, np.int64), equations)
 
     @classmethod
-    def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, found: DriftBaseline) -> DailyCycle:
+    def fitted(cls, settings: DriftSettings, reference: Reference, kept: Floats, baseline: DriftBaseline) -> DailyCycle:
         """The cycle as fitted on the reference, of which (T, S) `kept` counts; not moved yet."""
-        size = reference.precise().requests * kept * found.known
+        size = reference.precise().requests * kept * baseline.known
         x = _harmonics(settings.step)[settings.slots(reference.starts)]
         none = np.zeros(len(x))
-        return replace(cls.empty(settings.step), memory=_equations(x, size, none, found, found.quality.level))
+        return replace(cls.empty(settings.step), memory=_equations(x, size, none, baseline, baseline.quality.level))
 
     def young(self) -> DailyCycle:
         """The cycle without the young days, for a new level."""
         return replace(self, numbers=self.numbers[:0], pending=self.pending[:0])
 
     def after(
-        self, settings: DriftSettings, levels: Levels, day: int, sums: Floats, found: DriftBaseline, since: int
+        self, settings: DriftSettings, levels: Levels, day: int, sums: Floats, baseline: DriftBaseline, since: int
     ) -> DailyCycle:
         """The cycle at the start of a day, before the levels are updated.
 
@@ -397,9 +399,9 @@ class DailyCycle:
             since: start of the open alarms' falls, seconds; later days are ignored.
         """
         numbers, pending = self.numbers, self.pending
-        if _is_whole(levels, sums, found):
+        if _is_whole(levels, sums, baseline):
             numbers = np.append(numbers, levels.today.number)
-            pending = np.concatenate([pending, self._day(settings, levels, sums, found)[None]])
+            pending = np.concatenate([pending, self._day(settings, levels, sums, baseline)[None]])
         kept = numbers < since // DAY
         numbers, pending = numbers[kept], pending[kept]
         old = numbers < day - c.LEFT_OUT_DAYS
@@ -409,22 +411,22 @@ class DailyCycle:
         moved = _solved(memory) if old.any() else self.moved
         return DailyCycle(moved, memory, numbers[~old], pending[~old])
 
-    def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, found: DriftBaseline) -> Floats:
+    def _day(self, settings: DriftSettings, levels: Levels, sums: Floats, baseline: DriftBaseline) -> Floats:
         slot = settings.slots(levels.today.number * DAY + np.arange(sums.shape[1]) * settings.step)
         x, size = _harmonics(settings.step)[slot], sums[checks.JUDGED]
-        level = found.quality.level * levels.ratios[QUALITY]
+        level = baseline.quality.level * levels.ratios[QUALITY]
         whole = np.maximum((size * level).sum(axis=1), 1e-9)
         off = (sums[checks.TOTAL] - sums[checks.EXPECTED]).sum(axis=1) / whole
-        return _equations(x, size, off + x[:, 1:] @ self.moved, found, level)
+        return _equations(x, size, off + x[:, 1:] @ self.moved, baseline, level)
 
 
-def with_cycle(found: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftBaseline:
+def with_cycle(baseline: DriftBaseline, was: DailyCycle, now: DailyCycle) -> DriftBaseline:
     """The baseline with the cycle moved from `was` to `now`."""
     if (was.moved == now.moved).all():
-        return found
-    shared = found.quality.shared.copy()
+        return baseline
+    shared = baseline.quality.shared.copy()
     shared[: len(now.moved)] += now.moved - was.moved
-    return replace(found, quality=replace(found.quality, shared=shared))
+    return replace(baseline, quality=replace(baseline.quality, shared=shared))
 
 
 def _harmonics(step: int) -> Floats:
@@ -432,19 +434,19 @@ def _harmonics(step: int) -> Floats:
     return np.concatenate([np.ones((len(waves), 1)), waves], axis=1)
 
 
-def _equations(x: Floats, size: Floats, response: Floats, found: DriftBaseline, level: Floats) -> Floats:
+def _equations(x: Floats, size: Floats, response: Floats, baseline: DriftBaseline, level: Floats) -> Floats:
     """(K + 1, K + 2) normal equations of T steps, response last; weighted so that thin traffic hardly counts."""
     whole = (size * level).sum(axis=1)
     scale = np.maximum(whole, 1e-9)
-    sampling = (size * found.quality.variance).sum(axis=1) / scale**2
-    weight = (whole > 0) / (c.REPEATED * (sampling + c.STEP_NOISE**2) + float(found.noise.long_run[0]))
+    sampling = (size * baseline.quality.variance).sum(axis=1) / scale**2
+    weight = (whole > 0) / (c.REPEATED * (sampling + c.STEP_NOISE**2) + float(baseline.noise.long_run[0]))
     weighted = x * weight[:, None]
     return np.concatenate([weighted.T @ x, (weighted.T @ response)[:, None]], axis=1)
 
 
-def _is_whole(levels: Levels, sums: Floats, found: DriftBaseline) -> bool:
+def _is_whole(levels: Levels, sums: Floats, baseline: DriftBaseline) -> bool:
     """Whether the steps cover the whole day and all were counted in."""
-    today, known = levels.today.sums, found.known
+    today, known = levels.today.sums, baseline.known
     requests = np.allclose(today[REQUESTS], sums[checks.REQUESTS].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
     total = np.allclose(today[TOTAL] * known, sums[checks.TOTAL].sum(axis=0), rtol=c.CYCLE_ALIKE, atol=0)
     return bool(requests and total and today[REQUESTS].any())

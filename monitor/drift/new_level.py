@@ -43,7 +43,7 @@ def days_since(state: DriftState, now: int) -> int:
     return max(0, now - now % DAY - state.began) // DAY
 
 
-def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftState:
+def settle(settings: DriftSettings, state: DriftState, baseline: DriftBaseline, now: int) -> DriftState:
     """Adopts the new level if enough is known by `now`, the start of a day in seconds; see `lacks_to_settle`.
 
     From here on the baseline expects the new quality; coverage and traffic follow by their ratios. Thin slices lean on
@@ -52,18 +52,18 @@ def settle(settings: DriftSettings, state: DriftState, found: DriftBaseline, now
     sums = state.levels.every()
     if days_known(state, now) < c.SETTLING_DAYS or sums[lv.MEASURED].sum() < c.LEAST_REQUESTS:
         return state
-    prior = c.LEAST_REQUESTS * found.quality.level
-    total, expected = sums[lv.TOTAL] * found.known, sums[lv.EXPECTED] * found.known
+    prior = c.LEAST_REQUESTS * baseline.quality.level
+    total, expected = sums[lv.TOTAL] * baseline.known, sums[lv.EXPECTED] * baseline.known
     together = float(total.sum()) / max(float(expected.sum()), 1e-9)
     if not together > 0:
         return state
-    moved = np.where(found.known, (total + together * prior) / np.maximum(expected + prior, 1e-9), 1.0)
-    quality = replace(found.quality, level=found.quality.level * moved)
-    levels = state.levels.rescaled(moved).gathered(prior * moved * found.known)
+    moved = np.where(baseline.known, (total + together * prior) / np.maximum(expected + prior, 1e-9), 1.0)
+    quality = replace(baseline.quality, level=baseline.quality.level * moved)
+    levels = state.levels.rescaled(moved).gathered(prior * moved * baseline.known)
     # Earlier hours were expected at the old level, so they are dropped.
     recent = RecentSteps.empty(settings.day, len(state.slices))
-    found = replace(found, quality=quality, ideal=ratio(sums[lv.GAIN].sum(), sums[lv.TOTAL].sum()) or 1.0)
-    return replace(state, baseline=found, levels=levels, recent=recent, settled=True)
+    baseline = replace(baseline, quality=quality, ideal=ratio(sums[lv.GAIN].sum(), sums[lv.TOTAL].sum()) or 1.0)
+    return replace(state, baseline=baseline, levels=levels, recent=recent, settled=True)
 
 
 def lacks_to_settle(state: DriftState, now: int) -> str:
@@ -92,11 +92,11 @@ def _days_counted(state: DriftState, now: int) -> int:
     return len(levels.pending) + remembered + ended
 
 
-def without_broken_days(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> DriftState:
+def without_broken_days(settings: DriftSettings, state: DriftState, baseline: DriftBaseline) -> DriftState:
     """The state without past days that had lost their labels: they are no part of a new level."""
     levels, reference = state.levels, state.reference
     days = (*levels.pending, levels.today)
-    broken = [d.number for d in days if _is_broken(settings, d.sums, levels, found)]
+    broken = [d.number for d in days if _is_broken(settings, d.sums, levels, baseline)]
     if broken and reference is not None:
         good = np.where(np.isin(reference.starts // DAY, broken), 0.0, reference.good)
         reference = replace(reference, good=good)
@@ -106,22 +106,26 @@ def without_broken_days(settings: DriftSettings, state: DriftState, found: Drift
     return replace(state, levels=replace(levels, pending=pending, today=today), reference=reference)
 
 
-def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, found: DriftBaseline) -> bool:
+def _is_broken(settings: DriftSettings, sums: Floats, levels: Levels, baseline: DriftBaseline) -> bool:
     """Whether a day lost most labels or was mostly unusable; if unlabelled requests are in no measure, some do."""
-    whole = (sums[lv.MEASURED] * found.quality.level * found.known).sum()
-    usable = (sums[lv.EXPECTED] * found.known).sum()
+    whole = (sums[lv.MEASURED] * baseline.quality.level * baseline.known).sum()
+    usable = (sums[lv.EXPECTED] * baseline.known).sum()
     had, usual, least = sums[lv.LABELLED], sums[lv.EXPECTED_LABELLED], c.LABELS_RATIO_SETTLING
     if not settings.counts_unlabelled:
-        had, usual, least = sums[lv.MEASURED], sums[lv.REQUESTS] * np.clip(found.coverage.level, 0, 1), c.NEXT_TO_NONE
+        had, usual, least = (
+            sums[lv.MEASURED],
+            sums[lv.REQUESTS] * np.clip(baseline.coverage.level, 0, 1),
+            c.NEXT_TO_NONE,
+        )
     few = had.sum() < least * (usual * levels.ratios[lv.COVERAGE]).sum()
     return bool(few or usable < c.USABLE_OF_DAY * whole)
 
 
-def with_level_error(settings: DriftSettings, state: DriftState, found: DriftBaseline, now: int) -> DriftBaseline:
+def with_level_error(settings: DriftSettings, state: DriftState, baseline: DriftBaseline, now: int) -> DriftBaseline:
     """The baseline with the error of a level known only since it began, not from a reference."""
     sums = state.levels.every()
-    size, expected = sums[lv.MEASURED] * found.known, units(sums[lv.EXPECTED] * found.known)
+    size, expected = sums[lv.MEASURED] * baseline.known, units(sums[lv.EXPECTED] * baseline.known)
     steps = min(days_since(state, now), c.LEVEL_MEMORY_DAYS) * DAY / settings.step
-    error: Floats = units(size * found.quality.variance) / np.maximum(expected, 1e-9) ** 2
-    error = np.where(expected > 0, error, 1.0) + found.noise.long_run / max(steps, 1.0)
-    return found.with_noise(replace(found.noise, level_error=error))
+    error: Floats = units(size * baseline.quality.variance) / np.maximum(expected, 1e-9) ** 2
+    error = np.where(expected > 0, error, 1.0) + baseline.noise.long_run / max(steps, 1.0)
+    return baseline.with_noise(replace(baseline.noise, level_error=error))

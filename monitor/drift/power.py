@@ -57,13 +57,13 @@ class _Usual:
     variance: Floats
 
     def evidence(
-        self, settings: DriftSettings, found: DriftBaseline, drop: Floats, threshold: EvidenceThreshold
+        self, settings: DriftSettings, baseline: DriftBaseline, drop: Floats, threshold: EvidenceThreshold
     ) -> Floats:
         """(U,) expected logarithm of a day's evidence, the mean over the stakes, at each unit's relative drop."""
-        tolerated, level = found.noise.tolerated, np.maximum(self.level, 1e-9)
+        tolerated, level = baseline.noise.tolerated, np.maximum(self.level, 1e-9)
         size, variance = np.maximum(self.requests, 1e-9), np.maximum(self.variance, 1e-9)
         lowest = np.minimum((1 - tolerated) * level, 1.0)
-        bet, kappa, tempered = odds(size, level, variance, lowest, found.noise)
+        bet, kappa, tempered = odds(size, level, variance, lowest, baseline.noise)
         cap, chance, lost = most(threshold, tempered, settings.hours), *self._lumps(drop)
         capped = np.zeros(bet.shape)
         for likely, share in zip(chance.T, lost.T, strict=True):
@@ -71,7 +71,7 @@ class _Usual:
             gain = tempered * size[:, None] * (bet * shift - kappa * bet**2 * (variance[:, None] + shift**2))
             capped += likely[:, None] * np.minimum(gain, cap)
         of_all = np.logaddexp.reduce(capped * (DAY / settings.step), axis=1) - np.log(len(c.STAKES))
-        both: Floats = np.logaddexp(of_all, np.log(c.FALL_WEIGHT) + self._sudden(settings, found, drop))
+        both: Floats = np.logaddexp(of_all, np.log(c.FALL_WEIGHT) + self._sudden(settings, baseline, drop))
         return both
 
     def _lumps(self, drop: Floats) -> tuple[Floats, Floats]:
@@ -84,8 +84,8 @@ class _Usual:
         lost = np.where(is_few, np.minimum(numbers / size[:, None], 1.0), drop[:, None])
         return chance / chance.sum(axis=1, keepdims=True), lost
 
-    def _sudden(self, settings: DriftSettings, found: DriftBaseline, drop: Floats) -> Floats:
-        noise, step = found.noise, settings.step
+    def _sudden(self, settings: DriftSettings, baseline: DriftBaseline, drop: Floats) -> Floats:
+        noise, step = baseline.noise, settings.step
         sampling = self.variance / np.maximum(self.requests, 1e-9) / np.maximum(self.level, 1e-9) ** 2
         chance, lost = self._lumps(drop)
         clip = c.FALL_CLIP * np.sqrt(sampling + noise.moves)[:, None]
@@ -100,13 +100,13 @@ class _Usual:
         return highest
 
 
-def _usual(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> _Usual:
-    mean, share, volume = found.tables * state.levels.ratios[:, None, :]
-    volume = volume * found.known
+def _usual(settings: DriftSettings, state: DriftState, baseline: DriftBaseline) -> _Usual:
+    mean, share, volume = baseline.tables * state.levels.ratios[:, None, :]
+    volume = volume * baseline.known
     if not settings.counts_unlabelled:
         volume = volume * np.minimum(share, 1.0)
     count = WEEK // settings.step
     requests = units(volume).sum(axis=0) / count
     size = np.maximum(requests * count, 1e-9)
     level = units(volume * mean).sum(axis=0) / size
-    return _Usual(requests, level, units(volume * found.quality.variance).sum(axis=0) / size)
+    return _Usual(requests, level, units(volume * baseline.quality.variance).sum(axis=0) / size)

@@ -24,20 +24,20 @@ from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split,
 
 
 def judge_block(
-    settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours
+    settings: DriftSettings, state: DriftState, baseline: DriftBaseline, hours: Hours
 ) -> tuple[list[Verdict], DriftState]:
     """The verdicts on one block and the state after it; the state knows its slices.
 
     The precomputed block depends on the open alarms, the mix shift and the labels that hold alarms back, so it is cut
     where these change.
     """
-    judge = _StepJudge(settings, state, found, hours)
+    judge = _StepJudge(settings, state, baseline, hours)
     verdicts, last = list[Verdict](), len(judge.block.ends) - 1
     for row in range(last + 1):
         verdicts.append(judge.step(row))
         if (verdicts[-1].changes or verdicts[-1].mix_shifted != state.mix.is_shifted or judge.held) and row < last:
-            first, then = judge_block(settings, state, found, hours.rows(0, row + 1))
-            rest, end = judge_block(settings, then, found, hours.rows(row + 1, last + 1))
+            first, then = judge_block(settings, state, baseline, hours.rows(0, row + 1))
+            rest, end = judge_block(settings, then, baseline, hours.rows(row + 1, last + 1))
             return [*first, *rest], end
     return verdicts, judge.state(hours)
 
@@ -45,16 +45,16 @@ def judge_block(
 class _StepJudge:
     """What changes from step to step; `held`: whether labels explained an alarm that opened in the last step."""
 
-    def __init__(self, settings: DriftSettings, state: DriftState, found: DriftBaseline, hours: Hours) -> None:
-        self.block = block = block_of(settings, state, found, hours)
+    def __init__(self, settings: DriftSettings, state: DriftState, baseline: DriftBaseline, hours: Hours) -> None:
+        self.block = block = block_of(settings, state, baseline, hours)
         self.held = False
         self._settings = settings
         self._was = state
-        self._found = found
+        self._baseline = baseline
         self._names = ("", *state.slices)
         self._standing = state.standing
         self._is_open = state.standing.is_any_open
-        self._faults = FaultTracker(settings, state, found, block)
+        self._faults = FaultTracker(settings, state, baseline, block)
         self._mix = state.mix
         self._is_shifted = False
         self._levels = state.levels
@@ -63,7 +63,7 @@ class _StepJudge:
         self._crowd = state.levels.today.crowd.copy()
         self._is_bad = np.zeros(len(block.ends), bool)
         self._busy_at = state.busy_at
-        self._least_mix = max(c.LEAST_CHANGE, c.MIX_DEVIATIONS * found.mix_noise)
+        self._least_mix = max(c.LEAST_CHANGE, c.MIX_DEVIATIONS * baseline.mix_noise)
         self._step, self._short, self._day = block.checked.rows
 
     def step(self, row: int) -> Verdict:
@@ -118,7 +118,7 @@ class _StepJudge:
         if not self._settings.counts_unlabelled:
             return replace(hours, labelled=labelled)
         mean = np.divide(expected, judged, out=np.zeros_like(expected), where=judged > 0)
-        squares = np.where(sound, hours.squares, judged * (self._found.quality.variance + mean**2))
+        squares = np.where(sound, hours.squares, judged * (self._baseline.quality.variance + mean**2))
         return replace(hours, total=np.where(sound, hours.total, expected), labelled=labelled, squares=squares)
 
     # ---- alarms ----------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class _StepJudge:
         if not now.open[0] or end - begun < DAY or self._may_be_by_model(row):
             return None, ()
         day, spread = self._kept_window(self._until(row)), self.block.checked.dispersion
-        if (found := explanation(self._found, day, 0, spread, c.SURE_LOG)) not in ("labels", "both"):
+        if (found := explanation(self._baseline, day, 0, spread, c.SURE_LOG)) not in ("labels", "both"):
             return None, ()
         # A worse slice has fewer labels anyway: they must be missing without it too.
         sums = day.sum(axis=1)
@@ -197,7 +197,7 @@ class _StepJudge:
         since = min(int(self._standing.since[unit]), int(self._standing.weighed_since[unit]))
         window = self._kept_window(self._since(row, since))
         if with_fallen:
-            return explanation(self._found, window, unit, self.block.checked.dispersion)
+            return explanation(self._baseline, window, unit, self.block.checked.dispersion)
         return self._faults.explanation(row, window, unit)
 
     def _may_be_by_model(self, row: int) -> bool:
@@ -241,7 +241,7 @@ class _StepJudge:
         )
 
     def _resolved(self, row: int, unit: int) -> AlarmChange:
-        means, tolerated = _means(self._standing.risen[unit]), float(self._found.noise.tolerated[unit])
+        means, tolerated = _means(self._standing.risen[unit]), float(self._baseline.noise.tolerated[unit])
         below = self._below(row, unit, *means[:2])
         since = _back_since(self._settings, self._standing, unit)
         return AlarmChange(self._names[unit], "resolved", since, *means, tolerated, below)
@@ -257,10 +257,10 @@ class _StepJudge:
         requests, spent = self._standing.risen[unit, 0], self.block.ends[row] - int(self._standing.back_since[unit])
         error = self._error(row, unit, float(requests), spent // self._settings.step + 1)
         is_clear = change + c.STANDARD_ERRORS * error < 0 or self._was.decayed >= c.LASTING_DAYS
-        return change if is_clear and change < -least_decay(self._was, self._found) else None
+        return change if is_clear and change < -least_decay(self._was, self._baseline) else None
 
     def _error(self, row: int, unit: int, requests: float, steps: int) -> float:
-        whole, noise = self.block.seen.whole, self._found.noise
+        whole, noise = self.block.seen.whole, self._baseline.noise
         variance = float(whole.variance[row, unit]) / max(float(whole.level[row, unit]), 1e-9) ** 2
         return (variance / max(requests, 1.0) + float(noise.long_run[unit]) / max(steps, 1)) ** 0.5
 
@@ -276,11 +276,11 @@ class _StepJudge:
             starts = np.array(self.block.ends[: row + 1]) - self._settings.step
             self._is_bad[: row + 1][starts >= since] = True
         window = self._kept_window(self._since(row, int(now.began[new, 0].min())))
-        return _split(self._settings, self._found, self._names[1:], window)
+        return _split(self._settings, self._baseline, self._names[1:], window)
 
     def _dated(self, now: AlarmStates, new: Bools) -> AlarmStates:
         """Moves the earliest beginning of (U,) `new` falls back by what the days before show."""
-        levels, began, noise = self._levels, now.began.copy(), self._found.noise
+        levels, began, noise = self._levels, now.began.copy(), self._baseline.noise
         earliest = sudden_falls.with_days_before(
             began[:, 1], now.effect, levels.pending, levels.ratios[QUALITY], noise, self._settings.day
         )
@@ -310,7 +310,7 @@ class _StepJudge:
 
     def _verdict(self, row: int, kind: Kind | None, changes: tuple[AlarmChange, ...], found: Split | None) -> Verdict:
         day, settled = self._day[row], self._was.settled
-        alarms_open = _alarms(self._settings, self._names, self._standing, self._found) if self._is_open else ()
+        alarms_open = _alarms(self._settings, self._names, self._standing, self._baseline) if self._is_open else ()
         judged, served, usual = day[checks.JUDGED], day[checks.SERVED], self._levels.memory.crowd
         is_known = settled and judged > 0
         said: Kind = kind or ("degraded" if alarms_open else "healthy" if is_known else "not_enough_data")
@@ -333,7 +333,7 @@ class _StepJudge:
             self._faults.labels(row, usual) if said in ("labels_suspect", "labels_collapsed") else None,
             found,
             self._was.improved >= c.LASTING_DAYS,
-            self._found.days,
+            self._baseline.days,
             self._lacks(row),
             self._settings.steps(hours) * self._settings.step,
             self._faults.lost(row),
@@ -354,7 +354,7 @@ class _StepJudge:
         return said in ("rows_refused", "positions_suspect") or is_thick or is_still_low
 
     def _unjudged(self, row: int) -> float:
-        known = self._found.known
+        known = self._baseline.known
         if not self._was.settled or all_of(known):
             return 0.0
         came = self.block.window[checks.REQUESTS, self._until(row)].sum(axis=0)
@@ -367,7 +367,7 @@ class _StepJudge:
         return (end - first) * self._settings.step
 
     def _lacks(self, row: int) -> str:
-        days, whole = self._found.days, self._settings.reference / DAY
+        days, whole = self._baseline.days, self._settings.reference / DAY
         if not self._was.settled:
             return lacks_to_settle(self._was, self.block.ends[row])
         if not self._day[row][checks.JUDGED]:
@@ -398,14 +398,14 @@ class _StepJudge:
         return tuple(self._names[u] for u in np.flatnonzero(which))
 
 
-def lasting(settings: DriftSettings, state: DriftState, found: DriftBaseline) -> dict[str, Any]:
+def lasting(settings: DriftSettings, state: DriftState, baseline: DriftBaseline) -> dict[str, Any]:
     """Fields of a `Verdict` that are known without its step: of the open alarms, the baseline and the level."""
-    alarms_open = _alarms(settings, ("", *state.slices), state.standing, found)
+    alarms_open = _alarms(settings, ("", *state.slices), state.standing, baseline)
     return {
         "alarms": alarms_open,
         "mix_shifted": state.mix.is_shifted,
         "mix_effect": state.mix.effect,
-        "reference_days": found.days,
+        "reference_days": baseline.days,
         "improved": state.improved >= c.LASTING_DAYS,
         "decayed": state.decayed >= c.LASTING_DAYS and not alarms_open,
         "moved": state.moved if state.settled else None,
@@ -413,9 +413,11 @@ def lasting(settings: DriftSettings, state: DriftState, found: DriftBaseline) ->
     }
 
 
-def _alarms(settings: DriftSettings, names: Sequence[str], now: AlarmStates, found: DriftBaseline) -> tuple[Alarm, ...]:
-    weight, told = now.score / settings.thresholds(found.judged).each, now.told
-    tolerated, began = found.noise.tolerated, now.began.tolist()
+def _alarms(
+    settings: DriftSettings, names: Sequence[str], now: AlarmStates, baseline: DriftBaseline
+) -> tuple[Alarm, ...]:
+    weight, told = now.score / settings.thresholds(baseline.judged).each, now.told
+    tolerated, began = baseline.noise.tolerated, now.began.tolist()
     return tuple(
         Alarm(
             names[u],
@@ -439,9 +441,9 @@ def _back_since(settings: DriftSettings, now: AlarmStates, unit: int) -> int | N
     return end - settings.step if end else None
 
 
-def least_decay(state: DriftState, found: DriftBaseline) -> float:
+def least_decay(state: DriftState, baseline: DriftBaseline) -> float:
     """Relative fall below the reference that counts as a decay; lower while one lasts."""
-    least = max(c.DECAY, float(found.noise.tolerated[0]))
+    least = max(c.DECAY, float(baseline.noise.tolerated[0]))
     return least * (c.TOLD_UNTIL if state.decayed >= c.LASTING_DAYS else 1.0)
 
 
@@ -455,17 +457,17 @@ def _relative(sums: Floats) -> float:
     return float(total / expected - 1) if expected > 0 else 0.0
 
 
-def _split(settings: DriftSettings, found: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
+def _split(settings: DriftSettings, baseline: DriftBaseline, slices: tuple[str, ...], window: Floats) -> Split:
     sums = window.sum(axis=1)
-    size, level = sums[checks.JUDGED], found.quality.level
+    size, level = sums[checks.JUDGED], baseline.quality.level
     has = size > 0
-    before = np.divide(sums[checks.EXPECTED], size, out=level * found.known, where=has)
+    before = np.divide(sums[checks.EXPECTED], size, out=level * baseline.known, where=has)
     value = np.divide(sums[checks.TOTAL], size, out=before.copy(), where=has)
-    usual = sums[checks.EXPECTED_REQUESTS] * found.known
+    usual = sums[checks.EXPECTED_REQUESTS] * baseline.known
     if not settings.counts_unlabelled:
         labelled, served = sums[checks.EXPECTED_LABELLED], sums[checks.SERVED]
-        usual *= np.divide(labelled, served, out=np.clip(found.coverage.level, 0, 1), where=served > 0)
+        usual *= np.divide(labelled, served, out=np.clip(baseline.coverage.level, 0, 1), where=served > 0)
     shares = usual / max(float(usual.sum()), 1e-9), size / max(float(size.sum()), 1.0)
-    common = np.minimum(found.noise.long_run[1:] / window.shape[1], found.noise.step_variance[1:]) * before**2
-    error = np.sqrt(found.quality.variance / np.maximum(size, 1.0) + common)
+    common = np.minimum(baseline.noise.long_run[1:] / window.shape[1], baseline.noise.step_variance[1:]) * before**2
+    error = np.sqrt(baseline.quality.variance / np.maximum(size, 1.0) + common)
     return split(slices, shares, (before, value), np.where(has, error, 0.0))

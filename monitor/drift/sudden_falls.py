@@ -155,7 +155,7 @@ def with_days_before(
     A decay has no single beginning: the day from which on the whole days, oldest first, were together most clearly low.
     The (U,) `effect` is the fall's relative size; the (S,) `level` multiplies the baseline's expectations.
     """
-    found, count, most = first.copy(), np.zeros(len(first)), np.full(len(first), c.STANDARD_ERRORS)
+    beginning, count, most = first.copy(), np.zeros(len(first)), np.full(len(first), c.STANDARD_ERRORS)
     short, expected, sampling = np.zeros((3, len(first)))
     for day in reversed(days):
         sums, is_before = day.sums * (day.sums[lv.EXPECTED] > 0), (day.number + 1) * DAY <= first
@@ -170,5 +170,5 @@ def with_days_before(
         common = noise.long_run / np.maximum(count * steps, 1.0) + noise.level_error
         clear = short / np.sqrt(np.maximum(sampling + common * expected**2, 1e-12))
         is_it = is_before & (clear > most) & (short > -c.PART_OF_FALL * effect * expected)
-        found, most = np.where(is_it, day.number * DAY, found), np.where(is_it, clear, most)
-    return found
+        beginning, most = np.where(is_it, day.number * DAY, beginning), np.where(is_it, clear, most)
+    return beginning

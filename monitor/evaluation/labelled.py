@@ -45,20 +45,20 @@ class LabelAgreement:
     proposed: float | None
 
 
-def compare_with_labels(monitor: Monitor, store: Store, found: Replay) -> LabelAgreement | None:
+def compare_with_labels(monitor: Monitor, store: Store, replayed: Replay) -> LabelAgreement | None:
     """A replay of a monitor held against the labels of its incidents on quality; None if none that opened in its span
     is labelled.
 
     Raises:
         StoreError: the store is out of reach.
     """
-    pages = [one for one in labelled(monitor, store) if found.since < one.incident.opened_at <= found.until]
+    pages = [one for one in labelled(monitor, store) if replayed.since < one.incident.opened_at <= replayed.until]
     said = [(Period(one.incident.began_at, one.incident.closed_at), one.label) for one in pages]
     if not said:
         return None
     right, wrong = ([period for period, label in said if label == name] for name in ("right", "wrong"))
-    methods = tuple(_agreement(one.name, one.incidents, right, wrong) for one in found.methods if one.could_judge)
-    tried = () if monitor.drift is None else tuple(_tried(monitor, monitor.drift, store, found, right, wrong))
+    methods = tuple(_agreement(one.name, one.incidents, right, wrong) for one in replayed.methods if one.could_judge)
+    tried = () if monitor.drift is None else tuple(_tried(monitor, monitor.drift, store, replayed, right, wrong))
     budget = None if monitor.drift is None else monitor.drift.false_alarm_budget
     return LabelAgreement(
         len(right), len(wrong), methods, tried, budget, None if budget is None else _best(tried, budget)

@@ -59,7 +59,7 @@ class VersionConditions(ConditionSet):
         self, past: FinalHours, begin: Beginning, until: int
     ) -> tuple[Mapping[ConditionName, Condition], EventBatch]:
         lived_until = begin.since if begin.lived_until is None else begin.lived_until
-        after, seen, events = dict(begin.conditions), dict[Change, VersionWorse | str](), EventBatch()
+        after, evidence_of, events = dict(begin.conditions), dict[Change, VersionWorse | str](), EventBatch()
         step, newest = step_of(self.monitor.bucket), Compared()
         for ends in chain(past.windows(begin.since, lived_until), past.windows(lived_until, until)):
             steps = [end for end in ends if end % step == 0]
@@ -68,16 +68,16 @@ class VersionConditions(ConditionSet):
                 assert history is not None
                 newest = self._compared(history, after, end)
                 after, changes = self._after(after, newest, end)
-                seen |= changes
-        for change, told in begin.events(list(seen), lived_until + self.monitor.bucket).items():
-            events.changes.append(told)
-            evidence = seen[change]
+                evidence_of |= changes
+        for change, lived in begin.events(list(evidence_of), lived_until + self.monitor.bucket).items():
+            events.changes.append(lived)
+            evidence = evidence_of[change]
             if isinstance(evidence, str):
-                events.reasons[told] = evidence
+                events.reasons[lived] = evidence
             else:
-                events.evidence[told] = evidence
-        known = {name: one for name, one in newest.items() if not isinstance(one, str)}
-        events.newest |= {name: one for name, one in known.items() if name in after and after[name].state == "firing"}
+                events.evidence[lived] = evidence
+        by_name = {name: one for name, one in newest.items() if not isinstance(one, str)}
+        events.newest |= {name: one for name, one in by_name.items() if name in after and after[name].state == "firing"}
         # Kept without a version too: else it would count as new each time.
         return after or {(VersionWorse.kind, "", ""): Condition()}, events
 
@@ -90,20 +90,20 @@ class VersionConditions(ConditionSet):
 
     def _compared(self, history: History, before: Mapping[ConditionName, Condition], end: int) -> Compared:
         """The new versions, and those found worse before, by the condition's name."""
-        by, found = self.drift.mix_by or "", Compared()
+        by, versions = self.drift.mix_by or "", Compared()
         for key in history.slices:
             if key[0] != self.dimension or key[1] in b.RESERVED:
                 continue
             name = (VersionWorse.kind, *key)
             # What was found once is not lost for the few requests by which its number of comparable ones falls again.
             young, least = (USUAL_AFTER, LEAST_REQUESTS / 2) if name in before else (YOUNG, LEAST_REQUESTS)
-            known = history.between(end - young - WEEK, end)
-            one = newcomer(known, key, "" if by == key[0] else by, end, young, least)
+            recent = history.between(end - young - WEEK, end)
+            one = newcomer(recent, key, "" if by == key[0] else by, end, young, least)
             if one is not None and not one.is_before:
-                found[name] = compared(self.drift, one, known, end, self.monitor.bucket)
+                versions[name] = compared(self.drift, one, recent, end, self.monitor.bucket)
             elif name in before:
-                found[name] = ALONE if one is not None else _why_unknown(history.between(end - DAY, end), key)
-        return found
+                versions[name] = ALONE if one is not None else _why_unknown(history.between(end - DAY, end), key)
+        return versions
 
     def _after(
         self, before: Mapping[ConditionName, Condition], newest: Compared, end: int

@@ -77,7 +77,7 @@ def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[
     from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
     try:
-        found = _lines(_environment(files).get_template(f"{own.name}.txt").render(**facts))
+        filled = _lines(_environment(files).get_template(f"{own.name}.txt").render(**facts))
     except TemplateSyntaxError as error:
         raise _syntax(own, error) from error
     except TemplateNotFound as error:
@@ -90,11 +90,11 @@ def _filled_in(own: OwnTemplate, files: tuple[OwnTemplate, ...], facts: Mapping[
         name = "" if isinstance(error, UndefinedError) else f"{type(error).__name__}: "
         text = f"{name}{error}".replace("'StrictUndefined'", "something that does not exist")
         raise TemplateFault(own, _line(own, error.__traceback__), text) from error
-    if not found and own.name != "details":
+    if not filled and own.name != "details":
         raise TemplateFault(own, 0, "gives an empty text; write at least one line")
-    if (length := sum(map(len, found))) > LONGEST_FROM_TEMPLATE:
+    if (length := sum(map(len, filled))) > LONGEST_FROM_TEMPLATE:
         raise TemplateFault(own, 0, f"gives {length:,} characters; receivers take {LONGEST_FROM_TEMPLATE:,} at most")
-    return found
+    return filled
 
 
 def _line(own: OwnTemplate, trace: TracebackType | None) -> int:

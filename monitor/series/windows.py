@@ -233,10 +233,10 @@ def points(
     bounds = with_basis(measure, history.starts, columns, width, length, end)
     has_weights = measure.is_corrected and measure.aggregate == measure.spec.aggregate
     values = b.read_as(measure, np.array([merged.get(key, none) for key in asked]).reshape(len(asked), len(none)))
-    found = []
+    shown = []
     for key, value, ((lower, upper, method), basis) in zip(asked, values.tolist(), bounds, strict=True):
         requests, empty = (int(number) for number in merged.get(key, none)[[b.REQUESTS, b.EMPTY]])
-        found.append(
+        shown.append(
             Point(
                 *key,
                 end,
@@ -254,7 +254,7 @@ def points(
                 float(b.effective(measure, merged.get(key, none))) if has_weights else None,
             )
         )
-    return found
+    return shown
 
 
 def _coverage(crowd: Floats, by_judgments: bool) -> float | None:

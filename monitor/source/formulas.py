@@ -150,7 +150,7 @@ class Formulas(RequestSums):
             return self.sql.number(float(top * discounts(m, np.arange(1, (m.k or 1) + 1)).sum()))
         longest = min(m.k or TABULATED_RANKS, TABULATED_RANKS)
         cumulated = np.cumsum(discounts(m, np.arange(1, longest + 1))).tolist()
-        found, below = self.sql.number(0), 0.0
+        total, below = self.sql.number(0), 0.0
         for grade, gain in zip(self.grades, gains(m, np.array(self.grades)).tolist(), strict=True):
             if gain <= below:
                 continue
@@ -159,9 +159,9 @@ class Formulas(RequestSums):
             if m.k is None or m.k > TABULATED_RANKS:
                 self.too_many[name] = TABULATED_RANKS
             steps = [0.0, *cumulated]
-            found = found + self.sql.number(gain - below) * self.sql.table(self.get(name), 0, steps[:-1], steps[-1])
+            total = total + self.sql.number(gain - below) * self.sql.table(self.get(name), 0, steps[:-1], steps[-1])
             below = gain
-        return found
+        return total
 
     def shown(self, k: Depth) -> Expression:
         return self.sql.double(self.shows(k))

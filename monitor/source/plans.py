@@ -118,9 +118,9 @@ def _scanned(
         reader.one(sa.text("SELECT set_config('enable_seqscan', 'off', true)"))
         unbounded = {_table(s) for text in _bounded(monitor, reader.dialect, span) for s in _whole(_plan(reader, text))}
         of_times = [_with_times(_plan(reader, text)) for text in _probes(monitor, reader.dialect)]
-        timed = {table for found in of_times for table in found}
+        timed = {table for remarks in of_times for table in remarks}
         families = _families(reader, timed) if timed & {*kept, *unbounded} else []
-    found = []
+    remarks = []
     for parts in families:
         why = ""
         if all(part.table in unbounded for part in parts):
@@ -130,8 +130,8 @@ def _scanned(
             why = INDEX_NOT_USED
         if why:
             name = next(name for name in parts[0].names if all(name in part.names for part in parts))
-            found.append((name, sum(part.size for part in parts), why))
-    return found
+            remarks.append((name, sum(part.size for part in parts), why))
+    return remarks
 
 
 def _families(reader: Reader, tables: set[Table]) -> list[list[_Part]]:

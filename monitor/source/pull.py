@@ -104,9 +104,9 @@ class Pull:
         Raises:
             SourceError: as in `freshness`.
         """
-        found: list[int] = []
+        numbers_of_rows: list[int] = []
         if not spans:
-            return found
+            return numbers_of_rows
         since, width = min(start for start, _ in spans), self.monitor.bucket
         with self.reading(is_checked=False) as (reader, queries):
             if (counts := queries.bucket_counts(since, max(end for _, end in spans))) is not None:
@@ -115,8 +115,8 @@ class Pull:
                 return [int(sum(known.get(place, 0) for place in span)) for span in places]
             for at in range(0, len(spans), MOST_COUNTS):
                 numbers, rows = reader.columns(queries.row_counts(spans[at : at + MOST_COUNTS]))
-                found += [int(n) for _, n in sorted(zip(numbers, rows, strict=True))]
-        return found
+                numbers_of_rows += [int(n) for _, n in sorted(zip(numbers, rows, strict=True))]
+        return numbers_of_rows
 
     def _newest_label(self, reader: Reader, queries: Queries, since: float, now: float) -> float | None:
         recipe = self.monitor.recipe

@@ -211,12 +211,12 @@ def _sqlite_engine(url: URL) -> sa.Engine:
 
 def _watch(engine: sa.Engine, path: str) -> None:
     """Detect that the store's file was moved or replaced: open connections would keep using the old one."""
-    known: list[tuple[int, int]] = []
+    first_seen: list[tuple[int, int]] = []
 
     @sa.event.listens_for(engine, "do_connect")
     @sa.event.listens_for(engine, "checkout")
     def _compare(*_: object) -> None:
-        if known and _identity(path) != known[0]:
+        if first_seen and _identity(path) != first_seen[0]:
             where = Path(path).absolute()
             raise StoreError(
                 f"store: {where} was moved or replaced while rankmon was running; put it back, or restart rankmon"
@@ -225,8 +225,8 @@ def _watch(engine: sa.Engine, path: str) -> None:
     @sa.event.listens_for(engine, "connect")
     def _remember(*_: object) -> None:
         found = _identity(path)
-        if found is not None and not known:
-            known.append(found)
+        if found is not None and not first_seen:
+            first_seen.append(found)
 
 
 def _read_what_is_left_alone(engine: sa.Engine, path: Path) -> None:

@@ -159,21 +159,21 @@ class FittedExamination:
     def _checks(self) -> Iterator[str]:
         ratio, lower, upper = self.clicks_below_a_click
         if ratio is not None and lower is not None and upper is not None:
-            told = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
+            said = f"below a click people click {ratio:.2f} times as often as without it ({lower:.2f} to {upper:.2f})"
             stops = "Warning: they stop at a click; the direction of a change is right, but its size is not"
             unlikely = (
                 ", so they do not stop at one" if lower >= HARDLY else ", so it is unclear whether they stop at one"
             )
-            told += f". {stops}" if upper < 1 else unlikely
-            yield f"  checked: {told}."
+            said += f". {stops}" if upper < 1 else unlikely
+            yield f"  checked: {said}."
         if self.trusts_first:
-            told = "people trust rank 1 and also click there what they do not want; weak items on top count too much"
-            yield f"  Warning: {told}."
+            said = "people trust rank 1 and also click there what they do not want; weak items on top count too much"
+            yield f"  Warning: {said}."
         if self.differs_by_frequency is not None:
             yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
         if self.differs_by_swaps is not None:
-            told = f"looks at rank {self.differs_by_swaps} differ from those estimated from items at several ranks"
-            yield f"  Warning: {told}; check whether {self.random} marks lists in random order."
+            said = f"looks at rank {self.differs_by_swaps} differ from those estimated from items at several ranks"
+            yield f"  Warning: {said}; check whether {self.random} marks lists in random order."
 
 
 def _configured(measure: str) -> Iterator[str]:
@@ -481,15 +481,15 @@ def _record(
     past: RequestLog, where: str, estimated: Examination, counts: ShownCounts, slices: int = 1
 ) -> FittedExamination:
     """The estimate and what is checked of it; checks of so many slices share the chance of a wrong warning."""
-    found = smoothed(estimated)
-    columns = (found.value, found.lower, found.upper, found.swaps)
+    smooth = smoothed(estimated)
+    columns = (smooth.value, smooth.lower, smooth.upper, smooth.swaps)
     ranks = [RankExamination(*row) for row in zip(itertools.count(1), *(c.tolist() for c in columns), strict=False)]
     if past.random is not None:
         needed = np.ceil(requests_needed(estimated, SURE)).astype(int).tolist()
         ranks = [RandomRankExamination(**vars(one), enough=n) for one, n in zip(ranks, needed, strict=True)]
     below = after_a_click(counts, slices)
     differs = _unlike(lambda: by_frequency(counts, len(ranks)), slices)
-    is_clipped = found.value * (past.clip or np.inf) < 1
+    is_clipped = smooth.value * (past.clip or np.inf) < 1
     return FittedExamination(
         past.monitor.name,
         where,
@@ -497,13 +497,13 @@ def _record(
         int(counts.requests),
         counts.effective_queries,
         ranks,
-        corrected(found, {}, past.clip),
+        corrected(smooth, {}, past.clip),
         [number if isfinite(number) else None for number in below],
         differs,
         below[2] >= 1 and trusts_first(counts, len(ranks), slices),
         past.since,
         past.clip,
-        float(found.clicks[is_clipped].sum() / found.clicks.sum()),
+        float(smooth.clicks[is_clipped].sum() / smooth.clicks.sum()),
         past.random,
         None if past.random is None else _unlike(lambda: (estimate(counts, len(ranks)), estimated), slices),
     )

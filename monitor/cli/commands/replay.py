@@ -67,21 +67,21 @@ def replay(
         raise InputError(f"a chart shows one monitor: name it with --monitor, one of {_named(wanted)}")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise InputError(f"a chart is drawn as SVG: use a file name that ends in .svg, not {chart}")
-    found, errors = list[tuple[past.Replay, LabelAgreement | None]](), list[InputError]()
+    replays, errors = list[tuple[past.Replay, LabelAgreement | None]](), list[InputError]()
     with stored(config if store_path is None else store_config(store_path)) as store:
         for monitor in wanted:
             try:
                 made = past.replay(monitor, store, since, until)
-                found.append((made, compare_with_labels(monitor, store, made)))
+                replays.append((made, compare_with_labels(monitor, store, made)))
                 for lacking in filter(None, (what_lacks(monitor, store, since), _not_split(monitor, store))):
                     click.echo(f"rankmon: {lacking}", err=True)
             except InputError as error:
                 click.echo(f"rankmon: {error}", err=True)
                 errors.append(error)
-    if chart is not None and found:
-        _draw(found[0][0], chart)
-    plain = [past.plain(one) | {"people_said": said} for one, said in found]
-    return Shown(plain, lambda: _apart(found), exit_code(errors[0]) if errors else 0)
+    if chart is not None and replays:
+        _draw(replays[0][0], chart)
+    plain = [past.plain(one) | {"people_said": said} for one, said in replays]
+    return Shown(plain, lambda: _apart(replays), exit_code(errors[0]) if errors else 0)
 
 
 def _judged(config: Config, wanted: list[Monitor]) -> list[Monitor]:
@@ -123,8 +123,8 @@ def _draw(found: Replay, path: Path) -> None:
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def _apart(found: list[tuple[Replay, LabelAgreement | None]]) -> Iterator[str]:
-    for number, (one, said) in enumerate(found):
+def _apart(replays: list[tuple[Replay, LabelAgreement | None]]) -> Iterator[str]:
+    for number, (one, said) in enumerate(replays):
         yield from [""] * bool(number)
         yield from lines(one)
         if said is not None:

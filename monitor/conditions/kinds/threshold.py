@@ -151,7 +151,7 @@ def _without_results(
 
 def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
     """Says that people found more in a window whose measure fell; empty if either count fell significantly."""
-    found, history = list[ConcurrentChange](), view.history
+    rises, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)
         usual = float(b.read_as(_EACH, _per_request(before, what)))
@@ -161,8 +161,8 @@ def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tupl
         if upper < usual:
             return ()
         inside = (history.starts >= end - window) & (history.starts < end)
-        found += [ConcurrentChange(what, float(b.read_as(_EACH, sums[inside].sum(axis=0))), usual)] * (lower > usual)
-    return tuple(found[:1])
+        rises += [ConcurrentChange(what, float(b.read_as(_EACH, sums[inside].sum(axis=0))), usual)] * (lower > usual)
+    return tuple(rises[:1])
 
 
 def _per_request(partials: Floats, what: Changed) -> Floats:

@@ -93,19 +93,19 @@ def _on_lists(queries: Queries, reader: Reader, where: Any) -> Iterator[Remark]:
     of_items = sa.select(queries.position).where(where, queries.lists_item)  # no item: the list was empty
     (values,) = reader.columns(of_items.limit(MOST_POSITIONS))
     column = queries.monitor.rankings.position.column
-    known = [v for v in values if v is not None]
-    texts = [v for v in known if _number(v) is None]
-    if (missing := len(values) - len(known)) > NOTABLE * len(values):
+    positions = [v for v in values if v is not None]
+    texts = [v for v in positions if _number(v) is None]
+    if (missing := len(values) - len(positions)) > NOTABLE * len(values):
         text = f"{_of(missing, values)} in {column!r} are NULL; such rows have no position"
         yield Remark(_POSITION, text)
     if texts:
         text = f"{column!r} is text, such as {shown(texts[0])}"
         yield Remark(_POSITION, f"{text}; name the column with the rank as a whole number")
         return
-    if not known:
+    if not positions:
         return
     lists = _lists(queries, reader, where)
-    of_base = list(_on_base(queries, np.array([_number(v) for v in known], np.float64), *lists[3:5]))
+    of_base = list(_on_base(queries, np.array([_number(v) for v in positions], np.float64), *lists[3:5]))
     yield from of_base or _on_copies(queries, reader, where, lists)
 
 
