@@ -171,6 +171,12 @@ def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
     assert rankmon("--version").out == f"rankmon, version {__version__}\n"
 
 
+def test_a_checkout_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "monitor.cli", "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("rankmon, version ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
