@@ -85,7 +85,7 @@ def parse_instant(text: str) -> int:
 
 
 def placed(text: str, zone: str) -> str:
-    """A moment with the offset of a zone, unless it names one; what is no moment is left as it is.
+    """A moment with the offset of a zone, unless it names one; anything else is left as it is.
 
     >>> placed("2026-07-04", "Europe/Berlin"), placed("2026-07-04T00:00Z", "Europe/Berlin")
     ('2026-07-04T00:00:00+02:00', '2026-07-04T00:00Z')

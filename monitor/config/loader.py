@@ -172,7 +172,7 @@ class _Parts:
         return None
 
     def monitor(self, given: Any, scope: Scope) -> tuple[Any, frozenset[str]]:
-        """What is made of a monitor, and the keys that cannot be read, which have stand-ins; None if it is no mapping.
+        """What is made of a monitor, and the unreadable keys, which have stand-ins; None if it is not a mapping.
 
         `measures[]` is one of the measures. A rule that cannot be read is reported, and no key.
         """

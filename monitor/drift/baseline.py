@@ -168,7 +168,7 @@ def _outlying(days: Ints, sums: Floats) -> Bools:
 
 
 def _spells(weekday: Ints, moved: Floats, chance: Floats, has: Bools) -> Bools:
-    """(N,) days that are part of a spell: a run of days whose common shift, weekdays apart, is no chance.
+    """(N,) days that are part of a spell: a run of days whose common shift, weekdays apart, is beyond chance.
 
     By (N,) relative deviations of days, their sampling variance, and whether they are known. The clearest run is taken
     out first; more than OUTLYING_SHARE of the days are another level and no spell.

@@ -27,7 +27,7 @@ class Charts:
         self._late: threading.Thread | None = None
 
     def draw(self, notification: Notification) -> bytes:
-        """The PNG; empty without the extra, and for what is no fall in quality. Raises whatever hinders it."""
+        """The PNG; empty without the extra, and for anything but a fall in quality. Raises whatever hinders it."""
         if notification.matter != "quality" or not can_draw() or (self._late is not None and self._late.is_alive()):
             return b""
         found: Future[bytes] = Future()

@@ -70,7 +70,7 @@ def _sum(rows: Refused, key: SliceKey) -> int:
 
 
 def _where(seen: Observations, rows: Refused, since: int, until: int) -> tuple[SliceFall, ...]:
-    """The smallest slice with nearly all of the refused rows of some hours, if that is no chance."""
+    """The smallest slice with nearly all of the refused rows of some hours, if that is beyond chance."""
     every, requests, found = _sum(rows, OVERALL), seen.requests(OVERALL, since, until) or 0, list[SliceFall]()
     for key in rows.keys() - {OVERALL} if requests and every else ():
         part, share = _sum(rows, key) / every, (seen.requests(key, since, until) or 0) / requests

@@ -56,7 +56,7 @@ class VersionWorse(QualityEvidence):
     found: float = 0.0
 
     def holds(self, drift: Drift, versions: int, was_worse: bool) -> bool:
-        """Whether the version takes more from the mean of all than is tolerated, and that is no chance.
+        """Whether the version takes more from the mean of all than is tolerated, and that is beyond chance.
 
         The odds of a difference as large as falls usually are, against none, are those of a normal mixture: they pass
         1 / a at any time with a chance of at most a (Robbins, 1970), so it may be looked at every hour.

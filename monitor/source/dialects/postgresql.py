@@ -337,7 +337,7 @@ def _is_no_array(code: int) -> bool:
 
 
 def _list_in_text(value: str) -> str:
-    """As `_list_in_json`; only a list without lists and objects is read as JSON, as the read fails on what is none."""
+    """As `_list_in_json`; only a list without lists and objects is read as JSON: reading anything else fails."""
     empty = f"coalesce({value}, 'null') ~ E'^\\\\s*null\\\\s*$'"
     return f"CASE WHEN {value} ~ E'{_FLAT}' THEN {value}::jsonb WHEN {empty} THEN '[]' ELSE '[null]' END"
 
