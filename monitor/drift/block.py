@@ -209,10 +209,8 @@ def block_of(settings: DriftSettings, state: DriftState, baseline: DriftBaseline
     fields = [served, judged, total, worth, found_by_usual, labelled, expected_labelled, asked, usual]
     window, all_slices, crowd = _with_day_before(state, hours, np.array(fields))
     ends = [start + settings.step for start in hours.starts.tolist()]
-    few, dispersion = (
-        settings.few,
-        checks.Dispersion(baseline.coverage_noise, baseline.volume_noise, baseline.is_label_all),
-    )
+    few, noise = settings.few, baseline.noise
+    dispersion = checks.Dispersion(baseline.coverage_noise, baseline.volume_noise, baseline.is_label_all)
     by_slice, whole = checks.rolling(window, few, count), all_slices
     whole_now = whole[:, -count:] if settings.counts_unlabelled else None
     mix = _mix(whole_now, expected_labelled, of_usual, mean, usually)
@@ -231,13 +229,11 @@ def block_of(settings: DriftSettings, state: DriftState, baseline: DriftBaseline
     if kept is not window:
         squares = squares * sound_now
         tracked[:REQUESTS] *= sound_now
-    variances = baseline.variance_of_known, baseline.noise.variance[None, 1:]
+    variances = baseline.variance_of_known, noise.variance[None, 1:]
     beyond = doubt(baseline, worth, usually, state.mix.is_shifted)
     requests, total = past[:2, -count:]
     sums = SliceSums(requests, total, squares, known(mean), *variances, beyond)
-    seen = alarms.see(
-        sums, baseline.noise, baseline.judged, is_lost[-count:], short, past, threshold, ends, settings.hours
-    )
+    seen = alarms.see(sums, noise, baseline.judged, is_lost[-count:], short, past, threshold, ends, settings.hours)
     busy: list[float] = all_slices[checks.JUDGED].tolist()
     return Block(ends, window, all_slices, busy, sound, crowd, checked, tracked, mix, seen, served, threshold)
 
