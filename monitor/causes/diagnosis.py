@@ -13,14 +13,14 @@ import numpy as np
 
 from monitor.arrays import Floats
 from monitor.conditions.evidence import Evidence, evidence_of
-from monitor.conditions.rules import COVERAGE, SEVERITIES, WEEK
+from monitor.conditions.rules import COVERAGE, SEVERITIES
 from monitor.conditions.verdict_hours import judged
 from monitor.drift.verdicts import Split, Verdict, split
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
-from monitor.series.intervals import DAY
 from monitor.series.windows import History, SliceKey, points
 from monitor.types import MODEL_VERSION, Judgments, Monitor, Slice, lasting_dimensions
+from monitor.units import DAY, WEEK
 
 Span = tuple[int, int]
 """[since, until) seconds."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitor.causes.version_mix import LEAST_REQUESTS, version_effect
-from monitor.drift.series import DAY, WEEK
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
+from monitor.units import DAY, WEEK
 
 YOUNG = 14 * DAY
 """Seconds after which a slice or version counts as usual."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitor.drift.series import WEEK
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
+from monitor.units import WEEK
 
 CLEARLY = 6.0
 """Least F statistic of shares by slice against one overall share (explained variance per share over residual)."""

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from monitor.conditions.evidence import Changed, ConcurrentChange, accounts_for
-from monitor.conditions.observations import FLOOD, WEEK, Observations
+from monitor.conditions.observations import FLOOD, Observations
 from monitor.conditions.verdict_hours import step_of
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Alarm
 from monitor.series import partials as b
 from monitor.series.windows import SliceKey
 from monitor.types import OVERALL
+from monitor.units import DAY, WEEK
 
 LEAST_REQUESTS = 50.0
 """Least requests to tell what is usual."""

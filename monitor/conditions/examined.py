@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monitor.drift.constants import BUDGET_HOURS, LABELS_OPENING_RATIO, LEAST_REFERENCE_DAYS, REFERENCE_DAYS
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import AlarmChange, Verdict
 from monitor.measures.examination import (
     ALL,
@@ -30,6 +29,7 @@ from monitor.measures.examination import (
 )
 from monitor.measures.measure import Measure
 from monitor.types import FARTHEST
+from monitor.units import DAY
 
 RECENT = 3 * DAY
 """Seconds of the newest fit: a change of the page is to be known in three days; test_examined holds its power."""

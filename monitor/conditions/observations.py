@@ -11,16 +11,15 @@ import numpy as np
 from monitor.conditions.evidence import SliceFall
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import MISSING_RATIO
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.series import partials as b
 from monitor.series.intervals import REACH, Interval, interval
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
+from monitor.units import DAY, WEEK
 
 MOST = 0.9
 """Share of the requests since an alarm began that must have been judged for an interval."""
-WEEK = 7 * DAY
 FIELDS = len(b.TRAFFIC_FIELDS)
 LEAST_USUAL = 10
 """Usual requests of a slice from which having none is remarkable."""

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from monitor.fields import Count, Instant, PositiveDuration
 from monitor.measures.measure import Measure
 from monitor.section import Converted, Section, key
+from monitor.units import WEEK
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 """From lowest to highest."""
 
-WEEK = 604_800
 COVERAGE = "label_coverage"
 """Judged instead of a measure: the share of traffic with a label."""
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from monitor.conditions.rules import Floor, Rule, Severity, is_beyond
 from monitor.series import partials as b
-from monitor.series.intervals import DAY, Interval, interval
+from monitor.series.intervals import Interval, interval
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
+from monitor.units import DAY
 
 Floats = NDArray[np.float64]
 

@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from monitor.drift.series import HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.types import NONE, OVERALL, Drift
+from monitor.units import HOUR
 
 _FIELDS = {name: i for i, name in enumerate(b.TRAFFIC_FIELDS)}
 

@@ -9,9 +9,10 @@ import numpy as np
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import QUALITY
 from monitor.drift.power import smallest_drops
-from monitor.drift.series import DAY, Floats
+from monitor.drift.series import Floats
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
+from monitor.units import DAY
 
 NO_BASELINE = "no baseline yet"
 SETTLING = "the new level is not known yet"

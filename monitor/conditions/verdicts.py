@@ -10,9 +10,9 @@ from monitor.conditions.evidence import Evidence, kinds, severity_of
 from monitor.conditions.observations import Observations
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import step_of
-from monitor.drift.series import HOUR
 from monitor.drift.verdicts import GRAVITY, SLICE_KINDS, Alarm, Verdict
 from monitor.types import Drift
+from monitor.units import HOUR
 
 DEGRADED = "degraded"
 

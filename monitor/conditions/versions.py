@@ -9,10 +9,10 @@ import numpy as np
 from monitor.causes.newcomers import YOUNG
 from monitor.causes.version_mix import LEAST_REQUESTS, version_effect
 from monitor.conditions.verdict_hours import step_of
-from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import MODEL_VERSION, NONE, OTHER, OVERALL
+from monitor.units import DAY, HOUR
 
 NEAR = 6 * HOUR
 """Seconds between the start of a version and that of a fall that count as simultaneous."""

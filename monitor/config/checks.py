@@ -23,8 +23,8 @@ from monitor.types import (
     is_ratio,
     lasting_dimensions,
 )
+from monitor.units import DAY, HOUR
 
-HOUR, DAY = 3600, 86400
 LOG = "log"
 """The channel that is always there."""
 MOST_DIMENSIONS = 10

@@ -37,8 +37,8 @@ from monitor.routing import MailedReport, Route
 from monitor.section import keys_of, no_file, unreadable
 from monitor.series.retention import least_age
 from monitor.types import FINE_FOR, MODEL_VERSION, Monitor, Retention, RollUp, Slice
+from monitor.units import DAY
 
-DAY = 86_400
 REACH = 42 * DAY
 """How far back is read for a baseline, unless `lookback` says otherwise."""
 

@@ -15,8 +15,9 @@ from monitor.drift import data_checks as checks
 from monitor.drift import noise, seasonality
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import SeasonalMeans
-from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, mapped, ratio, some, units
+from monitor.drift.series import Bools, Floats, Hours, Ints, mapped, ratio, some, units
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY, WEEK
 
 # ---- reference -----------------------------------------------------------------------------------------------------
 

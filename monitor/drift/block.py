@@ -18,10 +18,11 @@ from monitor.drift.eprocess import SliceSums
 from monitor.drift.levels import RANK_ONE, REQUESTS, SHOWN, VOLUME, Levels, doubt
 from monitor.drift.noise import mix_effects
 from monitor.drift.seasonality import by_changed_clocks
-from monitor.drift.series import DAY, WEEK, Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
+from monitor.drift.series import Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
 from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DataFaults, DriftState
 from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss
+from monitor.units import DAY, WEEK
 
 # ---- checks of the data --------------------------------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, DaySums, ForecastErrors, Levels, with_cycle
 from monitor.drift.new_level import begin_level, settle, with_level_error, without_broken_days
-from monitor.drift.series import DAY, GAP, Floats, Hours
+from monitor.drift.series import GAP, Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.drift.steps import judge_block, lasting, least_decay
 from monitor.drift.verdicts import AlarmChange, Verdict
+from monitor.units import DAY
 
 
 def judge_steps(

@@ -14,8 +14,9 @@ from monitor.drift import data_checks as checks
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import WEEKDAYS, regressors
-from monitor.drift.series import DAY, Bools, Floats, Ints, all_of, frozen, units, widened
+from monitor.drift.series import Bools, Floats, Ints, all_of, frozen, units, widened
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY
 
 TOTAL, EXPECTED, SQUARES, GAIN, LABELLED, EXPECTED_LABELLED, REQUESTS, EXPECTED_REQUESTS, MEASURED = range(9)
 """Fields of day sums: GAIN, values times their ideal; all REQUESTS; MEASURED, those in the measure.

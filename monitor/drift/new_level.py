@@ -12,10 +12,11 @@ from monitor.drift import constants as c
 from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import DaySums, Levels
-from monitor.drift.series import DAY, Floats, ratio, units
+from monitor.drift.series import Floats, ratio, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.messages.words import utc
+from monitor.units import DAY
 
 
 def begin_level(settings: DriftSettings, state: DriftState, start: int, slices: tuple[str, ...]) -> DriftState:

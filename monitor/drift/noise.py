@@ -10,8 +10,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from monitor.drift import constants as c
-from monitor.drift.series import HOUR, Floats, Ints, units
+from monitor.drift.series import Floats, Ints, units
 from monitor.drift.settings import DriftSettings
+from monitor.units import HOUR
 
 
 @dataclass(frozen=True)

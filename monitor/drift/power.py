@@ -10,10 +10,11 @@ from monitor.drift import constants as c
 from monitor.drift import sudden_falls
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import most, odds
-from monitor.drift.series import DAY, WEEK, Floats, units
+from monitor.drift.series import Floats, units
 from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DriftState
 from monitor.drift.sudden_falls import FallFilter, Forecast
+from monitor.units import DAY, WEEK
 
 HALVINGS = 20
 LARGEST = 0.95

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from monitor.drift import constants as c
-from monitor.drift.series import DAY, HOUR, WEEK, Floats, Ints
+from monitor.drift.series import Floats, Ints
+from monitor.units import DAY, HOUR, WEEK
 
 WEEKDAYS = 6
 """Number of weekday contrasts."""

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.drift.constants import GAP_HOURS
+from monitor.units import DAY, HOUR
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
-HOUR, DAY, WEEK = 3600, 86_400, 604_800
 GAP = GAP_HOURS * HOUR
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from monitor.drift import constants as c
-from monitor.drift.series import DAY, HOUR, WEEK, Bools, Floats, Ints
+from monitor.drift.series import Bools, Floats, Ints
+from monitor.units import DAY, HOUR, WEEK
 
 
 class EvidenceThreshold(NamedTuple):

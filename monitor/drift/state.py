@@ -14,8 +14,9 @@ from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, ForecastErrors, Levels
-from monitor.drift.series import DAY, Bools, Floats, Ints, frozen, widened
+from monitor.drift.series import Bools, Floats, Ints, frozen, widened
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY
 
 
 @frozen

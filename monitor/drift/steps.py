@@ -17,10 +17,11 @@ from monitor.drift.block import FaultTracker, block_of, explanation, without_los
 from monitor.drift.levels import QUALITY, REQUESTS
 from monitor.drift.new_level import days_since, lacks_to_settle
 from monitor.drift.noise import mix_weight
-from monitor.drift.series import DAY, Bools, Floats, Hours, all_of, ratio, some, units
+from monitor.drift.series import Bools, Floats, Hours, all_of, ratio, some, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, MixEffect, RecentSteps
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split, Verdict, split
+from monitor.units import DAY
 
 
 def judge_block(

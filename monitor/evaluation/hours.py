@@ -17,7 +17,7 @@ from monitor.conditions.rules import Drop, Rule
 from monitor.conditions.thresholds import View
 from monitor.conditions.verdict_hours import hours, step_of
 from monitor.conditions.versions import rollouts
-from monitor.drift.series import DAY, Hours
+from monitor.drift.series import Hours
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.errors import InputError, Stopped
 from monitor.series.intervals import REACH
@@ -25,6 +25,7 @@ from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Store
 from monitor.types import FARTHEST, OVERALL, Definition, Drift, Monitor
+from monitor.units import DAY
 
 SOME = 500
 """Windows evaluated between two checks for a stop request; some tenths of a second."""

@@ -38,9 +38,9 @@ from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
 from monitor.series.windows import SliceKey
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, format_duration
+from monitor.units import DAY, HOUR, WEEK
 
 REQUESTS = TRAFFIC_FIELDS.index("requests")
-DAY, WEEK, HOUR = 86_400, 604_800, 3600
 FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
 """Relative drops at which the plain thresholds fire."""

@@ -28,12 +28,12 @@ from monitor.series.windows import History
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
 from monitor.types import Monitor
+from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
     from monitor.causes.diagnosis import Subject
     from monitor.service.diagnosing import UnsavedEvaluation
 
-HOUR, DAY = 3600, 86_400
 REACH = 14 * DAY
 """Seconds of past windows sent with a request."""
 

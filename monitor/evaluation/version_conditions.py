@@ -15,12 +15,12 @@ from monitor.conditions.kinds.version_worse import VersionWorse, compared
 from monitor.conditions.thresholds import Change, Condition, ConditionName, State
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import NEARLY_ALL
-from monitor.drift.series import DAY, WEEK
 from monitor.evaluation.fold import Beginning, ConditionSet, EventBatch, FinalHours
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift, Monitor
+from monitor.units import DAY, WEEK
 
 USUAL_AFTER = REACH - WEEK
 """Seconds since a version began until it counts as usual, however much worse it was."""

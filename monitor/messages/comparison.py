@@ -9,10 +9,10 @@ from monitor.causes.versions import ALL_THE_TIME, FEWEST_OF_PLACE
 from monitor.messages.tables import Columns, count, interval, number, percent, signed
 from monitor.messages.words import shown, utc
 from monitor.types import format_duration
+from monitor.units import HOUR
 
 Document = Mapping[str, Any]
 
-HOUR = 3600
 NO_VERSION = "monitor {} has no model version column; name it under `rankings: model_version`"
 
 

@@ -14,13 +14,13 @@ from monitor.messages.explanation import new_version, sentence, title_of
 from monitor.messages.tables import DASH, TextTable, count, number, percent, signed, tabled, tenths
 from monitor.messages.words import lasting, shown, utc
 from monitor.types import NONE
+from monitor.units import DAY, HOUR, WEEK
 
 Document = Mapping[str, Any]
 Part: TypeAlias = str | TextTable
 """A line, or a table. A line that opens a section begins with a line break, a note with two spaces."""
 
 FAILED = "could not be captured"
-HOUR, DAY, WEEK = 3600, 86_400, 604_800
 
 EVERY_EVENT = 4
 """Diagnosis version since which the events of all traffic are complete."""

@@ -18,7 +18,8 @@ from monitor.conditions.kinds.degraded import Degraded
 from monitor.conditions.rules import Severity
 from monitor.messages import explanation as x
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
-from monitor.messages.words import CALLED, DAY, command, plain
+from monitor.messages.words import CALLED, command, plain
+from monitor.units import DAY
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
 ENDS: tuple[Kind, ...] = ("resolved", "withdrawn")

@@ -13,8 +13,8 @@ from monitor.conditions.kinds.threshold import Threshold
 from monitor.messages.notification import VARIABLES, About, Kind, notification
 from monitor.messages.own import OwnTemplate, TemplateFault
 from monitor.messages.templates import OwnTemplates, plain_mistakes
+from monitor.units import DAY, HOUR
 
-HOUR, DAY = 3600, 86_400
 FELL = 1_700_000_000 // HOUR * HOUR
 """2023-11-14 22:00 UTC."""
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from monitor.units import DAY
+
 if TYPE_CHECKING:
     from monitor.measures.measure import Measure
 
-DAY = 86_400
 
 _OF_SLICE = r"examination\[[^\]]*\]=\{[^}]*\}"
 _TABLE = re.compile(rf"examination=\{{[^}}]*\}}|{_OF_SLICE}")

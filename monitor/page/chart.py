@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from monitor.page.words import TEMPLATES
+from monitor.units import DAY, HOUR
 
 T = TypeVar("T")
 Values = Sequence[float | None]
@@ -29,8 +30,7 @@ PLOT_WIDTH, PLOT_HEIGHT = 1000, 300
 STRIP = 10
 """Height of a strip along the bottom of a plot, in plot units."""
 
-_HOUR, _DAY = 3600, 86_400
-_TICKS = (*(n * _HOUR for n in (1, 2, 3, 6, 12)), *(n * _DAY for n in (1, 2, 4, 7, 14, 28)))
+_TICKS = (*(n * HOUR for n in (1, 2, 3, 6, 12)), *(n * DAY for n in (1, 2, 4, 7, 14, 28)))
 _MAX_TICKS = 6
 
 
@@ -143,8 +143,8 @@ def draw(
     left, right, top, bottom = MARGINS
     scale, margins = _scale(min(values), max(values)), (left, right, top, bottom + below)
     frame = Frame(WIDTH, HEIGHT + below, min(times), max(times), *scale, margins)
-    every = max(1, math.ceil((frame.until - frame.since) / _DAY / 8)) * _DAY
-    days = range(-(-frame.since // _DAY) * _DAY, frame.until + 1, every)
+    every = max(1, math.ceil((frame.until - frame.since) / DAY / 8)) * DAY
+    days = range(-(-frame.since // DAY) * DAY, frame.until + 1, every)
     return TEMPLATES.get_template("picture.svg").render(
         f=frame,
         title=title,
@@ -264,7 +264,7 @@ def plot(shown: Plot) -> str:
 
 def date_of(at: int, step: int) -> str:
     """A tick's label, UTC: the day, or the time of day between days."""
-    return f"{datetime.fromtimestamp(at, UTC):{'%H:%M' if step < _DAY and at % _DAY else '%d %b'}}"
+    return f"{datetime.fromtimestamp(at, UTC):{'%H:%M' if step < DAY and at % DAY else '%d %b'}}"
 
 
 def spark(values: Values, low: float, high: float, words: str) -> str:

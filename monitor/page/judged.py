@@ -14,8 +14,8 @@ from monitor.page.words import TEMPLATES, caption, change
 from monitor.service.history import VerdictHistory
 from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import format_duration
+from monitor.units import DAY
 
-DAY = 86_400
 MAX_PERIODS = 10
 LASTING = frozenset({"positions_suspect", "labels_suspect", "labels_collapsed", "rows_refused"})
 """Verdicts on hours that keep distorting the daily mean that ends later."""

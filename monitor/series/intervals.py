@@ -25,10 +25,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from monitor.arrays import Floats, Ints
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
+from monitor.units import DAY
 
 Interval = tuple[float | None, float | None, str]
 
-DAY = 86_400
 REACH = 35 * DAY
 """Seconds of history before a window's end that its interval looks at."""
 

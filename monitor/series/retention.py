@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from monitor.conditions.rules import Drop
 from monitor.series.finality import final_age
-from monitor.series.intervals import DAY, REACH
+from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.types import Monitor, format_duration
+from monitor.units import DAY, HOUR
 
-HOUR = 3600
 DRAWN = 42 * DAY
 """Seconds of the past that the page draws in fine steps."""
 

@@ -23,7 +23,6 @@ from monitor.measures.kernels import score
 from monitor.measures.measure import Measure
 from monitor.messages.words import utc
 from monitor.series.finality import final_age
-from monitor.series.intervals import DAY
 from monitor.series.partials import FIELDS, TRAFFIC_FIELDS, bucket_of, to_partials
 from monitor.series.readings import MICROS, Answer, Reading
 from monitor.service.reading import RequestSource, read_rows
@@ -31,6 +30,7 @@ from monitor.source.pull import Pull
 from monitor.source.times import changes_clocks
 from monitor.store import Progress, Store
 from monitor.types import OTHER, OVERALL, TRAFFIC, Monitor
+from monitor.units import DAY
 
 LOOK_BACK = 7 * DAY
 """Age limit of audited buckets, seconds since they became final: the source may have purged older ones."""

@@ -16,12 +16,12 @@ from monitor.conditions.kinds.source_stale import stale_since
 from monitor.errors import ClockError, SourceError
 from monitor.messages.words import utc
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState, believed, due_buckets, final_age, is_final, is_over
-from monitor.series.intervals import DAY
 from monitor.series.partials import Partials, bucket_of, effort, runs, starts
 from monitor.service.reading import TOO_SLOW, BatchSize, RequestSource, Span, read_partials
 from monitor.service.retention import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
 from monitor.types import Definition, Monitor
+from monitor.units import DAY
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from monitor.conditions.examined import ExaminationCheck, check
 from monitor.evaluation.hours import drift_of, resets_of
 from monitor.measures.examination import ShownCounts
-from monitor.series.intervals import DAY
 from monitor.source.pull import Pull
 from monitor.source.swaps import counts_by_table
 from monitor.store import Store
 from monitor.types import Monitor
+from monitor.units import DAY
 
 
 @dataclass

@@ -17,19 +17,17 @@ from monitor.errors import InputError
 from monitor.evaluation.hours import StoredHours, drift_of
 from monitor.messages.words import named
 from monitor.series import partials as b
-from monitor.series.intervals import DAY, REACH, interval
+from monitor.series.intervals import REACH, interval
 from monitor.series.windows import SliceKey
 from monitor.service.diagnosing import first_fired
 from monitor.service.history import VerdictHistory
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import MODEL_VERSION, OVERALL, Monitor, format_duration
+from monitor.units import DAY, WEEK
 
 MOST_POINTS = 200
 MOST_MARKS = 4
-WEEK, LONGEST_VIEW = 7 * DAY, 42 * DAY
-"""Seconds shown of whole days, and at most where a fall began long ago."""
-
 WINDOWS, BUCKETS = 56, 28
 """Windows shown where they are shorter than a day, and buckets at least."""
 
@@ -150,7 +148,7 @@ def _ends(window: int, unit: int, until: int, incident: Incident | None) -> rang
     until -= until % unit
     since = until - span
     if incident is not None:
-        since = max(until - LONGEST_VIEW, min(since, incident.began_at - span // 2))
+        since = max(until - 42 * DAY, min(since, incident.began_at - span // 2))
     step = -(-(until - since) // MOST_POINTS // unit) * unit
     return range(until - (until - since) // step * step, until + 1, step)
 

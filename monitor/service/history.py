@@ -20,11 +20,12 @@ from monitor.drift.verdicts import DATA_KINDS, VerdictPoint, first_whole
 from monitor.evaluation.hours import StoredHours, view_of
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
-from monitor.series.intervals import DAY, REACH
+from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey, points
 from monitor.store import Store
 from monitor.types import OVERALL, Definition, Monitor
+from monitor.units import DAY
 
 SPAN = 42 * DAY
 """Seconds of the past that a series shows."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from monitor.errors import SourceError, TooMany
-from monitor.series.intervals import DAY
 from monitor.series.partials import Partials, bucket_of, to_partials
 from monitor.series.readings import Answer, Reading
 from monitor.types import Monitor
+from monitor.units import DAY
 
 if TYPE_CHECKING:
     from monitor.source.pull import Freshness

@@ -13,7 +13,6 @@ from monitor.errors import InputError
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import begun_lately
 from monitor.messages.notification import About, notification
-from monitor.messages.words import DAY
 from monitor.series.intervals import REACH
 from monitor.series.partials import read_as
 from monitor.series.windows import History, Point, points
@@ -24,6 +23,7 @@ from monitor.service.slice_comparison import ComparedSlice, compare
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from monitor.store import Store
 from monitor.types import OVERALL, Definition, Judgments, Monitor, format_duration
+from monitor.units import DAY
 
 MOST_SLICES = 5
 MOST_INCIDENTS = 1_000

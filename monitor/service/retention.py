@@ -13,11 +13,11 @@ from monitor.conditions.rules import Drop
 from monitor.conditions.thresholds import LEAST_BASELINE
 from monitor.errors import InputError
 from monitor.messages.words import counted, utc
-from monitor.series.intervals import DAY
 from monitor.series.partials import bucket_of
 from monitor.series.retention import apart_from, pinned
 from monitor.store import Holding, Lease, Store
 from monitor.types import Monitor, Retention
+from monitor.units import DAY
 
 log = logging.getLogger(__name__)
 

@@ -34,10 +34,10 @@ from monitor.source.pull import Freshness
 from monitor.store import CachedStore, Lease, Store
 from monitor.store.renaming import take_over
 from monitor.types import Monitor, format_duration
+from monitor.units import HOUR
 
 log = logging.getLogger(__name__)
 
-HOUR = 3600
 FIRST_RETRY = 5.0
 
 SOURCE_REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data")

@@ -16,8 +16,8 @@ from monitor.series.partials import RESERVED
 from monitor.store import Store
 from monitor.store.store import Usage
 from monitor.types import OTHER, Monitor, Slice, format_duration
+from monitor.units import DAY
 
-DAY = 86_400
 LEAST_SPAN = 28 * DAY
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.conditions.kinds.threshold import compared_with
-from monitor.conditions.rules import WEEK, Baseline, Drop, Rule
+from monitor.conditions.rules import Baseline, Drop, Rule
 from monitor.conditions.thresholds import View, evaluate_rule, merged
 from monitor.conditions.versions import NEAR, version_until
 from monitor.measures.measure import Measure
@@ -17,6 +17,7 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Monitor, format_duration
+from monitor.units import WEEK
 
 FEWEST_BEFORE = 30
 """Requests: slices with fewer before are not compared."""

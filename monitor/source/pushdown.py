@@ -31,12 +31,9 @@ from monitor.source.requests import unsigned
 from monitor.source.summing import CONTRARY, LAST, NOWHERE, PARTS, Summing
 from monitor.source.times import Blocks, changes_clocks, check, to_micros
 from monitor.types import MIXED, Events, Monitor
+from monitor.units import DAY, HOUR
 
 log = logging.getLogger(__name__)
-
-DAY = 86_400.0
-HOUR = 3_600.0
-"""Seconds the pull takes over: DAY if the database cannot sum, HOUR if it failed for an unknown reason."""
 
 MOST_AT_ONCE = 12
 """Most buckets read row by row at once."""
@@ -128,6 +125,7 @@ class PushDown:
             if self.is_bound or error.reason not in ("query", "data"):
                 raise
             reading = self.pull.read(since, until)  # raises too if the data are at fault
+            # for an hour where it failed for an unknown reason
             self._yield(DAY if error.lasting else HOUR, f"the database could not sum: {error}")
             return reading
 

@@ -24,8 +24,8 @@ from monitor.series.windows import History, SliceKey
 from monitor.store.lease import Lease
 from monitor.store.store import Store, Written
 from monitor.types import OVERALL, Definition, Monitor
+from monitor.units import DAY
 
-DAY = 86_400
 SPARE = 2 * DAY
 """Seconds kept beyond what is needed, so that old buckets are dropped rarely."""
 

@@ -24,8 +24,8 @@ from monitor.store.naming import COARSE, FINE, IS_FINE, MONITOR, SINCE, UNTIL, f
 from monitor.store.schema import buckets, monitors, partials, refusals, series, traffic
 from monitor.store.verdicts import put_oldest
 from monitor.types import TRAFFIC, Definition
+from monitor.units import DAY
 
-DAY = 86_400
 EVER = 1 << 62
 
 WITNESSES = 7

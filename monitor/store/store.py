@@ -59,8 +59,7 @@ from monitor.store.schema import (
 )
 from monitor.store.verdicts import Verdicts
 from monitor.types import FARTHEST, OVERALL, TRAFFIC, Definition, Monitor
-
-DAY = 86_400
+from monitor.units import DAY
 
 HARMLESS = ("early_event", "late_event", "mixed_slice")
 """Reasons that lose no row of the rankings."""

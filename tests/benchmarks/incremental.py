@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from monitor.database_url import parse_url
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.evaluation.notices import Recipients
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board, MonitorSnapshot
@@ -23,6 +23,7 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.types import Monitor, TimeColumn
+from monitor.units import DAY, HOUR
 from tests.benchmarks.report import Line, Section, duration
 from tests.benchmarks.timing import interleaved, seconds
 from tests.support.drift import HIGH, LOW, Ranking, day

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from monitor.causes.newcomers import newcomers
-from monitor.drift.series import DAY, HOUR, WEEK
 from monitor.messages.explanation import begun_lately
+from monitor.units import DAY, HOUR, WEEK
 from tests.causes.test_version_mix import END, FELL, WORSE, difference, log, stored
 
 ALL = {"mobile": 0.1, "desktop": 0.1, "watch": 0.1}

@@ -14,13 +14,13 @@ from monitor.causes.sample import RequestSample
 from monitor.causes.version_mix import shares_of, version_effect
 from monitor.causes.versions import compare
 from monitor.conditions.versions import served_until, weak
-from monitor.drift.series import DAY, HOUR, WEEK
 from monitor.messages.comparison import compared
 from monitor.messages.explanation import weak_version
 from monitor.messages.notification import notification
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
+from monitor.units import DAY, HOUR, WEEK
 from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 
 FELL = 5 * WEEK

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import yaml
 
 import monitor.cli as cli
-from monitor.cli.commands.examination import DAY, corrected
+from monitor.cli.commands.examination import corrected
 from monitor.conditions.examined import ExaminationCheck
 from monitor.config import load
 from monitor.measures.examination import Examination
@@ -23,6 +23,7 @@ from monitor.measures.measure import parse
 from monitor.page import render
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
+from monitor.units import DAY
 from tests.support.pages import PageSource
 
 START = 1_767_225_600  # 2026-01-01

@@ -11,9 +11,10 @@ from monitor.conditions.arrivals import Arrivals, Arrived, Misread
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.kinds.labels_late import LabelsLate
 from monitor.conditions.kinds.source_stale import stale_since
-from monitor.drift.series import HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.service.snapshot import take_snapshot
 from monitor.types import Monitor
+from monitor.units import HOUR
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking
 from tests.support.tallies import watched

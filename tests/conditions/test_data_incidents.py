@@ -13,7 +13,6 @@ from monitor.cli.commands import incidents, status
 from monitor.cli.incident_report import in_text
 from monitor.cli.incident_report import lines as explained
 from monitor.conditions.verdicts import LABELS_EXPLAIN
-from monitor.drift.series import DAY, HOUR
 from monitor.messages.diagnosis import Told, hour_by_hour
 from monitor.messages.explanation import sentence
 from monitor.messages.words import utc
@@ -21,6 +20,7 @@ from monitor.page import render
 from monitor.service.explaining import hours_of
 from monitor.service.snapshot import take_snapshot
 from monitor.types import Column, Judgments, Recipe, Relation
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day
 from tests.support.logs import Style, events

@@ -12,7 +12,6 @@ from monitor.conditions.arrivals import Arrived
 from monitor.conditions.examined import CONTRADICTED, RECENT, ExaminationCheck, check
 from monitor.conditions.kinds.examination_changed import ExaminationChanged
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.run import judge_past
 from monitor.measures.examination import ALL, estimate_parts
@@ -25,6 +24,7 @@ from monitor.page.words import number
 from monitor.routing import Route, Routing
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from monitor.types import Drift, Monitor
+from monitor.units import DAY, HOUR
 from monitor.web.gauges import of_monitors
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking

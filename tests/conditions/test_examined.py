@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from monitor.conditions.examined import ExaminationCheck, Examined, as_examined, check, sound_spans
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Alarm, Verdict
 from monitor.measures.examination import ALL
 from monitor.types import FARTHEST
+from monitor.units import DAY
 from tests.support.looks import DEPTH, Log, by_device, draw
 
 CHANGED = 20

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from monitor.conditions import thresholds
 from monitor.conditions.kinds.threshold import find
-from monitor.conditions.rules import WEEK, Baseline, Drop, Floor, Rule
+from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.conditions.thresholds import Change, Condition, Evaluation, View, evaluate_rule, keys_of, track_rule
 from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
+from monitor.units import WEEK
 
 HOUR, DAY = 3600, 86_400
 MOBILE, TV = ("device", "mobile"), ("device", "tv")

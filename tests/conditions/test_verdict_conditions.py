@@ -8,10 +8,10 @@ import pytest
 
 from monitor.conditions.thresholds import Change
 from monitor.conditions.verdicts import track_verdicts
-from monitor.drift.series import HOUR
 from monitor.drift.verdicts import Alarm, Kind, LabelLoss, Verdict
 from monitor.measures.measure import parse
 from monitor.types import Drift
+from monitor.units import HOUR
 
 DRIFT = Drift(parse("ndcg@10"))
 

@@ -6,8 +6,8 @@ import pytest
 
 from monitor.conditions.verdict_units import NO_BASELINE, TOO_NEW, Unit, units_of
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY
 from tests.support.drift import Ranking, known
 
 SETTINGS = DriftSettings()

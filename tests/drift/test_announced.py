@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
+from monitor.units import DAY
 from tests.support.drift import Ranking, day, known, on, verdicts
 
 WEEK = (day(33), day(40))

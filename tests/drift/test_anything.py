@@ -10,8 +10,9 @@ import pytest
 
 from monitor.drift.judge import judge_steps
 from monitor.drift.power import smallest_drops
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY, HOUR
 from tests.support.drift import START
 
 

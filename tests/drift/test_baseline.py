@@ -10,8 +10,8 @@ import pytest
 from monitor.drift import baseline, noise, seasonality
 from monitor.drift.baseline import Reference
 from monitor.drift.constants import RESERVE
-from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY, HOUR
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 HOURLY = DriftSettings()

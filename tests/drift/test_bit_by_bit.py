@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
+from monitor.units import DAY, HOUR
 from tests.support.drift import START, Ranking
 from tests.support.examples import times
 

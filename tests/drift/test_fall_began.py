@@ -7,9 +7,10 @@ import pytest
 
 from monitor.drift.levels import DaySums
 from monitor.drift.noise import Noise
-from monitor.drift.series import DAY, HOUR, Floats, Hours
+from monitor.drift.series import Floats, Hours
 from monitor.drift.sudden_falls import change_point, roughly, with_days_before
 from monitor.drift.verdicts import Alarm
+from monitor.units import DAY, HOUR
 from tests.support.drift import Ranking, day, on, verdicts
 
 FELL = 32 + 5 / 24

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
+from monitor.units import DAY, HOUR
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 PLAIN = DriftSettings()

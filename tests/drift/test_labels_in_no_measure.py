@@ -9,9 +9,10 @@ import pytest
 
 from monitor.drift import data_checks as g
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR, Floats
+from monitor.drift.series import Floats
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
+from monitor.units import DAY, HOUR
 from tests.support.drift import Ranking, day, on, verdicts
 
 SETTINGS = DriftSettings(counts_unlabelled=False)

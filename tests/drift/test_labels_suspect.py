@@ -20,8 +20,9 @@ from monitor.drift.data_checks import (
     explanation,
     labels_suspect,
 )
-from monitor.drift.series import DAY, HOUR, Floats, Hours
+from monitor.drift.series import Floats, Hours
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY, HOUR
 from tests.support.drift import Ranking, day, on, verdicts
 
 

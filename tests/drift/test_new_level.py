@@ -7,10 +7,10 @@ import pytest
 
 from monitor.drift import levels as lv
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.messages.words import utc
+from monitor.units import DAY, HOUR
 from tests.support.drift import START, Ranking, known, on, verdicts
 
 BEGAN = START + 33 * DAY + 5 * HOUR

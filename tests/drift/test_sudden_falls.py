@@ -7,8 +7,9 @@ import pytest
 
 from monitor.drift import constants as c
 from monitor.drift.noise import fit_wander
-from monitor.drift.series import DAY, HOUR, Floats, widened
+from monitor.drift.series import Floats, widened
 from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, filter_step
+from monitor.units import DAY, HOUR
 
 ONE = np.ones(1, bool)
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
+from monitor.units import DAY, HOUR
 from tests.support.drift import Ranking, day, on, verdicts
 
 BERLIN = DriftSettings(zone=ZoneInfo("Europe/Berlin"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from monitor.conditions.checkpoint import Announcement
-from monitor.drift.series import HOUR
 from monitor.evaluation.replay import replay
 from monitor.types import KnownDays
+from monitor.units import HOUR
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from monitor.conditions.checkpoint import BaselineReset
-from monitor.drift.series import DAY, HOUR
 from monitor.evaluation import replay
 from monitor.service.snapshot import take_snapshot
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 

@@ -13,12 +13,13 @@ import pytest
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline as RuleBaseline
 from monitor.conditions.rules import Drop, Rule
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.evaluation.replay import replay
 from monitor.evaluation.run import moved_checkpoint
 from monitor.service.retention import RetentionWorker
 from monitor.store.schema import drift_borders
 from monitor.types import Retention, RollUp
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 

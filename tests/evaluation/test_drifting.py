@@ -14,7 +14,6 @@ from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.conditions.verdict_hours import hours
 from monitor.conditions.verdicts import DEGRADED
-from monitor.drift.series import DAY, HOUR
 from monitor.drift.settings import DriftSettings
 from monitor.evaluation.retraining import due
 from monitor.evaluation.run import verdict_conditions
@@ -25,6 +24,7 @@ from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.store.schema import drift_states
 from monitor.types import OVERALL
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day, on, verdicts
 from tests.support.notices import ABOUT

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.rules import Baseline, Drop, Rule
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.evaluation.fold import Checkpoint, EventBatch, fold_hours
 from monitor.evaluation.hours import StoredHours
 from monitor.evaluation.run import conditions_of, judge_past
 from monitor.measures.measure import parse
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 from tests.support.examples import examples

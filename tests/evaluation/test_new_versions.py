@@ -13,13 +13,14 @@ from monitor.causes.newcomers import YOUNG, Newcomer, newcomer
 from monitor.conditions.checkpoint import Announcement
 from monitor.conditions.kinds.version_worse import BUDGET_SHARE, VersionWorse, compared
 from monitor.drift.constants import BUDGET_HOURS
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.evaluation import version_conditions
 from monitor.evaluation.replay import replay
 from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench, opened
 from tests.support.drift import Ranking, day
 

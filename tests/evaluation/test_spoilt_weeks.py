@@ -9,12 +9,12 @@ import pytest
 from monitor.causes.diagnosis import Subject
 from monitor.cli.incident_report import lines
 from monitor.conditions.evidence import Evidence
-from monitor.drift.series import DAY, HOUR
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.messages.words import utc
 from monitor.service.diagnosing import StoredFall, first_fired
 from monitor.types import OVERALL
+from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 

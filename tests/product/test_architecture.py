@@ -31,6 +31,7 @@ PURE = (
     "types",
     "fields",
     "section",
+    "units",
     "routing",
     "measures",
     "series",

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from monitor.measures.measure import Measure, parse
 from monitor.series import partials as b
-from monitor.series.intervals import DAY, REACH, bartlett, interval, student
+from monitor.series.intervals import REACH, bartlett, interval, student
+from monitor.units import DAY
 
 Floats = NDArray[np.float64]
 Simulated = tuple[NDArray[np.int64], Floats]

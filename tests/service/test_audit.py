@@ -21,20 +21,7 @@ from monitor.cli import run
 from monitor.database_url import parse_url
 from monitor.errors import Stopped
 from monitor.measures.measure import parse
-from monitor.service.audit import (
-    DAY,
-    PULL,
-    PUSHDOWN,
-    RESULTS,
-    STORED,
-    Audit,
-    Auditor,
-    Readers,
-    audit,
-    finals,
-    is_due,
-    pick,
-)
+from monitor.service.audit import PULL, PUSHDOWN, RESULTS, STORED, Audit, Auditor, Readers, audit, finals, is_due, pick
 from monitor.service.cycle import BatchSize, run_backfill
 from monitor.service.runner import Runner
 from monitor.source.choice import open_both
@@ -42,6 +29,7 @@ from monitor.source.engine import Database
 from monitor.source.inspect import inspect
 from monitor.store import Store
 from monitor.types import Drift, Monitor
+from monitor.units import DAY
 from tests.service.test_cycle import filled, shop_url
 from tests.service.test_runner import Bench, Faulty
 from tests.source.test_pushdown import Mild, measures, recipe_of

@@ -15,13 +15,13 @@ import yaml
 import monitor.cli as cli
 from monitor.clock import ManualClock
 from monitor.config import load
-from monitor.drift.series import DAY, HOUR
 from monitor.errors import SourceError
 from monitor.page import render
 from monitor.service import examiner
 from monitor.service.app import App
 from monitor.service.examiner import Examiner
 from monitor.service.snapshot import take_snapshot
+from monitor.units import DAY, HOUR
 from tests.support.looks import DEPTH, Log, draw
 from tests.support.pages import PageSource
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from monitor.conditions.rules import Floor, Rule
-from monitor.drift.series import HOUR
 from monitor.drift.verdicts import VerdictPoint
 from monitor.page.pages import render
 from monitor.service.history import SPAN, VerdictHistory, VerdictPeriod, extend_verdicts
+from monitor.units import HOUR
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 from tests.support.pages import DAY as A_DAY

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
+from monitor.units import DAY, HOUR
 
 FOLDER = "alert_quality"
 MONDAY = 4 * DAY

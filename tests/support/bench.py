@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from monitor.conditions.arrivals import Arrived
-from monitor.drift.series import HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import judge_monitor
 from monitor.messages.notification import Notification
@@ -19,6 +19,7 @@ from monitor.series.partials import Partials
 from monitor.store import Lease, Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Drift, Monitor, RetrainRequests
+from monitor.units import HOUR
 from tests.support.monitors import new_store
 from tests.support.tallies import watched
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import DAY, HOUR, Floats, Hours
+from monitor.drift.series import Floats, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict
+from monitor.units import DAY, HOUR
 
 START = 19_000 * DAY
 LOW, HIGH, UNLABELLED = 0.4, 1.0, 0.1

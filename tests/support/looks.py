@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from monitor.drift.series import DAY
 from monitor.measures.examination import ALL, ShownCounts
+from monitor.units import DAY
 
 DEPTH, QUERIES, ITEMS = 5, 40, 8
 RANKS = np.arange(1, DEPTH + 1)

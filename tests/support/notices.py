@@ -6,17 +6,17 @@ from typing import Any
 
 from monitor.messages.notification import About, Kind, Notification, notification
 from monitor.messages.samples import COVERAGE as COVERAGE
-from monitor.messages.samples import DAY as DAY
 from monitor.messages.samples import DROP as DROP
 from monitor.messages.samples import FELL as FELL
 from monitor.messages.samples import FLOOR as FLOOR
-from monitor.messages.samples import HOUR as HOUR
 from monitor.messages.samples import INCIDENT as INCIDENT
 from monitor.messages.samples import SLICE as SLICE
 from monitor.messages.samples import of_kind as of_kind
 from monitor.store import Store
 from monitor.store.alerts import enqueue
 from monitor.store.schema import incidents
+from monitor.units import DAY as DAY
+from monitor.units import HOUR as HOUR
 
 ABOUT = About(
     "search", (("environment", "production"), ("team", "ranking")), "https://runbooks.test/search", "https://mon.test/"

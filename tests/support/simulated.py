@@ -9,10 +9,11 @@ import numpy as np
 
 from monitor.config import load
 from monitor.config.values import Config
-from monitor.drift.series import HOUR, Hours
+from monitor.drift.series import Hours
 from monitor.series.partials import FIELDS, REQUESTS, SQUARES, TOTAL, TRAFFIC_FIELDS, Partials
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor
+from monitor.units import HOUR
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}

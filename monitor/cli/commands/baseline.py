@@ -18,7 +18,6 @@ from monitor.cli.render import Shown, table_of
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import SETTLING_DAYS
-from monitor.drift.series import DAY
 from monitor.drift.settings import DriftSettings
 from monitor.errors import InputError
 from monitor.evaluation.hours import drift_of
@@ -29,6 +28,7 @@ from monitor.messages.words import decayed, utc
 from monitor.series.partials import RESERVED
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, Slice
+from monitor.units import DAY
 
 baseline = group(__name__)
 

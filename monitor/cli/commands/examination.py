@@ -54,8 +54,7 @@ from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.swaps import counts_by_slice
 from monitor.types import Monitor
-
-DAY = 86_400
+from monitor.units import DAY
 
 FEW_QUERIES = 10
 """Fewer, effectively, are warned of: errors by so few clusters are too small (Cameron and Miller, 2015)."""

@@ -35,8 +35,7 @@ from monitor.source.labels import fingerprint
 from monitor.source.pull import Pull
 from monitor.source.swaps import counts_by_table
 from monitor.types import Monitor
-
-DAY = 86_400
+from monitor.units import DAY
 
 
 @record

@@ -33,7 +33,6 @@ from monitor.service.retention import what_lacks
 from monitor.store import Store
 from monitor.types import Monitor
 
-DAY = 86_400
 MOST_SERIES = 3
 """Series named per rule."""
 

@@ -29,10 +29,11 @@ from monitor.measures.measure import Measure, parse
 from monitor.messages.tables import count, interval, number, percent
 from monitor.messages.words import assumed, named, utc
 from monitor.page.chart import Line, draw
-from monitor.series.intervals import DAY, REACH
+from monitor.series.intervals import REACH
 from monitor.series.windows import History, Point, merged_in_time, points
 from monitor.store import Store
 from monitor.types import Definition, Judgments, Monitor, format_duration
+from monitor.units import DAY
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
 WINDOWS = 7

@@ -32,11 +32,11 @@ from monitor.service.retention import baselines_gone, doubt
 from monitor.service.snapshot import MonitorSnapshot, RuleReading, take_snapshot
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, format_duration
+from monitor.units import DAY
 
 State = Mapping[str, Any]
 """A monitor's state as plain data; instants in seconds since 1970."""
 
-DAY = 86_400
 MAX_SLICES = 3
 """Slices named in a line."""
 INCIDENTS: dict[Matter, str] = {"quality": "incident", "data": "data_incident", "layout": "layout_incident"}

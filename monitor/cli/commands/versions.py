@@ -34,8 +34,7 @@ from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, r
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, Slice
-
-WEEK = 7 * 86_400
+from monitor.units import WEEK
 
 MOST = 200_000
 """Most requests compared."""

@@ -13,10 +13,10 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import DEGRADED, WHOLLY, ConditionEvent, DataEvidence, name_of
 from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, served_until, weak
 from monitor.drift.constants import LIKELIER_LOG
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, Split, Verdict
 from monitor.series.windows import SliceKey
 from monitor.types import Drift
+from monitor.units import DAY
 
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
 """A slice is named from this share of the fall within slices, and a fall of this many standard errors."""

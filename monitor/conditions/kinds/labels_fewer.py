@@ -9,9 +9,9 @@ from monitor.conditions.evidence import register
 from monitor.conditions.observations import Observations
 from monitor.conditions.rules import COVERAGE
 from monitor.conditions.verdicts import MASKED, ConditionEvent, DataEvidence
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.types import Drift
+from monitor.units import DAY
 
 
 @register

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import register
-from monitor.conditions.observations import WEEK, Observations
+from monitor.conditions.observations import Observations
 from monitor.conditions.verdicts import CALM, DataEvidence
 from monitor.drift.constants import LEAST_CHANGE, LISTS_RATIO, SURE_Z
 from monitor.drift.verdicts import Verdict
+from monitor.units import WEEK
 
 
 @register

@@ -10,10 +10,10 @@ from monitor.conditions.evidence import SliceFall, register
 from monitor.conditions.observations import Observations
 from monitor.conditions.verdicts import DataEvidence
 from monitor.drift.constants import NEARLY_ALL, SURE_Z
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.series.windows import SliceKey
 from monitor.types import OVERALL
+from monitor.units import DAY
 
 MOST_REASONS = 3
 

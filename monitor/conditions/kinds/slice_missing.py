@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import MOST_SLICES, SliceFall, register
-from monitor.conditions.observations import WEEK, Observations
+from monitor.conditions.observations import Observations
 from monitor.conditions.verdicts import DataEvidence
 from monitor.drift.constants import MISSING_RATIO
 from monitor.drift.verdicts import Verdict
+from monitor.units import WEEK
 
 RENAMED = 0.5
 """Share of a missing slice's usual requests from which a new slice may be the same, renamed."""

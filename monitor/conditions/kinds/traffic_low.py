@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import ClassVar, Self
 
 from monitor.conditions.evidence import MOST_SLICES, register
-from monitor.conditions.observations import WEEK, Observations
+from monitor.conditions.observations import Observations
 from monitor.conditions.thresholds import Condition
 from monitor.conditions.verdicts import CALM, DataEvidence
 from monitor.drift.constants import LEFT_OUT_DAYS, NEXT_TO_NONE, TRAFFIC_AGAIN_RATIO, TRAFFIC_RATIO
-from monitor.drift.series import DAY
 from monitor.drift.verdicts import Verdict
 from monitor.types import OVERALL
+from monitor.units import DAY, WEEK
 
 BACK = (1 + TRAFFIC_RATIO) / 2
 """Share of the usual requests from which traffic is back. The expectation follows traffic down: at about half of it,

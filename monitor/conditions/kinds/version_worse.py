@@ -11,10 +11,10 @@ from monitor.causes.newcomers import YOUNG, Newcomer
 from monitor.conditions.evidence import QualityEvidence, register, severity_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.constants import AWAY_EXPECTED, BUDGET_HOURS, FALL_TYPICAL, LEAST_TOLERATED, TOLD_UNTIL
-from monitor.drift.series import DAY, HOUR
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL, Drift
+from monitor.units import DAY, HOUR
 
 BUDGET_SHARE = 0.1
 """Share of the budget of false alarms for all versions that are compared at one time."""

@@ -14,13 +14,14 @@ from monitor.messages.words import lasting
 from monitor.series.readings import MICROS
 from monitor.source.checks.rankings import FEWEST_GRADES, OF_GRADES
 from monitor.source.checks.remarks import FEWEST, NOTABLE, Remark, percent, shown
-from monitor.source.checks.sample import DAY, MOST_TYPES, Sample, and_more
+from monitor.source.checks.sample import MOST_TYPES, Sample, and_more
 from monitor.source.engine import Reader
 from monitor.source.queries import Queries, event_types
 from monitor.source.recurring import OFTEN, OWN_ID, harm, servings
 from monitor.source.requests import ids_in
 from monitor.source.times import Blocks, to_micros
 from monitor.types import Events, Judgments, format_duration
+from monitor.units import DAY
 
 MOST_TRACED = 1_000
 """Unmatched events to trace."""

@@ -22,9 +22,9 @@ from monitor.source.pull import Pull
 from monitor.source.queries import Queries
 from monitor.source.times import to_micros
 from monitor.types import Events, Monitor, Recipe, format_duration
+from monitor.units import DAY, HOUR
 
 T = TypeVar("T")
-DAY, HOUR = 86_400, 3_600
 SPANS = (60, 600, HOUR, DAY)
 """Seconds of requests to try: the first span that holds ENOUGH, else the last."""
 

@@ -14,11 +14,12 @@ import sqlalchemy as sa
 from monitor.arrays import Floats
 from monitor.messages.words import lasting
 from monitor.source.checks.remarks import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
-from monitor.source.checks.sample import FARTHEST, HOUR, Sample, newest_in
+from monitor.source.checks.sample import FARTHEST, Sample, newest_in
 from monitor.source.engine import Reader
 from monitor.source.queries import MOST_COUNTED
 from monitor.source.times import slack, to_micros
 from monitor.types import Events, TimeColumn, format_duration
+from monitor.units import HOUR
 
 CLOCK_ERROR = 300
 """Tolerated clock difference, seconds."""
