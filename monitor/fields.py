@@ -22,7 +22,7 @@ LONGEST_DURATION = 3650 * 86400
 """Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
 
 FARTHEST = 32_503_680_000
-"""The year 3000, in seconds since 1970."""
+"""The year 3000, in seconds since 1970: later than anything that is read or stored."""
 
 RESERVED_LABELS = frozenset(
     {"monitor", "measure", "window", "definition", "dimension", "value", "severity", "verdict", "state", "reason"}

@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 
 from monitor.conditions.evidence import MATTERS, Matter
 from monitor.conditions.rules import SEVERITIES, Severity
-from monitor.fields import LabelName, Maybe, Name, PositiveDuration, TimeOfDay, Zone
-from monitor.section import Converted, Section, key
-from monitor.types import Monitor
+from monitor.fields import Maybe, Name, PositiveDuration, TimeOfDay, Zone
+from monitor.section import Section, key
+from monitor.types import Labels, Monitor
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -72,8 +72,7 @@ class Route(Section):
         tuple[Matter, ...], key("Matches incidents about quality, data, or layout. Default: all.", min_length=1)
     ] = MATTERS
     labels: Annotated[
-        tuple[tuple[str, str], ...],
-        Converted(dict[LabelName, str], lambda labels: tuple(sorted(labels.items()))),
+        Labels,
         key("Labels the monitor must have. Default: any."),
     ] = ()
     hours: Annotated[Maybe[WeeklyHours], key("When it matches. Default: always.")] = None

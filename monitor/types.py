@@ -50,6 +50,11 @@ ALGORITHM = 3
 ITEM, PLACE = "rankmon_item", "rankmon_position"
 """Columns of the items of a list and of their positions, once each has a row of its own."""
 
+Labels = Annotated[
+    tuple[tuple[str, str], ...], Converted(dict[LabelName, str], lambda labels: tuple(sorted(labels.items())))
+]
+"""Names and values, by name; a mapping in the file."""
+
 OVERALL = ("", "")
 NONE, EMPTY, OTHER, MIXED = "(none)", "(empty)", "other", "(mixed)"
 
@@ -502,8 +507,7 @@ class Monitor(Section):
         key("Minimum share of a window's buckets that must be read to show its value.", gt=0, le=1),
     ] = 0.9
     labels: Annotated[
-        tuple[tuple[str, str], ...],
-        Converted(dict[LabelName, str], lambda labels: tuple(sorted(labels.items()))),
+        Labels,
         key("Labels of the monitor, such as its team; merged with those in `defaults`. Default: none."),
     ] = ()
     runbook_url: Annotated[WebAddress, key("Runbook for on-call. Default: none.")] = ""

@@ -20,10 +20,7 @@ from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey, points
 from monitor.types import MODEL_VERSION, Judgments, Monitor, Slice, lasting_dimensions
-from monitor.units import DAY, WEEK
-
-Span = tuple[int, int]
-"""[since, until) seconds."""
+from monitor.units import DAY, WEEK, Span
 
 VERSION = 4
 """Version of the document; raise it when a field changes its meaning."""
@@ -317,7 +314,7 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
         whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         requests, labelled, impressions, judged, *_ = sums.tolist()
         if stored.unlabelled:  # unmatched events of the left-out slices are among them
-            sums[b.TRAFFIC_FIELDS.index("unmatched")] = 0.0
+            sums[b.UNMATCHED] = 0.0
         figures[f"labelled{suffix}"] = _share(labelled, float(b.with_results(sums)))
         figures[f"judged{suffix}"] = _share(judged, impressions)
         figures[f"events{suffix}"] = b.events_per_request(sums)

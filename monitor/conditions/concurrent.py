@@ -26,10 +26,6 @@ OTHER_LISTS = 1.25
 MORE_EVENTS, LEAST_EVENTS = 1.1, 1000.0
 """Factor on the usual events per request above which they are more; with fewer events it may be chance."""
 
-_REQUESTS, _EVENTS, _ITEMS, _NO_RESULTS = (
-    b.TRAFFIC_FIELDS.index(name) for name in ("requests", "events", "impressions", "no_results")
-)
-
 
 class _Span(NamedTuple):
     """Actual and usual traffic of some hours, (F,) sums; usual per request and slice, but for requests."""
@@ -39,23 +35,23 @@ class _Span(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        return bool(min(self.came[_REQUESTS], self.usual[_REQUESTS]) >= LEAST_REQUESTS)
+        return bool(min(self.came[b.REQUESTS], self.usual[b.REQUESTS]) >= LEAST_REQUESTS)
 
     def ratio(self, field: int) -> float:
         """Actual over usual, 1 without a usual value; all but requests are per request with results."""
         found = float(self.came[field] / self.usual[field]) if self.usual[field] > 0 else 1.0
-        return found if field == _REQUESTS else found * (1 - self.without_results[1]) / (1 - self.without_results[0])
+        return found if field == b.REQUESTS else found * (1 - self.without_results[1]) / (1 - self.without_results[0])
 
     @property
     def without_results(self) -> tuple[float, float]:
-        size = float(self.came[_REQUESTS])
-        found = (float(sums[_NO_RESULTS]) / size if size else 0.0 for sums in (self.came, self.usual))
+        size = float(self.came[b.REQUESTS])
+        found = (float(sums[b.NO_RESULTS]) / size if size else 0.0 for sums in (self.came, self.usual))
         now, usual = (share if share < 1 else 0.0 for share in found)
         return now, usual
 
     def of(self, what: Changed, field: int) -> ConcurrentChange:
-        size = 1.0 if field == _REQUESTS else float(self.came[_REQUESTS])
-        now, usual = (1.0, 1.0) if field == _REQUESTS else (1 - share for share in self.without_results)
+        size = 1.0 if field == b.REQUESTS else float(self.came[b.REQUESTS])
+        now, usual = (1.0, 1.0) if field == b.REQUESTS else (1 - share for share in self.without_results)
         return ConcurrentChange(what, float(self.came[field]) / size / now, float(self.usual[field]) / size / usual)
 
 
@@ -80,12 +76,12 @@ def concurrent_changes(seen: Observations, key: SliceKey, alarm: Alarm, end: int
     found = list[ConcurrentChange]()
     if accounts_for(*week.without_results, 1 + alarm.effect):
         found.append(ConcurrentChange("no_results", *week.without_results))
-    if rose(_REQUESTS, FLOOD) and (1 + alarm.effect) * week.ratio(_REQUESTS) >= 1:
-        found.append(week.of("requests", _REQUESTS))
-    if rose(_ITEMS, OTHER_LISTS) or fell(_ITEMS, OTHER_LISTS):
-        found.append(week.of("items", _ITEMS))
-    if seen.has_events and rose(_EVENTS, MORE_EVENTS) and week.came[_EVENTS] >= LEAST_EVENTS:
-        found.append(week.of("events", _EVENTS))
+    if rose(b.REQUESTS, FLOOD) and (1 + alarm.effect) * week.ratio(b.REQUESTS) >= 1:
+        found.append(week.of("requests", b.REQUESTS))
+    if rose(b.IMPRESSIONS, OTHER_LISTS) or fell(b.IMPRESSIONS, OTHER_LISTS):
+        found.append(week.of("items", b.IMPRESSIONS))
+    if seen.has_events and rose(b.EVENTS, MORE_EVENTS) and week.came[b.EVENTS] >= LEAST_EVENTS:
+        found.append(week.of("events", b.EVENTS))
     return tuple(found)
 
 
@@ -96,8 +92,8 @@ def _span(seen: Observations, key: SliceKey, since: int, until: int, back: int) 
     keys = [k for k in sound.slices if k[0] == dimension] if dimension else [key]
     came = now.columns(keys)[np.isin(now.starts - back, past.starts)].sum(axis=0)
     usual = past.columns(keys)[np.isin(past.starts + back, now.starts)].sum(axis=0)
-    known = usual[:, _REQUESTS] > 0
+    known = usual[:, b.REQUESTS] > 0
     came, usual = came[known], usual[known]
-    each = usual * came[:, [_REQUESTS]] / usual[:, [_REQUESTS]]
-    each[:, _REQUESTS] = usual[:, _REQUESTS]
+    each = usual * came[:, [b.REQUESTS]] / usual[:, [b.REQUESTS]]
+    each[:, b.REQUESTS] = usual[:, b.REQUESTS]
     return _Span(came.sum(axis=0), each.sum(axis=0))

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Literal
+from typing import Literal, get_args
 
 from monitor.conditions.evidence import MATTERS, Matter, kind_of
 from monitor.conditions.rules import Rule, Severity, worst
@@ -17,6 +17,11 @@ from monitor.conditions.thresholds import Change, ConditionName
 from monitor.series.windows import SliceKey
 
 IncidentState = Literal["firing", "resolved", "withdrawn"]
+
+Label = Literal["right", "wrong", "known"]
+"""What people say of an incident: it was one, it was none, or they knew of its cause before."""
+
+LABELS: tuple[Label, ...] = get_args(Label)
 
 
 def matter_of(name: ConditionName, rules: Iterable[Rule] = ()) -> Matter:

@@ -179,7 +179,7 @@ class Observations:
     def items(self, since: int, until: int) -> tuple[float | None, float | None]:
         """Items shown, and items at rank 1, per request with results in [since, until); None without any."""
         sums = self.traffic.between(since, until).slice(OVERALL).sum(axis=0)
-        shown, ranked = (float(sums[b.TRAFFIC_FIELDS.index(name)]) for name in ("impressions", "rank_one"))
+        shown, ranked = map(float, sums[[b.IMPRESSIONS, b.RANK_ONE]])
         requests = float(b.with_results(sums))
         return (shown / requests, ranked / requests) if requests else (None, None)
 

@@ -15,14 +15,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Floats
 from monitor.conditions.rules import Floor, Rule, Severity, is_beyond
 from monitor.series import partials as b
 from monitor.series.intervals import Interval, interval
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
 from monitor.units import DAY
-
-Floats = NDArray[np.float64]
 
 LEAST_BASELINE = 0.5
 """Share of a baseline's days that must have had requests."""
@@ -165,7 +164,7 @@ def read(rule: Rule, view: View, sums: Floats) -> tuple[Floats, Floats]:
         return b.read_as(rule.measure, sums), sums[:, b.REQUESTS]
     some, every = view.coverage(sums)
     share: Floats = np.divide(some, every, out=np.full(some.shape, np.nan), where=every > 0)
-    return share, sums[:, b.TRAFFIC_FIELDS.index("requests")]
+    return share, sums[:, b.REQUESTS]
 
 
 def _baseline(rule: Rule, view: View, end: int, at: Sequence[int]) -> tuple[Floats, NDArray[np.bool_]]:

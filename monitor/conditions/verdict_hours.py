@@ -15,8 +15,6 @@ from monitor.series.windows import History
 from monitor.types import NONE, OVERALL, Drift
 from monitor.units import HOUR
 
-_FIELDS = {name: i for i, name in enumerate(b.TRAFFIC_FIELDS)}
-
 
 def step_of(bucket: int) -> int:
     """Seconds of a step for a bucket width: an hour, or the bucket if longer."""
@@ -57,30 +55,30 @@ def hours(
     measured = partial(sums, history, dimension, names)
     requests, total = measured(b.REQUESTS), measured(b.TOTAL)
 
-    def of_lists(dimension: str, names: Sequence[str], field: str) -> b.Floats:
+    def of_lists(dimension: str, names: Sequence[str], field: int) -> b.Floats:
         """(T, S) counts scaled up as if requests without results had brought the average."""
-        every, none = (sums(traffic, dimension, names, _FIELDS[name]) for name in ("requests", "no_results"))
-        some = sums(traffic, dimension, names, _FIELDS[field])
+        every, none = (sums(traffic, dimension, names, one) for one in (b.REQUESTS, b.NO_RESULTS))
+        some = sums(traffic, dimension, names, field)
         ratio = np.divide(every, every - none, out=np.ones(every.shape), where=every > none)
         return np.where(every > none, some * ratio, np.where(none > 0, every, some))
 
     unlabelled = np.zeros(requests.shape)
     if not counts_unlabelled:
-        unlabelled = np.maximum(sums(traffic, dimension, names, _FIELDS["requests"]) - requests, 0.0)
+        unlabelled = np.maximum(sums(traffic, dimension, names, b.REQUESTS) - requests, 0.0)
     return Hours(
         firsts[whole].astype(np.int64) * step,
         names,
         requests=requests,
         total=total,
         squares=measured(b.SQUARES),
-        labelled=of_lists(dimension, names, "labelled"),
+        labelled=of_lists(dimension, names, b.LABELLED),
         unlabelled=unlabelled,
         ideal=_ideal(total, measured(b.NUM), measured(b.DEN)),
-        events=of_lists("", [""], "events")[:, 0],
-        unmatched=of_lists("", [""], "unmatched")[:, 0],
+        events=of_lists("", [""], b.EVENTS)[:, 0],
+        unmatched=of_lists("", [""], b.UNMATCHED)[:, 0],
         refused=np.add.reduceat(lost, at) if len(lost) else lost,
-        shown=of_lists("", [""], "impressions")[:, 0],
-        rank_one=of_lists("", [""], "rank_one")[:, 0],
+        shown=of_lists("", [""], b.IMPRESSIONS)[:, 0],
+        rank_one=of_lists("", [""], b.RANK_ONE)[:, 0],
     )
 
 
@@ -103,7 +101,7 @@ def _sums(starts: b.Ints, at: b.Ints, of: History, dimension: str, names: Sequen
 
 def _is_read(traffic: History, dimension: str) -> b.Bools:
     """(B,) whether each bucket's requests have a value of the dimension; older buckets lack later dimensions."""
-    field = _FIELDS["requests"]
+    field = b.REQUESTS
     inside = [i for i, (of, _) in enumerate(traffic.slices) if of == dimension]
     busy = traffic.sums[:, traffic.slices.index(OVERALL), field] > 0
     found: b.Bools = ~busy | (traffic.sums[:, inside, field].sum(axis=1) > 0)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import QUALITY
 from monitor.drift.power import smallest_drops
-from monitor.drift.series import Floats
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.units import DAY

@@ -38,8 +38,6 @@ NEW = 0.1
 """A slice is new if it had less than this part of its present share of the requests: when a fall is found, a new model
 version has served for some hours."""
 
-REQUESTS = b.TRAFFIC_FIELDS.index("requests")
-
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
@@ -118,7 +116,7 @@ def begun_with(
     just_before = _shares(past.between(int(past.starts[-1]) + width - step, fell_at), keys, dimension)
     served_already = shares_before if just_before is None else np.maximum(shares_before, just_before)
     is_new = (shares >= max(LEAST_SHARE, fell)) & (served_already < NEW * shares)
-    is_new |= _grew(served_already, shares, max(LEAST_SHARE, fell), float(later.slice(OVERALL)[:, REQUESTS].sum()))
+    is_new |= _grew(served_already, shares, max(LEAST_SHARE, fell), float(later.slice(OVERALL)[:, b.REQUESTS].sum()))
     for i in np.argsort(-shares, kind="stable").tolist():
         around = traffic.between(fell_at - near, min(fell_at + near, end))
         least = (float(shares_before[i]) + float(shares[i])) / 2 if shares_before[i] > 0 else 0.0
@@ -142,7 +140,7 @@ def rollouts(traffic: History, dimension: str, ends: b.Ints) -> tuple[tuple[int,
     keys = [key for key in traffic.slices if key[0] == dimension and key[1] not in (NONE, OTHER)]
     if not keys:
         return ()
-    counts = np.stack([traffic.slice(key)[:, REQUESTS] for key in (OVERALL, *keys)], axis=1)
+    counts = np.stack([traffic.slice(key)[:, b.REQUESTS] for key in (OVERALL, *keys)], axis=1)
     until = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
     at, near, day_before = (until[np.searchsorted(traffic.starts, ends - ago)] for ago in (0, NEAR, NEAR + DAY))
     (every, now), (every_before, before) = ((sums[:, :1], sums[:, 1:]) for sums in (at - near, near - day_before))
@@ -226,23 +224,23 @@ def _share(history: History, key: SliceKey, span: tuple[int, int]) -> tuple[floa
 def _last_day(traffic: History, until: int) -> History:
     """The last day before `until`, or before the last request by then: after a gap that is long ago."""
     before = traffic.between(int(traffic.starts[0]), until) if len(traffic.starts) else traffic
-    busy = np.flatnonzero(before.slice(OVERALL)[:, REQUESTS] > 0)
+    busy = np.flatnonzero(before.slice(OVERALL)[:, b.REQUESTS] > 0)
     end = int(before.starts[busy[-1]]) if len(busy) else until
     return traffic.between(end + 1 - DAY, end + 1)
 
 
 def _shares(part: History, keys: list[SliceKey], dimension: str) -> b.Floats | None:
     """(K,) shares of the requests; None without any, or if most have no version: it was not read yet."""
-    every = part.slice(OVERALL)[:, REQUESTS].sum() if keys else 0.0
-    read = sum(part.slice(key)[:, REQUESTS].sum() for key in part.slices if key[0] == dimension)
+    every = part.slice(OVERALL)[:, b.REQUESTS].sum() if keys else 0.0
+    read = sum(part.slice(key)[:, b.REQUESTS].sum() for key in part.slices if key[0] == dimension)
     if not every or read <= every / 2:
         return None
-    found: b.Floats = np.array([part.slice(key)[:, REQUESTS].sum() for key in keys]) / every
+    found: b.Floats = np.array([part.slice(key)[:, b.REQUESTS].sum() for key in keys]) / every
     return found
 
 
 def _first(part: History, key: SliceKey, least: float) -> int | None:
-    every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
+    every, theirs = (part.slice(k)[:, b.REQUESTS] for k in (OVERALL, key))
     busy = np.flatnonzero(theirs > least * every)
     return int(part.starts[busy[0]]) if len(busy) else None
 
@@ -258,7 +256,7 @@ def version_until(traffic: History, key: SliceKey, since: int, end: int, width: 
 
 
 def _until(part: History, key: SliceKey, width: int, now: int) -> int | None:
-    every, theirs = (part.slice(k)[:, REQUESTS] for k in (OVERALL, key))
+    every, theirs = (part.slice(k)[:, b.REQUESTS] for k in (OVERALL, key))
     if not theirs.any():
         return None
     end = int(part.starts[np.flatnonzero(theirs > 0)[-1]]) + width

@@ -17,7 +17,7 @@ from monitor.config.alerts import build_rules
 from monitor.config.calendars import known_days
 from monitor.config.document import read
 from monitor.config.explain import explain
-from monitor.config.report import Report, Scope, Where
+from monitor.config.report import Report, Scope
 from monitor.config.templates import faults_of, read_templates
 from monitor.config.values import (
     Channel,
@@ -34,12 +34,12 @@ from monitor.fields import Name
 from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
-from monitor.section import keys_of, no_file, unreadable
+from monitor.section import Where, keys_of, no_file, unreadable
 from monitor.series.retention import least_age
 from monitor.types import FINE_FOR, MODEL_VERSION, Monitor, Retention, RollUp, Slice
 from monitor.units import DAY
 
-REACH = 42 * DAY
+LONGEST_BASELINE = 42 * DAY
 """How far back is read for a baseline, unless `lookback` says otherwise."""
 
 MOST_VERSIONS = 200
@@ -360,7 +360,7 @@ def _monitor(scope: Scope, written: Any, unknown: frozenset[str]) -> Monitor:
     monitor = replace(monitor, alerts=build_rules(scope, monitor, written.alerts, unknown))
     if not has("lookback"):
         complete = max(monitor.label_delay, monitor.ingest_delay) + monitor.bucket + monitor.refresh
-        looked = [rule.reach for rule in monitor.alerts] + ([] if monitor.drift is None else [REACH])
+        looked = [rule.reach for rule in monitor.alerts] + ([] if monitor.drift is None else [LONGEST_BASELINE])
         monitor = replace(monitor, lookback=max(*windows, DAY, complete, *looked))
     if not has("retention"):
         monitor = replace(monitor, retention=Retention(roll_up=RollUp(max(FINE_FOR, least_age(monitor)))))

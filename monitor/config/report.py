@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.errors import ConfigError, without
-
-Where = tuple[str | int, ...]
-"""Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
+from monitor.section import Where
 
 _WORD = re.compile(r"[A-Za-z]{0,5}|\d{0,5}")
 """A filled-in value that is not masked within a sentence, as it could be any word or number of it."""

@@ -9,12 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
 from monitor.drift import sudden_falls
 from monitor.drift.eprocess import SliceSums, UnitSums, factors, grow, score
 from monitor.drift.noise import Noise
-from monitor.drift.series import Bools, Floats, Ints, all_of, frozen, some, units
+from monitor.drift.series import all_of, frozen, some, units
 from monitor.drift.settings import EvidenceThreshold
 from monitor.drift.sudden_falls import FallFilter, Forecast
 from monitor.units import DAY, HOUR

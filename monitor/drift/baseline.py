@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
 from monitor.drift import noise, seasonality
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import SeasonalMeans
-from monitor.drift.series import Bools, Floats, Hours, Ints, mapped, ratio, some, units
+from monitor.drift.series import Hours, mapped, ratio, some, units
 from monitor.drift.settings import DriftSettings
 from monitor.units import DAY, WEEK
 

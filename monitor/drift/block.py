@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import alarms
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
@@ -18,7 +19,7 @@ from monitor.drift.eprocess import SliceSums
 from monitor.drift.levels import RANK_ONE, REQUESTS, SHOWN, VOLUME, Levels, doubt
 from monitor.drift.noise import mix_effects
 from monitor.drift.seasonality import by_changed_clocks
-from monitor.drift.series import Bools, Floats, Hours, Ints, frozen, ratio, some, some_of, units
+from monitor.drift.series import Hours, frozen, ratio, some, some_of, units
 from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DataFaults, DriftState
 from monitor.drift.verdicts import Kind, LabelLoss, SliceLabelLoss

@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats
 from monitor.drift import constants as c
-from monitor.drift.series import Bools, Floats, frozen, some
+from monitor.drift.series import frozen, some
 
 REQUESTS, JUDGED, TOTAL, EXPECTED, FOUND, LABELLED, EXPECTED_LABELLED, SERVED, EXPECTED_REQUESTS = range(9)
 """Fields of sums: all REQUESTS; SERVED, those of slices with a baseline; JUDGED, those of them in the measure.

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift import constants as c
 from monitor.drift.noise import Noise
-from monitor.drift.series import Floats, frozen, some_of, units
+from monitor.drift.series import frozen, some_of, units
 from monitor.drift.settings import EvidenceThreshold
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift import alarms
 from monitor.drift import baseline as b
 from monitor.drift import constants as c
@@ -16,7 +17,7 @@ from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, DaySums, ForecastErrors, Levels, with_cycle
 from monitor.drift.new_level import begin_level, settle, with_level_error, without_broken_days
-from monitor.drift.series import GAP, Floats, Hours
+from monitor.drift.series import GAP, Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.drift.steps import judge_block, lasting, least_decay

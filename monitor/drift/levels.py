@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.noise import Noise
 from monitor.drift.seasonality import WEEKDAYS, regressors
-from monitor.drift.series import Bools, Floats, Ints, all_of, frozen, units, widened
+from monitor.drift.series import all_of, frozen, units, widened
 from monitor.drift.settings import DriftSettings
 from monitor.units import DAY
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift import constants as c
 from monitor.drift import levels as lv
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.levels import DaySums, Levels
-from monitor.drift.series import Floats, ratio, units
+from monitor.drift.series import ratio, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, RecentSteps
 from monitor.messages.words import utc

@@ -9,8 +9,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from monitor.arrays import Floats, Ints
 from monitor.drift import constants as c
-from monitor.drift.series import Floats, Ints, units
+from monitor.drift.series import units
 from monitor.drift.settings import DriftSettings
 from monitor.units import HOUR
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift import constants as c
 from monitor.drift import sudden_falls
 from monitor.drift.baseline import DriftBaseline
 from monitor.drift.eprocess import most, odds
-from monitor.drift.series import Floats, units
+from monitor.drift.series import units
 from monitor.drift.settings import DriftSettings, EvidenceThreshold
 from monitor.drift.state import DriftState
 from monitor.drift.sudden_falls import FallFilter, Forecast

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from monitor.arrays import Floats, Ints
 from monitor.drift import constants as c
-from monitor.drift.series import Floats, Ints
 from monitor.units import DAY, HOUR, WEEK
 
 WEEKDAYS = 6

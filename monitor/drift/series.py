@@ -8,14 +8,11 @@ from itertools import pairwise
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift.constants import GAP_HOURS
 from monitor.units import DAY, HOUR
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 T = TypeVar("T")
 
 GAP = GAP_HOURS * HOUR

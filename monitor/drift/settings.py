@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import constants as c
-from monitor.drift.series import Bools, Floats, Ints
 from monitor.units import DAY, HOUR, WEEK
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.codec import decoded, encoded
 from monitor.drift import VERSION
 from monitor.drift import data_checks as checks
 from monitor.drift.alarms import AlarmStates
 from monitor.drift.baseline import DriftBaseline, Reference
 from monitor.drift.levels import DailyCycle, ForecastErrors, Levels
-from monitor.drift.series import Bools, Floats, Ints, frozen, widened
+from monitor.drift.series import frozen, widened
 from monitor.drift.settings import DriftSettings
 from monitor.units import DAY
 

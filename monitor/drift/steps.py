@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats
 from monitor.drift import alarms, sudden_falls
 from monitor.drift import constants as c
 from monitor.drift import data_checks as checks
@@ -17,7 +18,7 @@ from monitor.drift.block import FaultTracker, block_of, explanation, without_los
 from monitor.drift.levels import QUALITY, REQUESTS
 from monitor.drift.new_level import days_since, lacks_to_settle
 from monitor.drift.noise import mix_weight
-from monitor.drift.series import Bools, Floats, Hours, all_of, ratio, some, units
+from monitor.drift.series import Hours, all_of, ratio, some, units
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState, MixEffect, RecentSteps
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, AlarmChange, Kind, Split, Verdict, split

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from monitor.arrays import Bools, Floats, Ints
 from monitor.drift import constants as c
 from monitor.drift import levels as lv
 from monitor.drift.levels import DaySums
 from monitor.drift.noise import Noise
-from monitor.drift.series import Bools, Floats, Ints, frozen, some, units
+from monitor.drift.series import frozen, some, units
 from monitor.units import DAY, HOUR
 
 ABSORBED, AGAINST, INFORMATION = range(3)

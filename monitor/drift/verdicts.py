@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from monitor.drift.series import Floats, slotted
+from monitor.arrays import Floats
+from monitor.drift.series import slotted
 from monitor.units import DAY
 
 DataKind = Literal[

@@ -21,7 +21,7 @@ from monitor.drift.series import Hours
 from monitor.drift.verdicts import Verdict, VerdictPoint
 from monitor.errors import InputError, Stopped
 from monitor.series.intervals import REACH
-from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
+from monitor.series.partials import REQUESTS, bucket_of
 from monitor.series.windows import History
 from monitor.store import Store
 from monitor.types import FARTHEST, OVERALL, Definition, Drift, Monitor
@@ -29,9 +29,6 @@ from monitor.units import DAY
 
 SOME = 500
 """Windows evaluated between two checks for a stop request; some tenths of a second."""
-
-_REQUESTS = TRAFFIC_FIELDS.index("requests")
-_END = 1 << 62
 
 
 class StoredHours:
@@ -50,9 +47,8 @@ class StoredHours:
     @cached_property
     def rolled_up(self) -> tuple[VerdictCheckpoint | None, int]:
         monitor, drift = self._monitor, drift_of(self._monitor)
-        found = (
-            self._store.retention.rolled_up(d, 0, _END) for d in (monitor.definition(drift.measure), monitor.traffic)
-        )
+        both = monitor.definition(drift.measure), monitor.traffic
+        found = (self._store.retention.rolled_up(d, 0, FARTHEST) for d in both)
         return self._store.verdicts.oldest_checkpoint(monitor.name), max(
             [0, *(span[1] for span in found if span is not None)]
         )
@@ -120,8 +116,8 @@ class StoredHours:
     def _requests_after(self, instant: int) -> dict[int, int]:
         """Bucket start -> requests, of the buckets after the one of an instant."""
         since = bucket_of(instant + self._monitor.bucket, self._monitor.bucket)
-        history = self._store.history(self._monitor.traffic, since, _END, overall_only=True)
-        requests = history.slice(OVERALL)[:, _REQUESTS].astype(int)
+        history = self._store.history(self._monitor.traffic, since, FARTHEST, overall_only=True)
+        requests = history.slice(OVERALL)[:, REQUESTS].astype(int)
         return dict(zip(history.starts.tolist(), requests.tolist(), strict=True))
 
 

@@ -34,13 +34,12 @@ from monitor.evaluation.run import Hindsight, judge_past
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import condition, sentence
 from monitor.messages.words import utc
-from monitor.series.partials import TRAFFIC_FIELDS, bucket_of
+from monitor.series.partials import REQUESTS, bucket_of
 from monitor.series.windows import SliceKey
 from monitor.store import Store
-from monitor.types import OVERALL, Monitor, format_duration
+from monitor.types import FARTHEST, OVERALL, Monitor, format_duration
 from monitor.units import DAY, HOUR, WEEK
 
-REQUESTS = TRAFFIC_FIELDS.index("requests")
 FIXED_REFERENCE, LEAST_FIXED_REFERENCE = 28 * DAY, 14 * DAY
 FIXED, TRAILING = 0.10, 0.05
 """Relative drops at which the plain thresholds fire."""
@@ -163,7 +162,7 @@ def replay(monitor: Monitor, store: Store, since: int | None = None, until: int 
     if not (monitor.drift or monitor.alerts):
         raise InputError(f"{monitor.name} has neither `drift:` nor `alerts:`, so nothing is judged; add `drift: {{}}`")
     check_stored(monitor, store)
-    found = judge_past(monitor, store, until if until is not None else (1 << 62))
+    found = judge_past(monitor, store, FARTHEST if until is None else until)
     end = 0 if found is None else found.until
     first = _first_request(monitor, store, store.retention.whole_since(monitor.traffic) or 0, end)
     begin = first if since is None else max(since, first)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from monitor.causes.diagnosis import Subject
     from monitor.service.diagnosing import UnsavedEvaluation
 
-REACH = 14 * DAY
+SENT_SPAN = 14 * DAY
 """Seconds of past windows sent with a request."""
 
 LARGEST = 60_000
@@ -153,7 +153,7 @@ def evidence(
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
     definition = monitor.definition(fell.measure)
     window = _window(monitor, fell)
-    history = store.history(definition, end - REACH - window, end, overall_only=fell.key == ("", ""))
+    history = store.history(definition, end - SENT_SPAN - window, end, overall_only=fell.key == ("", ""))
     return _bounded(
         {
             "version": VERSION,
@@ -179,7 +179,7 @@ def _series(monitor: Monitor, fell: Subject, window: int, history: History, end:
     """The windows that ended in the last two weeks, oldest first."""
     step = max(monitor.bucket, HOUR)
     partials, found = history.slice(fell.key), []
-    for at in range(end - (REACH // step - 1) * step, end + 1, step):
+    for at in range(end - (SENT_SPAN // step - 1) * step, end + 1, step):
         rows = history.rows(at - window, at)
         sums = partials[rows].sum(axis=0)
         value = float(b.read_as(fell.measure, sums))
@@ -191,9 +191,9 @@ def _series(monitor: Monitor, fell: Subject, window: int, history: History, end:
 
 def _expected(monitor: Monitor, end: int, verdicts: Sequence[Verdict], store: Store) -> list[dict[str, Any]]:
     """What the verdicts measured and expected in the last two weeks, oldest first."""
-    stored = store.verdicts.drawn(monitor.name, end - REACH, end)
+    stored = store.verdicts.drawn(monitor.name, end - SENT_SPAN, end)
     rows = {one.end: (one.observed, one.expected) for one in stored}
-    rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - REACH < v.end <= end}
+    rows |= {v.end: (v.observed, v.expected) for v in verdicts if end - SENT_SPAN < v.end <= end}
     known = sorted((at, *both) for at, both in rows.items() if None not in both)
     return [{"end": at, "observed": round(o or 0.0, 6), "expected": round(e or 0.0, 6)} for at, o, e in known]
 

@@ -35,7 +35,7 @@ from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.store import Lease, Store
 from monitor.store.alerts import AlertState, Judgement, StoredIncident
-from monitor.types import Drift, Monitor
+from monitor.types import FARTHEST, Drift, Monitor
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,6 @@ REMOVED = "the monitor is no longer configured"
 
 MAX_WINDOWS = 1000
 """Windows evaluated and stored at once: six weeks of 1h windows, a second or two."""
-
-_END = 1 << 62
 
 
 def verdict_conditions(monitor: Monitor, store: Store, until: int) -> VerdictConditions:
@@ -194,7 +192,7 @@ def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:
 def _open_at_the_oldest(monitor: Monitor, past: StoredHours, store: Store) -> dict[Matter, Incident]:
     if monitor.drift is None:
         return {}
-    oldest = verdict_conditions(monitor, store, _END).oldest(past, 0)
+    oldest = verdict_conditions(monitor, store, FARTHEST).oldest(past, 0)
     if not oldest.conditions:
         return {}
     recorded = (s.incident for s in store.alerts.incidents(monitor.name, most=None))
@@ -247,7 +245,7 @@ def judge_past(monitor: Monitor, store: Store, until: int) -> Hindsight | None:
     if settled is None:
         return None
     end, past = min(settled, until - until % monitor.bucket), StoredHours(monitor, store)
-    resets = _known_from(monitor, resets_of(monitor, store), _END, past)
+    resets = _known_from(monitor, resets_of(monitor, store), FARTHEST, past)
     sets = partial(conditions_of, monitor, (), announced_of(monitor, store, end))
     after, events = fold_hours(Checkpoint(), past, sets, resets, end)
     state, opened = AlertState(), _open_at_the_oldest(monitor, past, store)
@@ -260,7 +258,7 @@ def moved_checkpoint(monitor: Monitor, until: int, store: Store) -> VerdictCheck
     """The oldest checkpoint after the buckets before `until` are gone; None if it need not move. Raises StoreError."""
     if monitor.drift is None:
         return None
-    conditions, past = verdict_conditions(monitor, store, _END), StoredHours(monitor, store)
+    conditions, past = verdict_conditions(monitor, store, FARTHEST), StoredHours(monitor, store)
     until, oldest = -(-until // conditions.step) * conditions.step, conditions.oldest(past, until)
     if until <= oldest.since:
         return None
@@ -298,7 +296,7 @@ def baseline_status(monitor: Monitor, store: Store) -> BaselineStatus:
         StoreError: the store is out of reach.
     """
     stored, every = store.verdicts.newest_checkpoint(monitor.name), store.verdicts.baselines(monitor.name)
-    conditions = verdict_conditions(monitor, store, _END if stored is None else stored.until)
+    conditions = verdict_conditions(monitor, store, FARTHEST if stored is None else stored.until)
     status = partial(BaselineStatus, monitor.name, conditions.drift, conditions.settings, every)
     if stored is not None and stored.identity == conditions.identity:
         return status(stored.state, store.verdicts.newest(monitor.name))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, runtime_ch
 
 from pydantic.json_schema import SkipJsonSchema
 
+from monitor.fields import PositiveDuration
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.section import Section, key
 
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 
 GROUP = "rankmon.channels"
 """Entry points by which other packages add channels: each names a module that defines one."""
+
+GiveUpAfter = Annotated[
+    PositiveDuration,
+    key(
+        "How long to retry intermediate notifications of an incident. The newest one of an open incident, and its "
+        "resolve, are retried for as long as a daemon has the channel."
+    ),
+]
+"""A channel's key, a day unless the file says otherwise."""
 
 _KINDS: dict[str, type[ChannelConfig]] = {}
 

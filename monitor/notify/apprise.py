@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from monitor.database_url import how_to_install
 from monitor.errors import Undelivered
-from monitor.fields import PositiveDuration, Text
+from monitor.fields import Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
-from monitor.notify import ChannelConfig, OnlyReceiver, Receiver
+from monitor.notify import ChannelConfig, GiveUpAfter, OnlyReceiver, Receiver
 from monitor.section import FromFile, key
+from monitor.units import DAY
 
 if TYPE_CHECKING:
     from monitor.messages.notification import Notification
@@ -28,9 +29,7 @@ class AppriseConfig(ChannelConfig):
     kind: ClassVar[str] = "apprise"
 
     url: Annotated[Text, FromFile, key("Apprise URL of the service; best set as ${NAME}.")] = field(repr=False)
-    give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
-        86_400
-    )
+    give_up_after: GiveUpAfter = DAY
 
     def receivers(self) -> list[Receiver]:
         return [Apprise(self)]

@@ -22,8 +22,9 @@ from monitor.errors import Undelivered, without
 from monitor.fields import Maybe, PositiveDuration, Text
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.messages.words import plain
-from monitor.notify import ChannelConfig, Receiver
+from monitor.notify import ChannelConfig, GiveUpAfter, Receiver
 from monitor.section import FromFile, key
+from monitor.units import DAY
 
 if TYPE_CHECKING:
     from monitor.messages.notification import Notification
@@ -72,9 +73,7 @@ class EmailConfig(ChannelConfig):
         default=None, repr=False
     )
     timeout: Annotated[PositiveDuration, key("Time limit of each step of the SMTP conversation.")] = 10
-    give_up_after: Annotated[PositiveDuration, key("How long to retry intermediate notifications of an incident.")] = (
-        86_400
-    )
+    give_up_after: GiveUpAfter = DAY
 
     @model_validator(mode="after")
     def _check(self) -> Self:

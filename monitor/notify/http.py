@@ -20,8 +20,9 @@ from pydantic import AfterValidator, ValidationInfo
 
 from monitor.errors import Undelivered, without
 from monitor.fields import Maybe, PositiveDuration, Text
-from monitor.notify import ChannelConfig
+from monitor.notify import ChannelConfig, GiveUpAfter
 from monitor.section import key, no_file, unreadable
+from monitor.units import DAY
 
 LONGEST_ANSWER = 200
 """Characters that are told of an answer; more of it is read, so that no half of a secret is left at the end."""
@@ -67,13 +68,7 @@ class HttpChannel(ChannelConfig):
         key("CA certificates to trust instead of the system's, relative to this file. Default: the system's."),
     ] = field(default=None, kw_only=True)
     timeout: Annotated[PositiveDuration, key("Time limit of one attempt.")] = field(default=10, kw_only=True)
-    give_up_after: Annotated[
-        PositiveDuration,
-        key(
-            "How long to retry intermediate notifications of an incident. The newest one of an open incident, and its "
-            "resolve, are retried for as long as a daemon has the channel."
-        ),
-    ] = field(default=86_400, kw_only=True)
+    give_up_after: GiveUpAfter = field(default=DAY, kw_only=True)
 
 
 class Answer(NamedTuple):

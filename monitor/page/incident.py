@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from monitor import __version__
+from monitor.conditions.incident import LABELS
 from monitor.errors import InputError
 from monitor.messages.diagnosis import Part
 from monitor.messages.notification import Notification
@@ -18,8 +19,6 @@ from monitor.service.snapshot import StoredIncident
 
 SILENCES = {"1h": 3600, "8h": 28_800, "1d": 86_400, "7d": 604_800}
 """Seconds for which the page offers to silence a monitor."""
-
-LABELS: tuple[Literal["right"], Literal["wrong"], Literal["known"]] = ("right", "wrong", "known")
 
 
 @dataclass(frozen=True)

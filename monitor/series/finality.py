@@ -10,7 +10,8 @@ from monitor.series.partials import bucket_of
 from monitor.types import Monitor
 
 CLOCK_TOLERANCE = 300
-"""Seconds that clocks may differ: a read dated further ahead was made by a clock that ran ahead."""
+"""Seconds that clocks may differ: a read dated further ahead was made by a clock that ran ahead, and a row dated
+further ahead counts as future."""
 
 Mark = Literal["", "awaited", "refused"]
 """Mark of a bucket: `awaited` if the source showed nothing newer when it was read; `refused` if it was not stored

@@ -45,7 +45,8 @@ count, events that match no impression (by their own time, overall only), reques
 rank 1."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
-_OF_EVENTS = tuple(TRAFFIC_FIELDS.index(name) for name in ("events", "unmatched"))
+_, LABELLED, IMPRESSIONS, JUDGED, EVENTS, UNMATCHED, NO_RESULTS, RANK_ONE = range(len(TRAFFIC_FIELDS))
+"""Where each is; the requests are the first of both."""
 
 
 def bucket_of(instant: int, width: int) -> int:
@@ -147,13 +148,13 @@ def read_as(measure: Measure, partials: Floats) -> Floats:
 
 def with_results(traffic: Floats) -> Floats:
     """Requests that showed something, of (..., 7) traffic sums, shape (...,): only these can get a label."""
-    found: Floats = traffic[..., 0] - traffic[..., TRAFFIC_FIELDS.index("no_results")]
+    found: Floats = traffic[..., REQUESTS] - traffic[..., NO_RESULTS]
     return found
 
 
 def without_results(traffic: Floats) -> float:
     """Share of requests that showed nothing, by (7,) traffic sums; 0 without requests."""
-    return float(1 - with_results(traffic) / traffic[0]) if traffic[0] else 0.0
+    return float(1 - with_results(traffic) / traffic[REQUESTS]) if traffic[REQUESTS] else 0.0
 
 
 def label_coverage(traffic: Floats, by_judgments: bool) -> tuple[Floats, Floats]:
@@ -174,13 +175,13 @@ def events_per_request(traffic: Floats) -> float | None:
     >>> events_per_request(np.array([12, 4, 50, 0, 6, 2, 2])), events_per_request(np.zeros(7))
     (0.8, None)
     """
-    requests, (events, unmatched) = float(with_results(traffic)), (float(traffic[i]) for i in _OF_EVENTS)
+    requests, (events, unmatched) = float(with_results(traffic)), map(float, traffic[[EVENTS, UNMATCHED]])
     return (events + unmatched) / requests if requests else None
 
 
 def unmatched_share(traffic: Floats) -> float | None:
     """Share of events that match no impression, by (7,) traffic sums; None without events."""
-    events, unmatched = (float(traffic[i]) for i in _OF_EVENTS)
+    events, unmatched = map(float, traffic[[EVENTS, UNMATCHED]])
     return unmatched / (events + unmatched) if events + unmatched else None
 
 
@@ -389,7 +390,7 @@ def _fold(
             refused = count(cell, rows, len(keys))
             result.refused |= {(keys[i], reason): int(refused[i]) for i in np.flatnonzero(refused).tolist()}
     for start, number in read.unmatched.items():
-        result.traffic[start, *OVERALL][TRAFFIC_FIELDS.index("unmatched")] = number
+        result.traffic[start, *OVERALL][UNMATCHED] = number
     strays = {((start, *OVERALL), reason): number for (start, reason), number in read.strays.items()}
     result.refused = _merged(result.refused, strays)
     return result

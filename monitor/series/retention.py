@@ -9,13 +9,10 @@ from monitor.series.finality import final_age
 from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
 from monitor.types import Monitor, format_duration
-from monitor.units import DAY, HOUR
+from monitor.units import DAY, HOUR, Span
 
 DRAWN = 42 * DAY
-"""Seconds of the past that the page draws in fine steps."""
-
-Span = tuple[int, int]
-"""[since, until) seconds."""
+"""Seconds of the past that series show, in fine steps, and charts of a fall at most."""
 
 
 def least_age(monitor: Monitor) -> int:

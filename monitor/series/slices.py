@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from monitor.types import Slice
+from monitor.types import FARTHEST, Slice
 
 Gap = tuple[int, int | None]
 """[since, until) seconds; None: until further notice."""
 
 BEGINNING = -(1 << 62)
 """Seconds before anything that is read."""
-
-END = 1 << 62
-"""Seconds after anything that is read."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class SliceRegistry:
     @property
     def present(self) -> dict[str, set[str]]:
         """Dimension -> values with a place as of the newest change."""
-        return self.at(END)
+        return self.at(FARTHEST)
 
     def changes(self) -> list[int]:
         """Instants at which a place was given back or taken again, rising."""

@@ -17,11 +17,11 @@ from monitor.errors import ClockError, SourceError
 from monitor.messages.words import utc
 from monitor.series.finality import CLOCK_TOLERANCE, BucketState, believed, due_buckets, final_age, is_final, is_over
 from monitor.series.partials import Partials, bucket_of, effort, runs, starts
-from monitor.service.reading import TOO_SLOW, BatchSize, RequestSource, Span, read_partials
+from monitor.service.reading import TOO_SLOW, BatchSize, RequestSource, read_partials
 from monitor.service.retention import refuse_what_is_gone
 from monitor.store import Lease, Store, Written
 from monitor.types import Definition, Monitor
-from monitor.units import DAY
+from monitor.units import DAY, Span
 
 log = logging.getLogger(__name__)
 

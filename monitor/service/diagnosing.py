@@ -40,6 +40,7 @@ from monitor.store import Store
 from monitor.store.alerts import StoredIncident, Transition
 from monitor.store.verdicts import Diagnosis
 from monitor.types import OVERALL, Events, Monitor, Slice
+from monitor.units import Span
 
 QUERY, VERSION = "rankmon_query", "rankmon_version"
 """Names under which the query and the model version are read as slices."""
@@ -84,7 +85,7 @@ def detailed(monitor: Monitor) -> Monitor:
 class CapturedPeriod:
     """The kept requests of a period; `stored` is how many the store has, None if it has nothing."""
 
-    span: d.Span
+    span: Span
     sample: RequestSample
     stored: RequestCounts | None
 
@@ -101,7 +102,7 @@ class CapturedPeriod:
 
 
 def read_sample(
-    source: RowReader, wanted: SampleQuery, span: d.Span, width: int, stored: RequestCounts | None, most: int
+    source: RowReader, wanted: SampleQuery, span: Span, width: int, stored: RequestCounts | None, most: int
 ) -> Generator[None, None, RequestSample]:
     """At most `most` requests of a period, from a generator that pauses after each step.
 

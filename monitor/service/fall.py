@@ -18,6 +18,7 @@ from monitor.evaluation.hours import StoredHours, drift_of
 from monitor.messages.words import named
 from monitor.series import partials as b
 from monitor.series.intervals import REACH, interval
+from monitor.series.retention import DRAWN
 from monitor.series.windows import SliceKey
 from monitor.service.diagnosing import first_fired
 from monitor.service.history import VerdictHistory
@@ -148,7 +149,7 @@ def _ends(window: int, unit: int, until: int, incident: Incident | None) -> rang
     until -= until % unit
     since = until - span
     if incident is not None:
-        since = max(until - 42 * DAY, min(since, incident.began_at - span // 2))
+        since = max(until - DRAWN, min(since, incident.began_at - span // 2))
     step = -(-(until - since) // MOST_POINTS // unit) * unit
     return range(until - (until - since) // step * step, until + 1, step)
 

@@ -22,13 +22,11 @@ from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.intervals import REACH
 from monitor.series.partials import bucket_of
+from monitor.series.retention import DRAWN
 from monitor.series.windows import History, SliceKey, points
 from monitor.store import Store
 from monitor.types import OVERALL, Definition, Monitor
 from monitor.units import DAY
-
-SPAN = 42 * DAY
-"""Seconds of the past that a series shows."""
 
 RECENT = (7 * DAY, 3 * DAY, DAY)
 """Spans also drawn finely, seconds: the first with `AS_DEEP` points a window, else the last."""
@@ -84,7 +82,7 @@ class SeriesHistory:
     points: tuple[HistoryPoint, ...] = ()
     newest: HistoryPoint | None = None
     slices: tuple[tuple[int, Mapping[SliceKey, float]], ...] = ()
-    span: int = SPAN
+    span: int = DRAWN
     recent: SeriesHistory | None = None
 
     @property
@@ -103,7 +101,7 @@ class SeriesHistory:
         return replace(self, points=(), newest=None, slices=())
 
 
-def grid_step(width: int, most: int, span: int = SPAN) -> int:
+def grid_step(width: int, most: int, span: int = DRAWN) -> int:
     """Seconds between points, at most `most` in `span`: whole buckets, a divisor of a day if possible.
 
     >>> grid_step(3600, 300), grid_step(300, 300), grid_step(2 * DAY, 300)
@@ -269,7 +267,7 @@ def _slices(
 ) -> Iterator[tuple[int, Mapping[SliceKey, float]]]:
     monitor, measure = past.monitor, series.measure
     ends = _grid(last, end, grid_step(monitor.bucket, MOST_SLICE_POINTS))
-    if not monitor.slices or measure is None or not ends or series.span < SPAN:
+    if not monitor.slices or measure is None or not ends or series.span < DRAWN:
         return
     history = past.hours.history(past.definition(measure), ends[0] - max(monitor.windows), end)
     for at in ends:
@@ -345,7 +343,7 @@ def extend_verdicts(monitor: Monitor, store: Store, now: float, former: VerdictH
     if monitor.drift is None:
         return None
     width = step_of(monitor.bucket)
-    series, oldest = former or VerdictHistory(width, grid_step(width, MOST_POINTS)), int(now) - SPAN
+    series, oldest = former or VerdictHistory(width, grid_step(width, MOST_POINTS)), int(now) - DRAWN
     known = oldest if series.newest is None else max(oldest, series.newest.end)
     return series.onward(store.verdicts.drawn(monitor.name, known, int(now)), oldest)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from monitor.conditions.incident import LABELS
 from monitor.config.values import Config
 from monitor.errors import InputError, StoreError
 from monitor.evaluation.notices import Recipients
@@ -15,7 +16,7 @@ from monitor.messages.diagnosis import explanation_parts
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
 from monitor.page.fall import draw_fall
-from monitor.page.incident import LABELS, SILENCES, IncidentView
+from monitor.page.incident import SILENCES, IncidentView
 from monitor.page.png import as_png, can_draw
 from monitor.service.explaining import Explainer
 from monitor.service.fall import fall_of

@@ -17,13 +17,12 @@ from monitor.evaluation.run import withdraw
 from monitor.service.election import is_overdue
 from monitor.service.runner import Notifier
 from monitor.store import Lease, Store
+from monitor.types import FARTHEST
 
 log = logging.getLogger(__name__)
 
 DELETE_FOR = 1.0
 """Real seconds of deleting per call."""
-
-ALWAYS = (0, 1 << 62)
 
 
 class OrphanedIncidents:
@@ -82,7 +81,7 @@ class OrphanedMonitors:
 
     def _forget_all(self, name: str, lease: Lease, began: float) -> bool:
         """Deletes as much as time allows; True if nothing is left."""
-        while (day := self._store.retention.oldest_day(name, [ALWAYS])) is not None:
+        while (day := self._store.retention.oldest_day(name, [(0, FARTHEST)])) is not None:
             if time.monotonic() - began >= DELETE_FOR:
                 return False
             self._store.retention.forget(lease, *day)

@@ -13,15 +13,12 @@ from monitor.errors import SourceError, TooMany
 from monitor.series.partials import Partials, bucket_of, to_partials
 from monitor.series.readings import Answer, Reading
 from monitor.types import Monitor
-from monitor.units import DAY
+from monitor.units import DAY, Span
 
 if TYPE_CHECKING:
     from monitor.source.pull import Freshness
 
 log = logging.getLogger(__name__)
-
-Span = tuple[int, int]
-"""[since, until) in seconds."""
 
 TOO_SLOW = ("timeout", "resources")
 """Reasons of a SourceError after which smaller reads may succeed."""

@@ -16,7 +16,7 @@ from monitor.messages.words import counted, utc
 from monitor.series.partials import bucket_of
 from monitor.series.retention import apart_from, pinned
 from monitor.store import Holding, Lease, Store
-from monitor.types import Monitor, Retention
+from monitor.types import FARTHEST, Monitor, Retention
 from monitor.units import DAY
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ def what_lacks(monitor: Monitor, store: Store, since: int | None) -> str:
     `since` None: from the first bucket; what was never read then does not count as missing.
     """
     first = store.retention.whole_since(monitor.traffic)
-    coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
+    coarse = store.retention.rolled_up(monitor.traffic, 0, FARTHEST)
     if first is None or (coarse is None if since is None else first <= since):
         return ""
     text = f"{monitor.name}: nothing before {utc(first)} can be evaluated:"

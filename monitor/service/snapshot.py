@@ -26,7 +26,7 @@ from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
 from monitor.messages.words import lasting, utc
 from monitor.series.intervals import REACH
-from monitor.series.partials import RESERVED, TRAFFIC_FIELDS, bucket_of
+from monitor.series.partials import REQUESTS, RESERVED, UNMATCHED, bucket_of
 from monitor.series.slices import FullDimension
 from monitor.series.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.service.history import SeriesHistory, VerdictHistory
@@ -35,12 +35,7 @@ from monitor.store import Holding, Progress, Store
 from monitor.store.alerts import AlertState
 from monitor.store.alerts import StoredIncident as StoredIncident
 from monitor.store.store import HARMLESS
-from monitor.types import MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
-
-REQUESTS, UNMATCHED = map(TRAFFIC_FIELDS.index, ("requests", "unmatched"))
-
-FOREVER = 1 << 62
-"""Seconds, later than anything stored."""
+from monitor.types import FARTHEST, MODEL_VERSION, OTHER, OVERALL, Definition, Judgments, Monitor, format_duration
 
 MOST_INCIDENTS = 30
 """Incidents per monitor in a snapshot."""
@@ -299,7 +294,7 @@ def _refused_then(
     monitor: Monitor, store: Store, incidents: Iterable[StoredIncident]
 ) -> Iterator[tuple[str, dict[str, int]]]:
     for incident in (s.incident for s in incidents if any(f.verdict == "rows_refused" for f in s.findings)):
-        until = FOREVER if incident.closed_at is None else incident.closed_at
+        until = FARTHEST if incident.closed_at is None else incident.closed_at
         refused = store.refused(monitor.traffic, incident.began_at - step_of(monitor.bucket), until)
         yield incident.id, {reason: rows for reason, rows in refused.items() if reason not in HARMLESS}
 

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from monitor.arrays import Ints
 from monitor.errors import SourceError
 from monitor.measures.kernels import GradedRankings as Graded
+from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.partials import stored_names
 from monitor.series.readings import MICROS, Reading, joined
 from monitor.source.checks.types import check_columns, check_pairs
@@ -27,9 +28,6 @@ from monitor.source.times import check, to_micros
 from monitor.types import Events, Judgments, Monitor
 
 log = logging.getLogger(__name__)
-
-CLOCK_TOLERANCE = 300
-"""Seconds a source's clock may be ahead of ours before its rows count as future."""
 
 MOST_ROWS = 1_000_000
 """Rows per result held in memory; above that, a shorter range is read."""

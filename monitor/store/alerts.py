@@ -9,14 +9,14 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from monitor.conditions.checkpoint import StoredCondition, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter, evidence_of
-from monitor.conditions.incident import Firing, Incident
+from monitor.conditions.incident import Firing, Incident, Label
 from monitor.conditions.thresholds import Condition, ConditionName
 from monitor.messages.notification import Notification, key
 from monitor.store.engine import Connected, upserted
@@ -40,9 +40,6 @@ from monitor.store.verdicts import forget, put
 
 MOST_PURGED = 1000
 """Most incidents deleted in one transaction."""
-
-Label = Literal["right", "wrong", "known"]
-"""What people say of an incident: it was one, it was none, or they knew of its cause before."""
 
 
 @dataclass(frozen=True)

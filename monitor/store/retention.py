@@ -16,17 +16,14 @@ from sqlalchemy.engine import URL
 from monitor.conditions.checkpoint import VerdictCheckpoint
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.partials import bucket_of
-from monitor.series.retention import Span
 from monitor.series.windows import History, SliceKey
 from monitor.store.engine import Connected
 from monitor.store.lease import Lease, Leases
 from monitor.store.naming import COARSE, FINE, IS_FINE, MONITOR, SINCE, UNTIL, fields_of, identity, sums_of, table_of
 from monitor.store.schema import buckets, monitors, partials, refusals, series, traffic
 from monitor.store.verdicts import put_oldest
-from monitor.types import TRAFFIC, Definition
-from monitor.units import DAY
-
-EVER = 1 << 62
+from monitor.types import FARTHEST, TRAFFIC, Definition
+from monitor.units import DAY, Span
 
 WITNESSES = 7
 """Days with requests that must be stored before anything counts as old."""
@@ -107,7 +104,7 @@ class BucketRetention(Connected):
     def is_begun(self, monitor: str) -> bool:
         """Whether any request of a monitor is stored."""
         with self.at_once():
-            return any(self._newest_busy(one, EVER) is not None for one in self._counted(monitor))
+            return any(self._newest_busy(one, FARTHEST) is not None for one in self._counted(monitor))
 
     def newest(self, now: float) -> int:
         """End of any monitor's newest bucket with requests, without those dated after the day of `now`; or 0."""
@@ -176,7 +173,7 @@ class BucketRetention(Connected):
 
     def whole_since(self, definition: Definition) -> int | None:
         """Start of the oldest bucket of a series' own width with no coarser one after it; None without any."""
-        coarse = self.rolled_up(definition, 0, EVER)
+        coarse = self.rolled_up(definition, 0, FARTHEST)
         return self.integer(_OLDEST_FINE, identity(definition), since=0 if coarse is None else coarse[1])
 
     def coarse(self, definition: Definition, since: int, until: int, overall_only: bool = False) -> dict[int, History]:

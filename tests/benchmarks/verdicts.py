@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import Floats, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.evaluation.replay import replay

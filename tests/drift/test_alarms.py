@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.drift.alarms import AlarmStates, StepEvidence, see, step
 from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.eprocess import SliceSums
 from monitor.drift.noise import Noise
-from monitor.drift.series import Floats, units
+from monitor.drift.series import units
 from monitor.drift.settings import EvidenceThreshold
 from tests.support.drift import Ranking, verdicts
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from monitor.drift.series import Floats
+from monitor.arrays import Floats
 from monitor.drift.settings import DriftSettings
 from monitor.units import DAY
 from tests.support.drift import START, Ranking, known, on, verdicts

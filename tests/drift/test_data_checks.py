@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift import constants as c
 from monitor.drift.data_checks import (
     EXPECTED_LABELLED,
@@ -20,7 +21,6 @@ from monitor.drift.data_checks import (
     rows_refused,
     traffic_low,
 )
-from monitor.drift.series import Floats
 
 SPREAD = Dispersion(0.02, 0.1)
 USUAL = 10.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.arrays import Floats
 from monitor.drift.constants import LEAST_ALARM_HOURS, MOST_ALARM_HOURS
 from monitor.drift.eprocess import SliceSums, factors, grow, score
 from monitor.drift.noise import Noise
-from monitor.drift.series import Floats
 from monitor.drift.settings import EvidenceThreshold
 
 CALM = np.full(2, 0.004**2)

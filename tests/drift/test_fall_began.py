@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.drift.levels import DaySums
 from monitor.drift.noise import Noise
-from monitor.drift.series import Floats, Hours
+from monitor.drift.series import Hours
 from monitor.drift.sudden_falls import change_point, roughly, with_days_before
 from monitor.drift.verdicts import Alarm
 from monitor.units import DAY, HOUR

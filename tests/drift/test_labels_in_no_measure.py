@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.drift import data_checks as g
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import Floats
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
 from monitor.units import DAY, HOUR

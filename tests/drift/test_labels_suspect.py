@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.drift.data_checks import (
     EXPECTED,
     EXPECTED_LABELLED,
@@ -20,7 +21,7 @@ from monitor.drift.data_checks import (
     explanation,
     labels_suspect,
 )
-from monitor.drift.series import Floats, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.units import DAY, HOUR
 from tests.support.drift import Ranking, day, on, verdicts

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.codec import decoded, encoded
-from monitor.drift.series import Floats
 
 NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.float64,))  # type: ignore[arg-type]
 """`NDArray[np.float64]` as NumPy 2.5 has it, on Python 3.12 and newer: the name of a type."""

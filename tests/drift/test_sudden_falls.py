@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor.arrays import Floats
 from monitor.drift import constants as c
 from monitor.drift.noise import fit_wander
-from monitor.drift.series import Floats, widened
+from monitor.drift.series import widened
 from monitor.drift.sudden_falls import AGAINST, INFORMATION, FallFilter, Forecast, filter_step
 from monitor.units import DAY, HOUR
 

@@ -7,9 +7,10 @@ import pytest
 
 from monitor.conditions.rules import Baseline, Drop, Floor, Rule
 from monitor.measures.measure import parse
+from monitor.series.retention import DRAWN
 from monitor.series.windows import points
 from monitor.service import history as series
-from monitor.service.history import MOST_POINTS, SPAN, extend_series, grid_step
+from monitor.service.history import MOST_POINTS, extend_series, grid_step
 from monitor.service.slice_comparison import ComparedSlice
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor
@@ -76,13 +77,13 @@ def test_where_the_past_was_stored_anew_it_is_worked_out_anew(filled: Store) -> 
 
 
 def test_what_is_too_old_is_dropped(store: Store) -> None:
-    monitor, later = watched(), START + SPAN + 5 * DAY
+    monitor, later = watched(), START + DRAWN + 5 * DAY
     fill(store, monitor, range(START, START + 2 * DAY, HOUR), fell(0, 0))
     histories = extend_series(monitor, store, START + 2 * DAY)
     fill(store, monitor, range(later - 2 * DAY, later, HOUR), fell(0, 0))
     (trail,) = extend_series(monitor, store, later, histories)
-    assert trail.points[0].end > later - SPAN
-    assert all(end > later - SPAN for end, _ in trail.slices)
+    assert trail.points[0].end > later - DRAWN
+    assert all(end > later - DRAWN for end, _ in trail.slices)
 
 
 def test_windows_of_which_too_little_was_read_have_no_value(store: Store) -> None:
@@ -139,7 +140,7 @@ def test_where_the_baseline_is_too_thin_there_is_no_limit_either(store: Store) -
 def test_steps_are_whole_buckets_and_few_enough(width: int) -> None:
     step = grid_step(width, MOST_POINTS)
     assert step % width == 0
-    assert SPAN / step <= MOST_POINTS
+    assert DRAWN / step <= MOST_POINTS
 
 
 HOURLY = replace(RULE, window=HOUR)

@@ -8,7 +8,8 @@ import pytest
 from monitor.conditions.rules import Floor, Rule
 from monitor.drift.verdicts import VerdictPoint
 from monitor.page.pages import render
-from monitor.service.history import SPAN, VerdictHistory, VerdictPeriod, extend_verdicts
+from monitor.series.retention import DRAWN
+from monitor.service.history import VerdictHistory, VerdictPeriod, extend_verdicts
 from monitor.units import HOUR
 from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
@@ -92,7 +93,7 @@ def test_it_is_read_from_the_store_and_only_what_is_new(bench: Bench) -> None:
     grown = extend_verdicts(bench.monitor, bench.store, day(20), first)
     assert grown == extend_verdicts(bench.monitor, bench.store, day(20), None) != first
     assert extend_verdicts(bench.monitor, bench.store, day(20), grown) == grown
-    assert extend_verdicts(bench.monitor, bench.store, day(20) + SPAN, grown) == VerdictHistory(HOUR, EVERY)
+    assert extend_verdicts(bench.monitor, bench.store, day(20) + DRAWN, grown) == VerdictHistory(HOUR, EVERY)
 
 
 def test_a_shift_of_the_mix_is_kept_with_its_verdict(bench: Bench) -> None:

@@ -18,12 +18,13 @@ import sqlalchemy as sa
 from monitor.database_url import parse_url
 from monitor.errors import SourceError
 from monitor.measures.measure import parse
+from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.partials import Partials, to_partials
 from monitor.series.partials import to_partials as of_answer
 from monitor.series.readings import Part, Reading
 from monitor.source import pull as pull_module
 from monitor.source.engine import Database
-from monitor.source.pull import CLOCK_TOLERANCE, Freshness, Pull
+from monitor.source.pull import Freshness, Pull
 from monitor.source.pushdown import PushDown
 from monitor.source.queries import MOST_COUNTED
 from monitor.types import Drift, EventRule, Events, Monitor, Relation, TimeColumn

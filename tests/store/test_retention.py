@@ -22,9 +22,8 @@ from monitor.config import load
 from monitor.errors import ConfigError, InputError, StoreError
 from monitor.measures.measure import parse
 from monitor.messages.words import utc
-from monitor.series.retention import DRAWN, apart_from, least_age
+from monitor.series.retention import apart_from, least_age
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.history import SPAN
 from monitor.service.retention import RETENTION_EVERY, WORK_PER_CYCLE, RetentionWorker, doubt
 from monitor.store import CachedStore, Store
 from monitor.store.history_cache import reach
@@ -453,7 +452,6 @@ LONG_RULE = Rule("r", parse("ndcg@10"), 7 * DAY, Drop(0.1, 0.1, True, Baseline(t
 )
 def test_the_least_age_covers_all_that_cycles_look_at(changes: dict[str, Any]) -> None:
     monitor = replace(watched(), **changes)
-    assert SPAN == DRAWN
     assert least_age(monitor) >= max(reach(monitor), monitor.lookback) + monitor.final_timeout
     assert least_age(monitor) % DAY == 0
 

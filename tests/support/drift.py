@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from monitor.arrays import Floats
 from monitor.drift.judge import judge_steps
-from monitor.drift.series import Floats, Hours
+from monitor.drift.series import Hours
 from monitor.drift.settings import DriftSettings
 from monitor.drift.state import DriftState
 from monitor.drift.verdicts import Verdict

@@ -22,7 +22,7 @@ from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreErr
 from monitor.evaluation.run import judge_monitor
 from monitor.messages import words
 from monitor.messages.words import counted, utc
-from monitor.series.partials import TRAFFIC_FIELDS, starts
+from monitor.series.partials import REQUESTS, UNMATCHED, starts
 from monitor.service.app import App
 from monitor.service.cycle import CycleResult, run_backfill
 from monitor.service.reading import BatchSize
@@ -179,5 +179,5 @@ class _Outages:
 
 def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
     crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
-    requests, unmatched = (float(crowd[:, TRAFFIC_FIELDS.index(field)].sum()) for field in ("requests", "unmatched"))
+    requests, unmatched = crowd[:, [REQUESTS, UNMATCHED]].sum(axis=0).tolist()
     return refused_in_words(app.store.refused(monitor.traffic, *span), int(unmatched), requests)

@@ -27,7 +27,7 @@ from monitor.messages.tables import change, count, percent
 from monitor.messages.words import decayed, utc
 from monitor.series.partials import RESERVED
 from monitor.store import Store
-from monitor.types import OVERALL, Monitor, Slice
+from monitor.types import FARTHEST, OVERALL, Monitor, Slice
 from monitor.units import DAY
 
 baseline = group(__name__)
@@ -96,7 +96,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
     found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)
     if found is None:
         raise InputError(_unknown_version(monitor, dimension, version, store))
-    history = store.history(monitor.traffic, found, 1 << 62)
+    history = store.history(monitor.traffic, found, FARTHEST)
     own, every = history.slice((dimension.dimension, version))[:, 0], history.slice(OVERALL)[:, 0]
     until = np.searchsorted(history.starts, history.starts + DAY)
     sums = [np.concatenate([[0.0], np.cumsum(of)]) for of in (own, every)]

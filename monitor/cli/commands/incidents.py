@@ -13,7 +13,7 @@ from monitor.cli.common import group, load_config, rendered, store_config, store
 from monitor.cli.options import DurationParam, by_option, config_option, note_option
 from monitor.cli.render import Shown
 from monitor.conditions.evidence import Matter
-from monitor.conditions.incident import Incident, matter_of
+from monitor.conditions.incident import LABELS, Incident, Label, matter_of
 from monitor.conditions.rules import COVERAGE
 from monitor.errors import InputError
 from monitor.messages.explanation import sentence
@@ -25,7 +25,7 @@ from monitor.types import format_duration
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
-    from monitor.store.alerts import Label, Silence, StoredIncident, Transition
+    from monitor.store.alerts import Silence, StoredIncident, Transition
 
 LONGEST_SILENCE = 3650 * 86_400
 """Seconds; a permanent silence should name no channel instead, and calendars end."""
@@ -125,7 +125,7 @@ def _accepted_from(incident: Incident) -> int:
 @incidents.command("label")
 @config_option
 @click.argument("incident")
-@click.argument("label", type=click.Choice(("right", "wrong", "known")))
+@click.argument("label", type=click.Choice(LABELS))
 @note_option("Why.")
 @by_option()
 def label_(config_path: Path, incident: str, label: Label, note: str, by: str) -> None:

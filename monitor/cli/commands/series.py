@@ -32,7 +32,7 @@ from monitor.page.chart import Line, draw
 from monitor.series.intervals import REACH
 from monitor.series.windows import History, Point, merged_in_time, points
 from monitor.store import Store
-from monitor.types import Definition, Judgments, Monitor, format_duration
+from monitor.types import FARTHEST, Definition, Judgments, Monitor, format_duration
 from monitor.units import DAY
 
 FORMATS = ("table", "csv", "json", "parquet", "svg")
@@ -340,7 +340,7 @@ def _values(point: Point) -> tuple[object, ...]:
 def stored_span(store: Store, monitor: Monitor) -> tuple[int, int] | None:
     """[first, end) of a monitor's stored traffic, seconds; None if there is none."""
     newest = store.newest_bucket(monitor.traffic)
-    coarse = store.retention.rolled_up(monitor.traffic, 0, 1 << 62)
+    coarse = store.retention.rolled_up(monitor.traffic, 0, FARTHEST)
     if newest is None:
         return coarse
     oldest = store.oldest_bucket(monitor.traffic)

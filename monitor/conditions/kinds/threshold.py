@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.arrays import Floats
 from monitor.conditions.evidence import (
     MOST_SLICES,
     Changed,
@@ -21,7 +22,7 @@ from monitor.conditions.evidence import (
     register,
 )
 from monitor.conditions.rules import Drop, Rule
-from monitor.conditions.thresholds import Evaluation, Floats, View, bounds, merged, read
+from monitor.conditions.thresholds import Evaluation, View, bounds, merged, read
 from monitor.conditions.versions import NEW, version_until
 from monitor.measures.measure import parse
 from monitor.series import partials as b
