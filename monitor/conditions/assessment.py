@@ -83,7 +83,8 @@ class Assessment:
     @property
     def is_below_its_resolve(self) -> bool:
         """Whether a rule's value must still rise to resolve."""
-        values = ((f.value or 0.0, getattr(f, "back_from", None) or 0.0, f.rises) for f in self.quality)
+        rules = (f for f in self.findings if isinstance(f, Threshold))
+        values = ((f.value or 0.0, f.back_from or 0.0, f.rises) for f in rules)
         return any(is_beyond(*one) for one in values)
 
     @property
@@ -111,7 +112,8 @@ class Assessment:
     @property
     def fell_as_labels(self) -> bool:
         """Whether lost labels may explain the first."""
-        return bool(self.findings) and getattr(self.findings[0], "fell_as_labels", False)
+        first = self.findings[0] if self.findings else None
+        return isinstance(first, Degraded) and first.fell_as_labels
 
     @property
     def is_doubted(self) -> bool:

@@ -12,6 +12,7 @@ from monitor.conditions.evidence import ConcurrentChange, Evidence, QualityEvide
 from monitor.conditions.examined import Misfit
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.kinds.labels_suspect import LabelsSuspect
 from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.verdicts import DataEvidence
 from monitor.messages.templates import fill, render, subject
@@ -173,7 +174,7 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
     if became == "withdrawn":
         return "there is nothing left to judge"
     if it is not None and not isinstance(it, Threshold):
-        grown = kind_of(it.grows_into) if getattr(it, "grew", False) else None
+        grown = kind_of(it.grows_into) if isinstance(it, DataEvidence) and it.grew else None
         if grown is not None and became != "firing":
             return f"{it.title} for a day: now {grown.title}"
         return " ".join(fill(it.fired if became == "firing" else it.recovered, it=it))
@@ -188,7 +189,7 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
 
 def late_labels(incident: Incident, findings: Sequence[Evidence]) -> list[str]:
     """The command that counts late labels, once a data problem is over."""
-    if not any(f.is_short_of_labels and not getattr(f, "worthless", False) for f in findings):
+    if not any(f.is_short_of_labels and not (isinstance(f, LabelsSuspect) and f.worthless) for f in findings):
         return []
     day = utc(incident.began_at - MOST_BEFORE).partition(" ")[0]
     return [f"backfill -m {shlex.quote(incident.monitor)} --from {day} --again"]

@@ -15,6 +15,7 @@ from monitor.conditions.assessment import Assessment, in_order
 from monitor.conditions.evidence import Evidence, Matter, QualityEvidence, evidence_of
 from monitor.conditions.incident import Incident
 from monitor.conditions.kinds.degraded import Degraded
+from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Severity
 from monitor.messages import explanation as x
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
@@ -290,7 +291,7 @@ class Message:
     @property
     def followed(self) -> list[Evidence]:
         """Findings that are over only because their baseline fell."""
-        return [f for f in self.findings if getattr(f, "still_below", None) is not None]
+        return [f for f in self.findings if isinstance(f, Threshold) and f.still_below is not None]
 
     @property
     def decayed(self) -> list[Degraded]:
