@@ -25,9 +25,9 @@ FEW_VALUES = 10
 """Values of a column that a message names at most."""
 
 
-def shown_counts(source: Pull, since: int, until: int, depth: int, with_below: bool = False) -> ShownCounts:
+def shown_counts(source: Pull, since: int, until: int, depth: int) -> ShownCounts:
     """`counts_by_slice` for all requests together."""
-    return counts_by_slice(source, since, until, depth, None, with_below)[""]
+    return counts_by_slice(source, since, until, depth, None)[""]
 
 
 def counts_by_table(

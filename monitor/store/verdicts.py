@@ -184,10 +184,6 @@ class Verdicts(Connected):
         first = sa.select(sa.func.min(verdicts.c.at)).where(of_it, verdicts.c.at > sa.func.coalesce(other, 0))
         return self.integer(first)
 
-    def diagnosis(self, incident: str) -> Mapping[str, Any] | None:
-        """The first document of `diagnoses`; None without one."""
-        return next((one.document for one in self.diagnoses(incident) if one.document is not None), None)
-
     def diagnoses(self, incident: str) -> list[Diagnosis]:
         """The diagnoses of an incident's conditions: overall before slices, then in order of time."""
         c = diagnoses.c

@@ -120,8 +120,8 @@ class Bench:
 
     @property
     def document(self) -> dict[str, Any] | None:
-        found = self.store.verdicts.diagnosis(self.incident.incident.id)
-        return None if found is None else dict(found)
+        found = self.store.verdicts.diagnoses(self.incident.incident.id)
+        return next((dict(one.document) for one in found if one.document is not None), None)
 
     @property
     def first(self) -> FiredCondition:
@@ -722,7 +722,7 @@ def test_what_a_process_that_was_killed_owed_is_made_up_for_though_the_incident_
         connection.execute(incidents.update().where(incidents.c.id == name).values(over))
     made = Diagnoser(bench.monitor, bench.store, bench.open)
     assert [made.advance(lambda: False) for _ in range(2)] == [name, None]
-    assert bench.store.verdicts.diagnosis(name) is not None
+    assert [one.document is not None for one in bench.store.verdicts.diagnoses(name)] == [True]
     asked = len(bench.source.asked)
     assert Diagnoser(bench.monitor, bench.store, bench.open).advance(lambda: False) is None
     assert len(bench.source.asked) == asked

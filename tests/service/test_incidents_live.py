@@ -172,8 +172,8 @@ def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receive
 
 def test_what_is_open_is_explained_from_the_source(app: App) -> None:
     (found,) = app.store.alerts.incidents("shop", "firing")
-    eventually(lambda: app.store.verdicts.diagnosis(found.incident.id) is not None)
-    document = app.store.verdicts.diagnosis(found.incident.id)
+    eventually(lambda: app.store.verdicts.diagnosed(found.incident.id))
+    document = app.store.verdicts.diagnoses(found.incident.id)[0].document
     assert document is not None
     assert document["captured"]["requests"]
     assert document["captured"]["queries"] is None, "this monitor names no column of the query"
