@@ -227,7 +227,7 @@ def told_targets(incident: str, store: Store, recipients: Recipients) -> list[st
 
 
 def _is_silenced(monitor: str, store: Store, recipients: Recipients) -> bool:
-    return any(s.monitor == monitor for s in store.alerts.silences(recipients.real_now))
+    return monitor in store.alerts.silenced(recipients.real_now)
 
 
 def _asking(

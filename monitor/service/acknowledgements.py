@@ -21,25 +21,16 @@ ATTENDED = attrgetter("opened", "incidents", "silenced_until", "noted", "announc
 """Snapshot fields that a poll may change."""
 
 
-class AcknowledgementPoller:
-    """Keeps what people did on the board in step with the store."""
-
-    def __init__(self, board: Board, store: Store) -> None:
-        self._board = board
-        self._store = store
-
-    def poll(self) -> None:
-        """Update the board once. Raises StoreError."""
-        until: dict[str, float] = {}
-        for silence in self._store.alerts.silences(time.time()):
-            until[silence.monitor] = max(silence.until, until.get(silence.monitor, 0.0))
-        shown = self._board.snapshots
-        open_ = [s.incident.id for one in shown.values() for s in one.opened.values()]
-        known = self._store.alerts.acknowledged(open_) if open_ else {}
-        told = self._store.verdicts.every_announced()
-        for name in shown:
-            change = partial(_amended, known=known, silenced=until.get(name), announced=told.get(name, ()))
-            self._board.amend(name, change)
+def poll_acknowledgements(board: Board, store: Store) -> None:
+    """Bring what people did on the board in step with the store, once. Raises StoreError."""
+    until = store.alerts.silenced(time.time())
+    shown = board.snapshots
+    open_ = [s.incident.id for one in shown.values() for s in one.opened.values()]
+    known = store.alerts.acknowledged(open_) if open_ else {}
+    told = store.verdicts.every_announced()
+    for name in shown:
+        change = partial(_amended, known=known, silenced=until.get(name), announced=told.get(name, ()))
+        board.amend(name, change)
 
 
 def _amended(

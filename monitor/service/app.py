@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import ref
 
 from monitor.clock import Clock, SystemClock
@@ -24,7 +25,7 @@ from monitor.messages.words import CALLED, counted, lasting, utc
 from monitor.notify import ChannelConfig, Receiver
 from monitor.notify.log import Log
 from monitor.page import IncidentSource
-from monitor.service.acknowledgements import AcknowledgementPoller
+from monitor.service.acknowledgements import poll_acknowledgements
 from monitor.service.audit import Readers
 from monitor.service.charts import Charts
 from monitor.service.due_notices import DueNotices, due_changes, due_reports
@@ -110,15 +111,14 @@ class App:
         charts = Charts(self.store, lambda: self.config.monitors)
         self.sender = Sender(self.store, self.telemetry, clean=self._clean, draw=charts.draw)
         self._orphans = OrphanedMonitors(self.store, lambda: self.runners)
-        poller = AcknowledgementPoller(self.board, self.store)
         orphaned = OrphanedIncidents(self.store, lambda: self.runners, self, time.monotonic)
         self.escalator = DueNotices(self.store, "escalation of incidents", self._escalations, self.wake)
         due = DueNotices(self.store, "reports and changes", self._due, self.wake)
         self._tasks = (
-            PeriodicTask("escalation", self.escalator.run, lambda: OUTBOX_EVERY, logging.WARNING),
-            PeriodicTask("reports and changes", due.run, lambda: DUE_EVERY, logging.WARNING),
-            PeriodicTask("acknowledgements", poller.poll, lambda: POLL_EVERY),
-            PeriodicTask("orphaned incidents", orphaned.withdraw, lambda: ORPHANS_EVERY),
+            PeriodicTask("escalation", self.escalator.run, OUTBOX_EVERY, logging.WARNING),
+            PeriodicTask("reports and changes", due.run, DUE_EVERY, logging.WARNING),
+            PeriodicTask("acknowledgements", partial(poll_acknowledgements, self.board, self.store), POLL_EVERY),
+            PeriodicTask("orphaned incidents", orphaned.withdraw, ORPHANS_EVERY),
         )
         self.desk: IncidentSource = IncidentDesk(self.store, lambda: self.config, self.recipients, self.wake)
         self.exposition = Exposition(self.board, self.telemetry, self.clock)

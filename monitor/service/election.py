@@ -8,14 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from monitor.service.periodic import LONGEST_RETRY
 from monitor.store import Lease, Progress, Store
 from monitor.store.lease import holder_in_words
 from monitor.types import Monitor
 
 log = logging.getLogger(__name__)
-
-LONGEST_RETRY = 300.0
-"""Most seconds between two runs of a failing monitor; more if its period is longer."""
 
 PATIENCE = 3
 """Missed runs after which a process counts as gone."""

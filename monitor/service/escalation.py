@@ -28,7 +28,7 @@ def escalations(
     if not recipients.routes:
         return
     known = {monitor.name: monitor for monitor in monitors}
-    silent = {silence.monitor for silence in store.alerts.silences(recipients.real_now)}
+    silent = store.alerts.silenced(recipients.real_now)
     for stored in store.alerts.unanswered():
         name = stored.incident.monitor
         if name in known and name not in silent and (told := store.outbox.history(stored.incident.id)):

@@ -80,10 +80,10 @@ class IncidentDesk:
             except InputError:
                 fall = None
         told = notification(it.state, about, it, stored.findings, 0, most=len(stored.findings))
-        silent = (one.until for one in self.store.alerts.silences(time.time()) if one.monitor == it.monitor)
+        silenced_until = self.store.alerts.silenced(time.time()).get(it.monitor)
         explainer = Explainer(monitor, self.config().path, stored, self.store)
         explanation = explanation_parts(next(explainer.each()), explainer.hours(), it.is_open)
-        return IncidentView(stored, told, fall, explanation, max(silent, default=None))
+        return IncidentView(stored, told, fall, explanation, silenced_until)
 
     def acknowledge(self, incident: str, by: str, note: str) -> bool:
         """Acknowledge it, and tell who takes that; False if there is none. Raises StoreError."""

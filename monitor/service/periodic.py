@@ -11,19 +11,26 @@ from monitor.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+FIRST_RETRY = 5.0
+LONGEST_RETRY = 300.0
+"""Most seconds until the next try of what failed; of a monitor's run more, if its period is longer."""
+
 WARN_AGAIN = 600.0
 """Seconds until the same store error is logged again."""
 
 
+def doubling(failures: int, most: float) -> float:
+    """Seconds until the next try after the first failure and some more: doubles each time."""
+    return min(FIRST_RETRY * 2.0 ** min(failures, 20), most)
+
+
 class PeriodicTask:
-    """Calls `run` every `period()` real seconds, when woken, and at once while it returns True, until stopped.
+    """Calls `run` every `period` real seconds, when woken, and at once while it returns True, until stopped.
 
     Store errors are logged at `level` and retried: the monitors' runs warn of them anyway.
     """
 
-    def __init__(
-        self, name: str, run: Callable[[], bool | None], period: Callable[[], float], level: int = logging.DEBUG
-    ) -> None:
+    def __init__(self, name: str, run: Callable[[], bool | None], period: float, level: int = logging.DEBUG) -> None:
         self.is_stopped = False
         self._name = name
         self._run = run
@@ -57,7 +64,7 @@ class PeriodicTask:
             if self.is_stopped:
                 return
             if not self._call():
-                self._awake.wait(self._period())
+                self._awake.wait(self._period)
 
     def _call(self) -> bool:
         try:

@@ -22,9 +22,10 @@ from monitor.series.readings import Answer
 from monitor.service.audit import RESULTS, Auditor, Readers
 from monitor.service.cycle import CycleResult, FinalizedUpTo, run_cycle
 from monitor.service.diagnosing import DIAGNOSE_FOR, Diagnoser, OpenDetailed
-from monitor.service.election import LONGEST_RETRY, EvaluatorElection
+from monitor.service.election import EvaluatorElection
 from monitor.service.examiner import Examiner
 from monitor.service.new_series import new_series
+from monitor.service.periodic import LONGEST_RETRY, doubling
 from monitor.service.publisher import Failure, Outdated, SnapshotPublisher
 from monitor.service.reading import BatchSize, RequestSource
 from monitor.service.retention import RetentionWorker
@@ -37,8 +38,6 @@ from monitor.types import Monitor, format_duration
 from monitor.units import HOUR
 
 log = logging.getLogger(__name__)
-
-FIRST_RETRY = 5.0
 
 SOURCE_REASONS = ("connect", "timeout", "permission", "missing", "driver", "resources", "query", "data")
 REASONS = (*SOURCE_REASONS, "store", "locked", "clock", "bug")
@@ -362,7 +361,7 @@ class Runner:
             log.error("monitor %s: a bug in rankmon; please report it", name, exc_info=error)
         if retry_in is not None:
             most = max(self.monitor.refresh, 0.0 if reason == "clock" else LONGEST_RETRY)
-            wait = min(FIRST_RETRY * 2 ** min(times - 1, 20), most)
+            wait = doubling(times - 1, most)
             often = "once" if times == 1 else f"{times} times in a row"
             log.warning("monitor %s: failed %s, next try in %.0f s: %s", name, often, wait, said)
             retry_in(name, wait)

@@ -20,7 +20,7 @@ from monitor.errors import LeaseLost, StoreError, Undelivered
 from monitor.messages.notification import ENDS, Notification
 from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import ChartAfter, ChartInside, Receiver
-from monitor.service.periodic import PeriodicTask
+from monitor.service.periodic import LONGEST_RETRY, PeriodicTask, doubling
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
 from monitor.store.outbox import TELLING, Waiting
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 OUTBOX_EVERY = 5.0
 """Seconds between checks of the outbox for what other processes put there."""
 
-FIRST_RETRY, LONGEST_RETRY = 5.0, 300.0
 LONGEST_WISH = 3600.0
 """Longest Retry-After honoured, seconds; a longer one is taken for a mistake and ignored."""
 
@@ -95,7 +94,7 @@ class Sender:
 
     def start(self) -> None:
         with self._lock:
-            self._tidying = PeriodicTask("notifications", self.tidy, lambda: OUTBOX_EVERY, logging.WARNING)
+            self._tidying = PeriodicTask("notifications", self.tidy, OUTBOX_EVERY, logging.WARNING)
             self._tidying.start()
             self._employ()
 
@@ -225,7 +224,7 @@ class _Worker:
         self._lease: Lease | None = None
         self._quiet_until = 0.0
         self._reminded: float | None = None if is_single else time.monotonic()
-        self.task = PeriodicTask(self._turn, self._work, lambda: OUTBOX_EVERY, logging.WARNING)
+        self.task = PeriodicTask(self._turn, self._work, OUTBOX_EVERY, logging.WARNING)
         self.task.start()
 
     def rest(self) -> float | None:
@@ -423,7 +422,7 @@ def pause(attempts: int, chance: float) -> float:
     >>> [pause(n, 0.5) for n in (0, 1, 2, 10, 10_000)]
     [5.0, 10.0, 20.0, 300.0, 300.0]
     """
-    return min(FIRST_RETRY * 2.0 ** min(attempts, 20), LONGEST_RETRY) * (0.8 + 0.4 * chance)
+    return doubling(attempts, LONGEST_RETRY) * (0.8 + 0.4 * chance)
 
 
 def _named(waiting: Waiting) -> str:

@@ -260,9 +260,8 @@ def _readings(
 def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapshot:
     """A snapshot's windows with current progress, acknowledgements and silences. Raises StoreError."""
     name = snapshot.monitor.name
-    state, real_now = store.alerts.state(name), time.time()
+    state, silenced_until = store.alerts.state(name), store.alerts.silenced(time.time()).get(name)
     incidents = tuple(store.alerts.incidents(name, most=MOST_INCIDENTS))
-    until = [s.until for s in store.alerts.silences(real_now) if s.monitor == name]
     renewed = replace(
         snapshot,
         taken_at=now,
@@ -273,12 +272,12 @@ def renew(snapshot: MonitorSnapshot, store: Store, now: float) -> MonitorSnapsho
         judged_until=state.until,
         labels=MappingProxyType(store.alerts.labels(name)),
         recommends_retraining=_recommends_retraining(state),
-        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, max(until, default=None)),
+        no_retraining_as=_no_retraining_as(snapshot.monitor, state, store, silenced_until),
         verdict=None if snapshot.monitor.drift is None else store.verdicts.newest(name),
         verdict_conditions=MappingProxyType(
             {name: kept.condition for name, kept in state.conditions.items() if name[0] in condition_names()}
         ),
-        silenced_until=max(until, default=None),
+        silenced_until=silenced_until,
         examined=None if snapshot.monitor.corrected is None else store.verdicts.newest_check(name),
     )
     return announced_to(renewed, store.verdicts.announced(name))

@@ -329,6 +329,11 @@ class Alerts(Connected):
         """The silences in force at `now`, real seconds since 1970."""
         return [Silence(*row) for row in self.rows(_SILENCES, now=now)]
 
+    def silenced(self, now: float) -> dict[str, float]:
+        """Monitor -> end of its last silence, of those that are silenced at `now`. Real seconds since 1970."""
+        by_end = sorted(self.silences(now), key=lambda silence: silence.until)
+        return {silence.monitor: silence.until for silence in by_end}
+
     def purge(self, before: float) -> int:
         """Delete what ended before `before`, seconds; returns the number of incidents. Raises StoreError.
 

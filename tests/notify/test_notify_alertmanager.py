@@ -172,7 +172,7 @@ def started(folder: Path, pager: Pager) -> Alertmanager:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setattr("monitor.service.sender.OUTBOX_EVERY", 0.1)
-    monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.2)
+    monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.2)
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     with ExitStack() as ending:
         ending.callback(store.close)

@@ -56,7 +56,7 @@ class Daemon:
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
     monkeypatch.setattr("monitor.service.sender.OUTBOX_EVERY", 0.05)
-    monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.1)
+    monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.1)
     return Daemon(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from monitor.conditions.checkpoint import Announcement
 from monitor.errors import StoreError
 from monitor.measures.measure import parse
 from monitor.page import render
-from monitor.service.acknowledgements import AcknowledgementPoller
+from monitor.service.acknowledgements import poll_acknowledgements
 from monitor.service.periodic import PeriodicTask
 from monitor.store import Store
 from monitor.types import Drift
@@ -29,46 +30,43 @@ def pictured(store: Store) -> PageSource:
 
 
 def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
-    poller = AcknowledgementPoller(pictured.board, store)
     incident = pictured.board.snapshots["search"].incident
     assert incident is not None
     assert "not acknowledged" in render(pictured)
     store.alerts.acknowledge(incident.incident.id, "ada", "rolled back", time.time())
     store.alerts.silence("search", time.time() - 1, time.time() + 3600, "ada", "")
-    poller.poll()
+    poll_acknowledgements(pictured.board, store)
     said = render(pictured)
     assert "acknowledged by <b>ada</b>" in said
     assert "rolled back" in said
     assert "<b>Silenced</b> until" in said
     store.alerts.unsilence("search", time.time())
-    poller.poll()
+    poll_acknowledgements(pictured.board, store)
     assert "Silenced" not in render(pictured)
 
 
 def test_an_announcement_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
     snapshot = pictured.board.snapshots["search"]
     pictured.board.publish(replace(snapshot, monitor=replace(snapshot.monitor, drift=Drift(parse("ndcg@10")))))
-    poller = AcknowledgementPoller(pictured.board, store)
     store.verdicts.announce("search", Announcement(AT, AT + HOUR, "ada", "deploy v3"), time.time())
-    poller.poll()
+    poll_acknowledgements(pictured.board, store)
     assert "by ada: deploy v3" in render(pictured)
     store.verdicts.take_back_announcement("search", AT)
-    poller.poll()
+    poll_acknowledgements(pictured.board, store)
     assert "deploy v3" not in render(pictured)
 
 
 def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:
     before = pictured.board.snapshots
-    AcknowledgementPoller(pictured.board, store).poll()
+    poll_acknowledgements(pictured.board, store)
     assert pictured.board.snapshots is before
 
 
 def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: PageSource) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
-    poller = AcknowledgementPoller(pictured.board, store)
     with pytest.raises(StoreError):
-        poller.poll()
-    task = PeriodicTask("acknowledgements", poller.poll, lambda: 0.05)
+        poll_acknowledgements(pictured.board, store)
+    task = PeriodicTask("acknowledgements", partial(poll_acknowledgements, pictured.board, store), 0.05)
     task.start()
     time.sleep(0.5)
     assert "not acknowledged" in render(pictured)

@@ -159,7 +159,7 @@ def test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped(setting: Set
 def test_a_source_that_is_down_harms_no_other_and_is_back_without_a_restart(
     setting: Setting, postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitor.service.runner.FIRST_RETRY", 0.2)
+    monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.2)
     monkeypatch.setattr("monitor.service.runner.LONGEST_RETRY", 1.0)
     log_searches(postgres_url, hours=70)
     setting.sources["search"] = postgres_url
@@ -193,7 +193,7 @@ def test_a_source_that_is_down_harms_no_other_and_is_back_without_a_restart(
 def test_a_store_that_is_down_for_a_while_is_survived(
     setting: Setting, postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitor.service.runner.FIRST_RETRY", 0.2)
+    monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.2)
     monkeypatch.setattr("monitor.service.runner.LONGEST_RETRY", 1.0)
     setting.store = postgres_url
     with setting.running(of_shop("shop")) as app:

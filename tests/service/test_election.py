@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from monitor.conditions.rules import Floor
-from monitor.service.election import LONGEST_RETRY, PATIENCE, EvaluatorElection
+from monitor.service.election import PATIENCE, EvaluatorElection
+from monitor.service.periodic import LONGEST_RETRY
 from monitor.store import Store
 from monitor.store.lease import holder_in_words
 from monitor.types import Drift

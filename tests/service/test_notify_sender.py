@@ -16,10 +16,9 @@ from monitor.notify import Receiver as Channel
 from monitor.notify.alertmanager import Alertmanager, AlertmanagerConfig
 from monitor.notify.log import Log
 from monitor.notify.webhook import Webhook, WebhookConfig
+from monitor.service.periodic import FIRST_RETRY, LONGEST_RETRY
 from monitor.service.sender import (
-    FIRST_RETRY,
     LEAST_ATTEMPTS,
-    LONGEST_RETRY,
     ORPHANED,
     STUCK,
     Drawing,
@@ -629,7 +628,7 @@ def alone(post: Post, *receivers: Channel, seconds: float = 10) -> int:
 def test_a_single_run_tries_again_what_failed_within_its_time(
     post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monitor.service.sender.FIRST_RETRY", 0.3)
+    monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.3)
     monkeypatch.setattr(post, "clock", time.time)
     receiver.behave = lambda _: Reply(503 if len(receiver.got) < 3 else 200)
     put(post.store, "inbox", [FIRING, RESOLVED], time.time())

@@ -14,8 +14,7 @@ from monitor.evaluation.notices import Recipients
 from monitor.service.app import App
 from monitor.service.election import PATIENCE
 from monitor.service.orphaned import OrphanedIncidents
-from monitor.service.periodic import PeriodicTask
-from monitor.service.runner import LONGEST_RETRY
+from monitor.service.periodic import LONGEST_RETRY, PeriodicTask
 from monitor.store import Store
 from tests.cli.test_incidents_cli import run
 from tests.evaluation.test_judging import HOUR, RULE, Bench
@@ -128,7 +127,7 @@ def test_a_store_that_is_away_is_looked_into_again(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.store.alerts, "watched", flaky)
     daemon = Daemon(bench)
-    task = PeriodicTask("orphaned incidents", daemon.orphaned.withdraw, lambda: 0.01)
+    task = PeriodicTask("orphaned incidents", daemon.orphaned.withdraw, 0.01)
     task.start()
     until = time.monotonic() + 10
     while bench.incidents[0].incident.is_open:

@@ -16,7 +16,8 @@ from monitor.evaluation.notices import Recipients
 from monitor.page.state import states_of
 from monitor.service.cycle import BatchSize
 from monitor.service.history import VerdictHistory, extend_series
-from monitor.service.runner import LONGEST_RETRY, REASONS, Runner
+from monitor.service.periodic import LONGEST_RETRY
+from monitor.service.runner import REASONS, Runner
 from monitor.service.snapshot import Board
 from monitor.service.telemetry import Telemetry
 from monitor.source.pushdown import PushDown

@@ -13,6 +13,7 @@ from monitor.conditions.rules import Floor, Rule
 from monitor.measures.measure import parse
 from monitor.notify.webhook import Webhook, WebhookConfig
 from monitor.routing import Escalation, Route
+from monitor.service import periodic
 from monitor.service import sender as sending
 from monitor.service.due_notices import DueNotices
 from monitor.service.escalation import escalations
@@ -56,7 +57,7 @@ def values(hours: int) -> list[dict[str, float]]:
 def run(arguments: list[str]) -> int:
     """Live through so many hours in a store, and tell a receiver of what happens: URL of the store, of it, hours."""
     url, receiver, hours = arguments
-    sending.OUTBOX_EVERY, sending.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
+    sending.OUTBOX_EVERY, periodic.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
     store = Store(make_url(url), lease_seconds=20)
     newest = store.newest_bucket(MONITOR.traffic)
     bench = Bench(store, MONITOR, {target: (target,) for target in TARGETS}, routes=ROUTES)

@@ -8,6 +8,7 @@ import apprise  # noqa: F401
 from sqlalchemy.engine import make_url
 
 from monitor.notify import ChannelConfig, channel_kinds, slack
+from monitor.service import periodic
 from monitor.service import sender as sending
 from monitor.service.sender import Sender
 from monitor.service.telemetry import Telemetry
@@ -38,7 +39,7 @@ def channel(kind: str, port: int) -> ChannelConfig:
 def run(arguments: list[str]) -> int:
     """Deliver all that waits: URL of the store, kind of the channel, port."""
     url, kind, port = arguments
-    sending.OUTBOX_EVERY, sending.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
+    sending.OUTBOX_EVERY, periodic.FIRST_RETRY, sending.LONGEST_RETRY = 0.05, 0.02, 0.1
     slack.SETTLED = 0.2
     store = Store(make_url(url), lease_seconds=20)
     sender = Sender(store, Telemetry())
