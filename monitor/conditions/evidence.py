@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
 
@@ -236,6 +237,7 @@ def register(kind: type[Kind]) -> type[Kind]:
     return made
 
 
+@cache
 def kinds() -> Mapping[str, type[Evidence]]:
     """Name -> kind of condition."""
     import_module("monitor.conditions.kinds")

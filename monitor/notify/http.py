@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -20,6 +20,7 @@ from pydantic import AfterValidator, ValidationInfo
 
 from monitor.errors import Undelivered, without
 from monitor.fields import Maybe, PositiveDuration, Text
+from monitor.messages.words import plain
 from monitor.notify import ChannelConfig, GiveUpAfter
 from monitor.section import key, no_file, unreadable
 from monitor.units import DAY
@@ -127,7 +128,8 @@ class Poster:
 
     def harmless(self, said: bytes, headers: Mapping[str, str]) -> str:
         """What the receiver said, on one line, without what is secret in what it was sent."""
-        return _harmless(said, {*self._secrets, *secrets_of(self._path, {**self._own, **headers})})
+        secrets = {*self._secrets, *secrets_of(self._path, {**self._own, **headers})}
+        return without(plain(" ".join(said.decode("utf-8", "replace").split())), secrets)[:LONGEST_ANSWER]
 
     def _ask(self, body: bytes, headers: Mapping[str, str], until: float) -> Answer:
         trust = self._trust()
@@ -239,13 +241,6 @@ def _cut(line: socket.socket) -> None:
     """End what is waited for; past TLS, which would want to say farewell."""
     with suppress(OSError):
         socket.socket.shutdown(line, socket.SHUT_RDWR)
-
-
-def _harmless(said: bytes, secrets: Iterable[str]) -> str:
-    """What a receiver said, on one line, without what is secret in what it was sent."""
-    from monitor.messages.words import plain  # with its templates, which reading a configuration needs not pay for
-
-    return without(plain(" ".join(said.decode("utf-8", "replace").split())), secrets)[:LONGEST_ANSWER]
 
 
 def secrets_of(path: str, headers: Mapping[str, str]) -> set[str]:

@@ -34,7 +34,7 @@ class Charts:
 
         def run() -> None:
             try:
-                found.set_result(self._draw(notification))
+                found.set_result(drawn(self._store, self._monitors(), notification.incident))
             except Exception as error:
                 found.set_exception(error)
 
@@ -46,9 +46,13 @@ class Charts:
             self._late = drawing
             raise TimeoutError(f"not drawn within {WITHIN:.0f} s; no further chart until it is") from None
 
-    def _draw(self, notification: Notification) -> bytes:
-        monitor = next((m for m in self._monitors() if m.name == notification.monitor), None)
-        stored = self._store.alerts.incident(notification.incident)
-        if monitor is None or stored is None:
-            raise InputError("its monitor or incident is gone")
-        return as_png(draw_fall(fall_of(monitor, self._store, stored)))
+
+def drawn(store: Store, monitors: Sequence[Monitor], incident: str) -> bytes:
+    """PNG of an incident's fall. Raises StoreError, and InputError if there is none."""
+    stored = store.alerts.incident(incident)
+    monitor = None if stored is None else next((m for m in monitors if m.name == stored.incident.monitor), None)
+    if stored is None or monitor is None:
+        raise InputError("its monitor or incident is gone")
+    if stored.incident.matter != "quality":
+        raise InputError("only a fall in quality has a chart")
+    return as_png(draw_fall(fall_of(monitor, store, stored)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from monitor.conditions.incident import LABELS
@@ -15,14 +15,13 @@ from monitor.evaluation.notices import Recipients
 from monitor.messages.diagnosis import explanation_parts
 from monitor.messages.notification import About, notification
 from monitor.notify import acknowledging
-from monitor.page.fall import draw_fall
 from monitor.page.incident import SILENCES, IncidentView
-from monitor.page.png import as_png, can_draw
+from monitor.page.png import can_draw
+from monitor.service.charts import drawn
 from monitor.service.explaining import Explainer
 from monitor.service.fall import fall_of
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
-from monitor.types import Monitor
 
 PAGES_AT_ONCE = 4
 """Pages shown and changes made at once: a store that hangs must not hold up metrics and health."""
@@ -56,22 +55,13 @@ class IncidentDesk:
 
     def chart(self, incident: str) -> bytes:
         """PNG of its fall; empty if there is none, or the extra `charts` is missing. Raises StoreError."""
-        with self._busy():
-            stored = self.store.alerts.incident(incident)
-            monitor = None if stored is None else self._monitor(stored)
-            if stored is None or monitor is None or stored.incident.matter != "quality" or not can_draw():
-                return b""
-            try:
-                return as_png(draw_fall(fall_of(monitor, self.store, stored)))
-            except InputError:
-                return b""
-
-    def _monitor(self, stored: StoredIncident) -> Monitor | None:
-        return next((one for one in self.config().monitors if one.name == stored.incident.monitor), None)
+        with self._busy(), suppress(InputError):
+            return drawn(self.store, self.config().monitors, incident) if can_draw() else b""
+        return b""
 
     def _view(self, stored: StoredIncident) -> IncidentView:
         it, recipients, fall = stored.incident, self.recipients(), None
-        monitor = self._monitor(stored)
+        monitor = next((one for one in self.config().monitors if one.name == it.monitor), None)
         about = About(it.monitor, page=recipients.page, called=recipients.called)
         if monitor is not None:
             about = About(monitor.name, monitor.labels, monitor.runbook_url, recipients.page, recipients.called)
