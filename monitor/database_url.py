@@ -36,16 +36,12 @@ def postgresql_arguments(url: URL, program: str, connect_timeout: int, silence: 
     return {name: value for name, value in wanted.items() if name not in url.query}
 
 
-def parse_url(text: str, password: str | None) -> URL:
-    """The URL with `password` filled in.
-
-    Raises:
-        ValueError: no database URL.
-    """
+def parse_url(text: str) -> URL:
+    """The URL, with the driver that rankmon uses. Raises ValueError: no database URL."""
     try:
         url = make_url(text)
     except SQLAlchemyError as error:
         raise ValueError("is not a database URL; write e.g. postgresql+psycopg://user@host/name") from error
     if url.drivername in _DRIVERS:
         url = url.set(drivername=_DRIVERS[url.drivername])
-    return url if password is None else url.set(password=password)
+    return url

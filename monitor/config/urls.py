@@ -32,7 +32,7 @@ def database_url(text: str, password: str | None, folder: Path) -> URL:
         ValueError: with the remedy, and without a part of the URL, which may be a password that was not escaped.
     """
     try:
-        url = parse_url(text, None)
+        url = parse_url(text)
     except ValueError:
         url = None
     if url is None:

@@ -71,7 +71,7 @@ class Backfilled:
 def backfill(log: Log, store_path: Path) -> Backfilled:
     """All of a log into an empty store, by the code that the daemon and the command line run."""
     store = empty_store(store_path)
-    database = Database("log", parse_url(f"sqlite:///{log.path}", None), statement_timeout=600)
+    database = Database("log", parse_url(f"sqlite:///{log.path}"), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(MONITOR.name) as lease:
         *_, done = run_backfill(MONITOR, now, span, Pull(MONITOR, database), store, lease, BatchSize())

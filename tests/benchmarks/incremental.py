@@ -113,7 +113,7 @@ class Daemon:
         nothing = np.zeros(len(drawn.starts))
         known = replace(drawn, events=nothing, unmatched=nothing)
         put(store, monitor, known.rows((end - days) * 24, end * 24))
-        database = Database("shop", parse_url(f"sqlite:///{log}", None), 60)
+        database = Database("shop", parse_url(f"sqlite:///{log}"), 60)
         clock = Clock(day(end) + monitor.ingest_delay + 60.0)
         board = Board()
         return cls(_runner(monitor, store, board, database, clock), board, store, database, clock)

@@ -38,7 +38,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def measure(server: SparkServer, log: Large) -> None:
     """Print the times. Raises AssertionError if a check of the plan or the results fails."""
-    database, name = Database(MONITOR.source, parse_url(log.url, None), MOST_SECONDS), log.url.rpartition("/")[2]
+    database, name = Database(MONITOR.source, parse_url(log.url), MOST_SECONDS), log.url.rpartition("/")[2]
     _, (statement, *_) = explain_choice(replace(MONITOR, engine="pushdown"), database, log.since, log.until)
     ((plan,),) = server.execute(f"EXPLAIN FORMATTED {statement}", database=name)
     found = aggregated_before_exchange(plan)

@@ -87,7 +87,7 @@ def _lines(place: Place, log: Log, folder: Path, rounds: int) -> Iterator[Line]:
         return backfill(place, log, folder / f"ways-{place.monitor.name}-{next(number)}.db", way)
 
     ways = {"pull": partial(job, Pull), "pushdown": partial(job, partial(PushDown, is_bound=True))}
-    chosen = choose(place.monitor, parse_url(place.url, None).get_backend_name()).way
+    chosen = choose(place.monitor, parse_url(place.url).get_backend_name()).way
     done = {name: way() for name, way in ways.items()}
     if abs(done["pull"][1] - done["pushdown"][1]) > 1e-12:
         raise RuntimeError(f"the two ways disagree: {done}")
@@ -105,7 +105,7 @@ def backfill(
 ) -> tuple[int, float]:
     """(rows sent, mean NDCG) of a backfill of all into an empty store."""
     store = empty_store(store_path)
-    database = Database("log", parse_url(place.url, None), statement_timeout=600)
+    database = Database("log", parse_url(place.url), statement_timeout=600)
     span, now = (log.since, log.until), log.until + 2 * DAY
     with store.hold(place.monitor.name) as lease:
         source = way(place.monitor, database)

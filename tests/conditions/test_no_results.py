@@ -44,7 +44,7 @@ def read(tmp_path: Path, log: Log, watched: Monitor, way: str) -> Partials:
     """What a read of the first bucket comes to, by the pull or by push-down."""
     url = f"sqlite:///{tmp_path}/log.db"
     logs.write(url, log, logs.styles(url)["epoch us"])
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     try:
         source = Pull(watched, database) if way == "pull" else PushDown(watched, database, is_bound=True)
         answer = source.read(START, START + logs.BUCKET)

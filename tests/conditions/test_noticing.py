@@ -21,7 +21,7 @@ WAYS = ("pull", "pushdown")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database("s", parse_url(f"sqlite:///{tmp_path}/log.db", None), 60)
+    made = Database("s", parse_url(f"sqlite:///{tmp_path}/log.db"), 60)
     yield made
     made.close()
 

@@ -59,7 +59,7 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 def pull(url: str, monitor: Monitor, **options: Any) -> Pull:
-    return Pull(monitor, Database("s", parse_url(url, None), options.pop("timeout", 30)), **options)
+    return Pull(monitor, Database("s", parse_url(url), options.pop("timeout", 30)), **options)
 
 
 def error(call: Callable[[], object]) -> SourceError:
@@ -132,7 +132,7 @@ def test_an_unknown_database_kind_names_the_driver() -> None:
 @pytest.mark.parametrize("text", ["", "no url", "shop.db", "postgresql//x"])
 def test_what_is_no_url_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a database URL; write e\.g\."):
-        parse_url(text, None)
+        parse_url(text)
 
 
 def test_a_statement_that_takes_too_long_is_ended_on_postgresql(postgres_url: str) -> None:
@@ -157,7 +157,7 @@ def test_a_statement_that_takes_too_long_is_ended_on_sqlite(sqlite_url: str) -> 
 
 def test_a_source_cannot_be_written_to(database_url: str) -> None:
     make(database_url, "CREATE TABLE t (a INTEGER)")
-    database = Database("s", parse_url(database_url, None), 30)
+    database = Database("s", parse_url(database_url), 30)
     with pytest.raises(SourceError), database.reading() as reader:
         reader._connection.exec_driver_sql("INSERT INTO t VALUES (1)")
     database.close()
@@ -165,7 +165,7 @@ def test_a_source_cannot_be_written_to(database_url: str) -> None:
 
 def test_reading_ends_when_the_process_is_told_to_end(sqlite_url: str) -> None:
     make(sqlite_url, LOG, rows("'r', 'x', 1, '2026-03-02T12:00:00Z', 1"))
-    database = Database("s", parse_url(sqlite_url, None), 30, stop=lambda: True)
+    database = Database("s", parse_url(sqlite_url), 30, stop=lambda: True)
     with pytest.raises(Stopped):
         Pull(watched(), database).read(SINCE, SINCE + HOUR)
 

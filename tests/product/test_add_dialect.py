@@ -81,16 +81,16 @@ def test_a_toy_database_is_accepted_as_a_source_and_its_selects_are_read_its_way
 
 
 def test_what_its_driver_lacks_and_what_its_errors_mean_is_told_with_its_own_remedies(toy: Dialect) -> None:
-    assert driver_help(parse_url("toydb://h/d", None), NoSuchModuleError("toydb")) == (
+    assert driver_help(parse_url("toydb://h/d"), NoSuchModuleError("toydb")) == (
         "the driver toydb is not installed; pip install toydb-sqlalchemy"
     )
-    assert "let the URL begin with toydb://" in driver_help(parse_url("toy://h/d", None), NoSuchModuleError("toy"))
-    assert "toydb" in driver_help(parse_url("mongodb://h/d", None), NoSuchModuleError("mongodb"))
-    assert "did you mean toydb://" in driver_help(parse_url("toybd://h/d", None), NoSuchModuleError("toybd"))
+    assert "let the URL begin with toydb://" in driver_help(parse_url("toy://h/d"), NoSuchModuleError("toy"))
+    assert "toydb" in driver_help(parse_url("mongodb://h/d"), NoSuchModuleError("mongodb"))
+    assert "did you mean toydb://" in driver_help(parse_url("toybd://h/d"), NoSuchModuleError("toybd"))
 
 
 def test_its_errors_are_told_with_their_remedy(toy: Dialect) -> None:
-    database = Database("toys", parse_url("toydb://", None), 60)
+    database = Database("toys", parse_url("toydb://"), 60)
     with pytest.raises(SourceError, match="run `toyctl wake`") as caught, database.reading():
         raise DatabaseError("SELECT 1", {}, Exception("T-800: all toys are asleep"))
     assert caught.value.reason == "connect"
@@ -112,7 +112,7 @@ def test_it_is_read_like_any_other(toy: Dialect, tmp_path: Path) -> None:
         connection.exec_driver_sql("CREATE TABLE rankings (request, item, position, at, query, device, country)")
         connection.exec_driver_sql("CREATE TABLE events (request, item, at, type, value)")
     engine.dispose()
-    database = Database("s", parse_url(f"toydb:///{path}", None), 60)
+    database = Database("s", parse_url(f"toydb:///{path}"), 60)
     choice, statements = explain_choice(monitor(events(STYLE), STYLE), database, START, START + BUCKET)
     assert choice.way == "pushdown"
     assert "toy_double(" in statements[0]

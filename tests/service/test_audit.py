@@ -76,7 +76,7 @@ def watched(store: Store, folder: Path, kind: str = "events", *changes: str, mea
         for change in changes:
             connection.exec_driver_sql(change)
     writer.dispose()
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
         list(run_backfill(made, NOW, sized.WHOLE, pull, store, lease, BatchSize()))
@@ -167,7 +167,7 @@ def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> N
     first, style = chance.choice((0, 1)), styles(url)["epoch us"]
     write(url, chance.choice((Mild, Soiled))(seed, first, Dirt()).make(), style)
     made = monitor(recipe_of("column", style, chance), style, measures(chance), first, engine="pull")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     pull, pushdown = open_both(made, database)
     with store.hold(made.name) as lease:
         list(run_backfill(made, LOG_END + 9 * DAY, (LOG_START, LOG_END), pull, store, lease, BatchSize()))

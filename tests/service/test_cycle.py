@@ -121,7 +121,7 @@ class Driver:
 
 
 def driver(monitor: Monitor, url: str, store: Store, most_rows: int = 1_000_000) -> Driver:
-    source = Pull(monitor, Database(monitor.source, parse_url(url, None), 60), most_rows)
+    source = Pull(monitor, Database(monitor.source, parse_url(url), 60), most_rows)
     return Driver(monitor, source, store)
 
 
@@ -550,7 +550,7 @@ def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
     late = driver(monitor, f"sqlite:///{of_one_server(shop_url, tmp_path)}", stores.new())
     assert late.at(SETTLED).late == 0
     assert differences(dump(whole.store), dump(late.store))
-    late.source = open_reader(monitor, Database(monitor.source, parse_url(shop_url, None), 60))
+    late.source = open_reader(monitor, Database(monitor.source, parse_url(shop_url), 60))
     outcomes = [late.at(SETTLED + 60), late.at(SETTLED + 120), late.at(SETTLED + 180)]
     first, second, third = (o.late for o in outcomes)
     assert (first, second > 10, third) == (24, True, 0), "a day's buckets at the most in one run"
@@ -661,7 +661,7 @@ def test_hours_read_while_the_source_was_away_are_read_at_once_when_it_is_back(
     shop_url: str, filled: Path, stores: Stores
 ) -> None:
     away = END - 12 * HOUR
-    with sqlite3.connect(parse_url(shop_url, None).database or "") as connection:
+    with sqlite3.connect(parse_url(shop_url).database or "") as connection:
         limit = datetime.fromtimestamp(away, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         connection.execute("DELETE FROM rankings WHERE served_at >= ?", (limit,))
     read = driver(replace(shop(), lateness=5 * DAY), shop_url, stores.new())
@@ -1009,7 +1009,7 @@ def test_stopped_in_the_middle_of_reading_leaves_nothing_half_written(shop_url: 
         asked.append(None)
         return len(asked) > 4
 
-    source = Pull(monitor, Database("shop", parse_url(shop_url, None), 60, stop))
+    source = Pull(monitor, Database("shop", parse_url(shop_url), 60, stop))
     stopped = Driver(monitor, source, store)
     with pytest.raises(Stopped):
         stopped.backfill(SETTLED, (START, END))

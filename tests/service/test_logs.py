@@ -77,7 +77,7 @@ def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_
                 connection.exec_driver_sql(f"SELECT pg_terminate_backend({to_end.pop()}, 10000)")
         return False
 
-    database = Database("shop", parse_url(postgres_url, None), 60, end_it)  # asked after each part of an answer
+    database = Database("shop", parse_url(postgres_url), 60, end_it)  # asked after each part of an answer
     with database.reading() as reader:
         to_end.append(reader.one(sa.text("SELECT pg_backend_pid()")))
         with pytest.raises(TooMany):

@@ -124,7 +124,7 @@ class Foreign(PushDown):
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_any_log_adds_up_to_the_same_in_every_dialect(name: str, kind: str, tmp_path: Path) -> None:
     engine = duckdb_over_parquet(tmp_path)
-    database, summed = Database("s", parse_url(engine.url, None), 60), 0
+    database, summed = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(4)):
         chance = random.Random(f"{kind} {seed}")
         style = engine.styles[chance.choice(list(engine.styles))]

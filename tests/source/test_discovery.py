@@ -46,7 +46,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     elif engine == "clickhouse":
         url = f"clickhousedb://default@localhost/default?interface=chdb&path={tmp_path}/data"
     fill(engine, url)
-    found = Database("log", parse_url(url, None), 30)
+    found = Database("log", parse_url(url), 30)
     yield found
     found.close()
 
@@ -148,7 +148,7 @@ def test_the_parts_of_a_table_are_no_tables_and_many_that_cannot_be_read_are_tol
         ):
             connection.exec_driver_sql(statement)
     reader = sa.make_url(postgres_url).set(username=name, password=None).render_as_string()
-    database, left_out = Database("log", parse_url(reader, None), 30), list[str]()
+    database, left_out = Database("log", parse_url(reader), 30), list[str]()
     try:
         found = tables(database, leave_out=left_out.append)
         assert sorted(one.title for one in found) == ["base", "child", "log"]
@@ -190,7 +190,7 @@ def damaged(tmp_path: Path) -> tuple[str, str, Path]:
 def test_a_table_that_cannot_be_read_is_left_out_with_its_file_and_the_reason(tmp_path: Path) -> None:
     url, _, path = damaged(tmp_path)
     path.write_bytes(path.read_bytes()[:50])
-    database, left_out = Database("log", parse_url(url, None), 60), list[str]()
+    database, left_out = Database("log", parse_url(url), 60), list[str]()
     found = tables(database, leave_out=left_out.append)
     assert [one.title for one in found] == ["other"]
     (why,) = left_out
@@ -204,7 +204,7 @@ def test_a_table_that_cannot_be_read_is_left_out_with_its_file_and_the_reason(tm
 
 def test_a_look_up_in_a_damaged_file_says_so_and_one_of_another_type_finds_nothing(tmp_path: Path) -> None:
     url, select, path = damaged(tmp_path)
-    database = Database("log", parse_url(url, None), 60)
+    database = Database("log", parse_url(url), 60)
     served = sampled_from(database, Relation(select=select))
     assert len(rows_with(database, served, "request", [3])) == 1
     assert len(rows_with(database, served, "request", ["no number"])) == 0
@@ -224,7 +224,7 @@ def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_
         "COPY (SELECT i AS request, ['sku:' || (hash(i * 20 + k) % 3000) FOR k IN range(20)] AS items "
         f"FROM range(30000) AS r(i)) TO '{path}' (ROW_GROUP_SIZE 2048)"
     )
-    database = Database("log", parse_url("duckdb:///:memory:", None), 60)
+    database = Database("log", parse_url("duckdb:///:memory:"), 60)
     (lists,) = tables(database, [str(path)])
     found = flat_lists(database, lists, "items").sample
     database.close()

@@ -398,7 +398,7 @@ def test_a_table_that_gives_grade_0_a_gain_counts_every_row(shop: Shop, seen: Ca
 
 def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucket_gives(shop: Shop) -> None:
     requests = fill_at_random(shop, random.Random(1))
-    database = Database("shop", parse_url(shop.url, None), 60)
+    database = Database("shop", parse_url(shop.url), 60)
     for recipe in ("events", "sum", "dense", "judgments", "column"):
         monitor = a_monitor(shop.url, recipe)
         reading = Pull(monitor, database).read(START, START + HOUR)
@@ -856,7 +856,7 @@ ndcg@3 = DCG / ideal DCG = 0.35195904451706733
 
 
 def test_a_list_in_a_column_is_seen_as_rows_are(database_url: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     execute(database_url, *lists.of_log(5))
     for name in lists.columns:

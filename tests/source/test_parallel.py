@@ -30,7 +30,7 @@ class Watched:
     def __init__(self, url: str, most: int = 4, before: Callable[[int, int], object] = lambda *_: None) -> None:
         self.asked: list[tuple[int, int]] = []
         self.done: list[tuple[int, int]] = []
-        self.source = PushDown(small(), Database("s", parse_url(url, None), 60, max_concurrent=most), is_bound=True)
+        self.source = PushDown(small(), Database("s", parse_url(url), 60, max_concurrent=most), is_bound=True)
         whole = self.source.read
 
         def read(_: PushDown, since: int, until: int) -> Answer:
@@ -103,7 +103,7 @@ def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int
 
 @pytest.mark.parametrize(("attribution", "pieces"), [(0, 8), (900, 8), (1800, 4), (9000, 1)])
 def test_what_is_gone_through_around_a_piece_is_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
-    source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url, None), 60))
+    source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url), 60))
     found = ParallelReader(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
     assert len(found) == pieces
     assert all(end - start >= MARGINS * (attribution + 2 * SPAN) for start, end in found) or pieces == 1
@@ -124,7 +124,7 @@ def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
 
 
 def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> None:
-    source = PushDown(small(), Database("s", parse_url("duckdb:////nowhere.duckdb", None), 60))
+    source = PushDown(small(), Database("s", parse_url("duckdb:////nowhere.duckdb"), 60))
     asked = list[tuple[int, int]]()
 
     def read(_: PushDown, since: int, until: int) -> Answer:
@@ -193,7 +193,7 @@ def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(u
 
 
 def test_what_was_found_out_in_one_piece_is_not_taken_back_in_another(url: str) -> None:
-    source = PushDown(small(), Database("s", parse_url(url, None), 60))
+    source = PushDown(small(), Database("s", parse_url(url), 60))
     source._yield(60, "it could not sum up")
     source._weigh(TRIAL, 0)
     assert source.yields == "it could not sum up"

@@ -71,7 +71,7 @@ def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(
 
 def assert_right(engine: sized.Engine, rows: int, shares: Sequence[tuple[int, int]] = sized.SHARES) -> None:
     """By pull and by push-down, the whole table and parts of it."""
-    database = Database("s", parse_url(engine.url, None), 600)
+    database = Database("s", parse_url(engine.url), 600)
     for kind in sized.RECIPES:
         made = sized.monitored(kind, engine.style)
         for since, until in shares:
@@ -120,7 +120,7 @@ def test_texts_of_unlike_collations_are_named_with_these_and_a_remedy_that_works
     relation = Relation(select=f"SELECT {', '.join(columns)} FROM rankings")
     made = sized.monitored("events", engine.style)
     made = replace(made, rankings=replace(made.rankings, relation=relation, query=None))
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     read = to_partials(Pull(made, database).read(*sized.WHOLE), made.bucket, [], made.slices, {})
     assert sum(t[4] for t in read.traffic.values()) == sum(
         t[4] for t in sized.expected(SMALL, "events").traffic.values()
@@ -130,7 +130,7 @@ def test_texts_of_unlike_collations_are_named_with_these_and_a_remedy_that_works
 
 def fails(engine: sized.Engine, statements: str, told: str) -> str:
     """What is found in the message of either way once these statements were run; none fails if nothing is `told`."""
-    writer, database = sa.create_engine(engine.url), Database("s", parse_url(engine.url, None), 60)
+    writer, database = sa.create_engine(engine.url), Database("s", parse_url(engine.url), 60)
     with writer.begin() as connection:
         for statement in statements.split("; "):
             connection.exec_driver_sql(statement)

@@ -185,7 +185,7 @@ def test_names_and_text_that_drivers_may_take_for_their_own_come_through(postgre
     made = small(events(EPOCH, rules=(EventRule(1, "50 % o'ff :now ?"), EventRule(2, "click"))))
     select = f'SELECT *, "position" AS "{name}" FROM rankings WHERE {signs} <> device OR device IS NULL'
     made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), position=Position(name)))
-    database = Database("s", parse_url(postgres_url, None), 60)
+    database = Database("s", parse_url(postgres_url), 60)
     source = PushDown(made, database, is_bound=True)
     with sa.create_engine(postgres_url).begin() as writing:
         kind = {"kind": "50 % o'ff :now ?"}
@@ -209,7 +209,7 @@ def test_a_statement_is_made_once_for_reads_one_after_the_other(
         return cells(self, since, until)
 
     monkeypatch.setattr(Summing, "cells", noted)
-    source = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), is_bound=True)
+    source = PushDown(small(), Database("s", parse_url(postgres_url), 60), is_bound=True)
     found = [source.read(START + n * 3 * BUCKET, END + n * 3 * BUCKET) for n in range(3)]
     assert made == [(START, END)]
     assert found[0].traffic[:, 0].sum() == 12  # type: ignore[union-attr]
@@ -246,7 +246,7 @@ def test_seconds_may_outgrow_the_numbers_of_the_first_read(postgres_url: str, co
         )
         writing.exec_driver_sql("CREATE TABLE events (request text, item int, type text, value int, at bigint)")
     made = summing(FORMATS["seconds"], postgresql.psycopg.dialect()).monitor
-    source = PushDown(made, Database("s", parse_url(postgres_url, None), 60), is_bound=True)
+    source = PushDown(made, Database("s", parse_url(postgres_url), 60), is_bound=True)
     last = 2**31 // BUCKET * BUCKET
     for since in (last - 5 * BUCKET, last - BUCKET, last + BUCKET):
         assert source.read(since, since + 4 * BUCKET).summed == 0  # type: ignore[union-attr]

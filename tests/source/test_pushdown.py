@@ -303,7 +303,7 @@ def pulled(made: Monitor, database: Database) -> Any:
 
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
-    database, refused = Database("s", parse_url(database_url, None), 60), 0
+    database, refused = Database("s", parse_url(database_url), 60), 0
     for seed in range(times(4)):
         log, (name, style) = recurring(seed), random.Random(seed).choice(list(styles(database_url).items()))
         write(database_url, log, style)
@@ -316,7 +316,7 @@ def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_
 
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_url: str, kind: str) -> None:
-    database, summed = Database("s", parse_url(database_url, None), 60), 0
+    database, summed = Database("s", parse_url(database_url), 60), 0
     for seed in range(times(12)):
         made, what = case(database_url, kind, seed)
         if why_not(made, database.dialect):
@@ -336,7 +336,7 @@ def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url
     for rank in (1, 61, 301, 1500, 5000):
         log.show(f"r{rank}", [1], START, first=rank, device="tv", country="x", grade=1)
     write(database_url, log, style)
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     made = monitor(column(), style, ("rbp(p=0.8)", "rbp(p=0.001)@60", "rbp(p=0.000001)"))
     one, other, summed = both(made, database, START, END)
     assert_same(one, other, "far down")
@@ -345,7 +345,7 @@ def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url
 
 
 def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     lists, summed = LISTS[database.dialect], 0
     for seed in range(times(4)):
         execute(database_url, *lists.of_log(seed))
@@ -355,7 +355,7 @@ def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
 
 
 def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     more = ["junk"] if database.dialect == "sqlite" else []
     execute(database_url, *odd_lists(lists, more))
@@ -364,7 +364,7 @@ def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
 
 
 def test_a_number_in_json_and_its_digits_are_one_id(database_url: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     execute(database_url, *digits(LISTS[database.dialect]))
     assert_digits_are_numbers(database, LISTS[database.dialect])
     database.close()
@@ -410,7 +410,7 @@ def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str)
         ("r2", START, "'[5:6]={1,2}', NULL, NULL, NULL"),
     ]
     execute(postgres_url, *LISTS["postgresql"].statements(lists, [("r1", 1, START), ("r2", 2, START)]))
-    database = Database("s", parse_url(postgres_url, None), 60)
+    database = Database("s", parse_url(postgres_url), 60)
     one, other, _ = both(of_lists("in_array", measures=("mrr",)), database, START, END)
     assert_same(one, other, "dimensions")
     assert refused(one) == {"null_item": 1}
@@ -420,7 +420,7 @@ def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str)
 
 
 def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
-    database = Database("s", parse_url(postgres_url, None), 60)
+    database = Database("s", parse_url(postgres_url), 60)
     execute(postgres_url, *LISTS["postgresql"].of_ids(UUIDS, "UUID"))
     assert_last_of_two_has_the_event(database, LISTS["postgresql"], "UUID")
     database.close()
@@ -428,7 +428,7 @@ def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
 
 @pytest.mark.parametrize("text", ["junk", "", " ", "nullx", '{"id": 1', "1, 2", "[1, 2"])
 def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, text: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     execute(database_url, *odd_lists(lists), f"UPDATE lists SET in_json_0 = '{text}' WHERE in_json_0 = '[]'")
     one, other, _ = both(of_lists("in_json_0"), database, START, END)

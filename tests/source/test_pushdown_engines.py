@@ -75,7 +75,7 @@ def case(engine: Kind, kind: str, seed: int) -> tuple[Monitor, str]:
 
 @pytest.mark.parametrize("kind", ["events", "column"])
 def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kind, kind: str) -> None:
-    database, summed = Database("s", parse_url(engine.url, None), 60), 0
+    database, summed = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(3)):
         made, what = case(engine, kind, seed)
         assert why_not(made, database.dialect) == ""
@@ -87,7 +87,7 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kin
 
 
 def test_lists_in_a_column_are_read_as_rows_would_be(engine: Kind) -> None:
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists, summed = LISTS[database.dialect], 0
     for seed in range(times(2)):
         execute(engine.writer, *lists.of_log(seed))
@@ -97,7 +97,7 @@ def test_lists_in_a_column_are_read_as_rows_would_be(engine: Kind) -> None:
 
 
 def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     more = ["junk"] if "JSON" not in lists.json else []  # what is declared as JSON is JSON
     execute(engine.writer, *odd_lists(lists, more))
@@ -106,7 +106,7 @@ def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
 
 
 def test_a_number_in_json_and_its_digits_are_one_id(engine: Kind) -> None:
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     execute(engine.writer, *digits(lists))
     assert_digits_are_numbers(database, lists)
@@ -116,7 +116,7 @@ def test_a_number_in_json_and_its_digits_are_one_id(engine: Kind) -> None:
 @pytest.mark.parametrize("written", [str, int])
 def test_ids_in_json_may_take_all_64_bits_of_labels_without_a_sign(engine: Kind, written: type[str | int]) -> None:
     """But on MariaDB they are refused."""
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists, ids = LISTS[database.dialect], [written(number) for number in (2**64 - 2, 2**64 - 1)]
     kind = {"duckdb": "UBIGINT", "clickhousedb": "UInt64", "mysql": "BIGINT UNSIGNED"}[database.dialect]
     execute(engine.writer, *lists.of_ids(ids, kind))
@@ -129,7 +129,7 @@ def test_ids_in_json_may_take_all_64_bits_of_labels_without_a_sign(engine: Kind,
 
 
 def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> None:
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     latin, folded = "VARCHAR(40) CHARACTER SET latin1", "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
     kinds = {"mysql": (latin, folded), "duckdb": ("UUID", "VARCHAR"), "clickhousedb": ("UUID", "Nullable(UUID)")}
@@ -140,7 +140,7 @@ def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> Non
 
 
 def test_ids_in_json_that_differ_at_their_ends_are_two_however_long(engine: Kind) -> None:
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     kind = {"mysql": "VARCHAR(2000)"}.get(database.dialect, lists.text)
     execute(engine.writer, *lists.of_ids([f"{'x' * 1500}{end}" for end in "ab"], kind))
@@ -149,7 +149,7 @@ def test_ids_in_json_that_differ_at_their_ends_are_two_however_long(engine: Kind
 
 
 def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:
-    database, refused = Database("s", parse_url(engine.url, None), 60), 0
+    database, refused = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(3)):
         log, (name, style) = recurring(seed), random.Random(seed).choice(list(engine.styles.items()))
         engine.write(log, style, "whole", "number")
@@ -171,7 +171,7 @@ def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Ki
         for row in rows:
             row |= {name: "q" if name == "query" else 0 for name, value in row.items() if value is None}
     replace(engine, types=strict, styles=strict_styles).write(log, strict_styles["epoch ms"], "whole", "number")
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     one, other, buckets = both(monitor(events(style), style, ("ndcg@3", "mrr")), database, START, END)
     assert_same(one, other, "never null")
     assert buckets == 4
@@ -192,7 +192,7 @@ def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged
         )
     writer.dispose()  # or the file stays locked
     style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
         PushDown(monitor(events(style), style, ("ndcg@3",)), database, is_bound=True).read(START, END)
     database.close()
@@ -227,7 +227,7 @@ def test_texts_that_a_collation_of_duckdb_holds_to_be_equal_are_told_apart(
     writer.dispose()
     style = Style("BIGINT", "epoch_us", None, lambda micros: micros)
     made = monitor(events(style, value=None, rules=(EventRule(1, "click"),)), style, ("ndcg@3", "ctr@3"))
-    database = Database("s", parse_url(f"{url}{default}", None), 60)
+    database = Database("s", parse_url(f"{url}{default}"), 60)
     one, other, buckets = both(made, database, START, END)
     database.close()
     assert_same(one, other, collation)
@@ -249,7 +249,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
             writing.exec_driver_sql("ALTER TABLE events MODIFY COLUMN at Nullable(DateTime64(6, 'America/New_York'))")
         writer.dispose()
         named = replace(events(style), time=replace(style.column(), timezone=None))
-        made, database = monitor(named, style, ("ndcg@3", "mrr")), Database("s", parse_url(engine.url, None), 60)
+        made, database = monitor(named, style, ("ndcg@3", "mrr")), Database("s", parse_url(engine.url), 60)
         assert choose(made, database.dialect).way == "pushdown"
         one, other, buckets = both(made, database, START, END)
         assert_same(one, other, f"seed {seed}")
@@ -282,7 +282,7 @@ def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
         )
     writer.dispose()
     style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
-    database, made = Database("s", parse_url(url, None), 60), monitor(events(style), style, ("ndcg@3",))
+    database, made = Database("s", parse_url(url), 60), monitor(events(style), style, ("ndcg@3",))
     for way in (Pull(made, database), PushDown(made, database, is_bound=True)):
         with pytest.raises(SourceError) as caught:
             way.read(START, END)
@@ -292,7 +292,7 @@ def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
 
 def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
     made = replace(case(engine, "column", 1)[0], engine="pushdown")
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     _, (statement,) = explain_choice(made, database, START, END)
     with database.reading() as reader:
         columns = reader._connection.exec_driver_sql(statement.replace("%", "%%")).keys()
@@ -304,7 +304,7 @@ def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
 def failing(url: str, timeout: int = 60) -> SourceError:
     """What a read of clicks fails with."""
     style = mariadb(url).styles["epoch ms"]
-    database = Database("s", parse_url(url, None), timeout)
+    database = Database("s", parse_url(url), timeout)
     with pytest.raises(SourceError) as caught:
         PushDown(monitor(events(style), style), database, is_bound=True).read(START, START + BUCKET)
     database.close()
@@ -332,7 +332,7 @@ def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> No
 
 
 def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
-    database = Database("s", parse_url(maria.create_database(), None), 60)
+    database = Database("s", parse_url(maria.create_database()), 60)
     with pytest.raises(SourceError, match=r"(?i)read.only"), database.reading() as reader:
         reader._connection.exec_driver_sql("CREATE TABLE t (a INT)")
 
@@ -340,7 +340,7 @@ def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
 def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
     ending = threading.Event()
     url = maria.create_database()
-    database = Database("s", parse_url(url, None), 60, ending.is_set)
+    database = Database("s", parse_url(url), 60, ending.is_set)
     onlooker = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
     def sleeps() -> bool:
@@ -368,7 +368,7 @@ def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
     ],
 )
 def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) -> None:
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     with pytest.raises(SourceError) as caught, database.reading():
         pass
     assert caught.value.reason == "driver"
@@ -381,7 +381,7 @@ def test_the_rows_of_any_spans_of_whole_buckets_are_counted(engine: Kind) -> Non
         for number in range(40):
             log.show(f"r{number}", [1, 2, 3], START + BUCKET // 5 * number)
         engine.write(log, style, "whole", "number")
-        database = Database("s", parse_url(engine.url, None), 60)
+        database = Database("s", parse_url(engine.url), 60)
         buckets = [(at, at + BUCKET) for at in range(START - BUCKET, END + 26 * BUCKET, BUCKET)]
         spans = [(START, END), *buckets, (END, END + 2 * BUCKET)]
         counts = Pull(monitor(column(), style), database).row_counts(spans)
@@ -392,7 +392,7 @@ def test_the_rows_of_any_spans_of_whole_buckets_are_counted(engine: Kind) -> Non
 def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
     style = engine.styles["epoch ms"]
     engine.write(Log(), style, "whole", "number")
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     source = PushDown(monitor(column(), style), database, is_bound=True)
     assert source.freshness(START, END).newest is None
     one, other, _ = both(source.monitor, database, START, END)
@@ -409,7 +409,7 @@ def test_nan_is_a_slice_of_its_own_where_it_is_not_equal_to_itself(engine: Kind)
     for number, score in enumerate(["nan", "nan", "0.5", None]):
         log.show(f"r{number}", [1, 2], START, device=score, country="x")
     engine.write(log, style, "whole", "number")
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     score = "SELECT * REPLACE (toFloat64OrNull(device) AS device) FROM rankings"
     made = monitor(events(style), style, ("ndcg@3", "mrr"))
     made = replace(made, rankings=replace(made.rankings, relation=Relation(select=score)))
@@ -429,7 +429,7 @@ def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, k
         log.show(f"r{hour}", [1, 2, 3], START + hour * BUCKET + 60, device="tv", country="x")
         log.happen(f"r{hour}", 2, START + hour * BUCKET + 90)
     engine.write(log, style, "whole", "number")
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     made = monitor(events(style), style, ("ndcg@3", "mrr"))
     one, other, _ = both(made, database, START, END)
     assert_same(one, other, kind)
@@ -465,7 +465,7 @@ def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_
     engine.write(log, style, "whole", "number")
     for name in ("device", "country"):
         maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY {name} {text}")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     one, other, buckets = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
     database.close()
     assert_same(one, other, text)
@@ -485,7 +485,7 @@ def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bi
         log.happen(f"r{n}", 2, START + 40 * n + 5)
     engine.write(log, style, "whole", "number")
     maria.execute(f"ALTER TABLE {url.rpartition('/')[2]}.rankings MODIFY device BIT({bits})")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     one, other, _ = both(monitor(events(style), style, ("ndcg@3",)), database, START, END)
     database.close()
     assert_same(one, other, f"BIT({bits})")
@@ -498,7 +498,7 @@ def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
     log.show("r1", [1, 2, 3], START, grade=[False, True, None])
     replace(engine, types=engine.types | {"truth": "BIT(1)"}).write(log, style, "whole", "truth")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     one, other, _ = both(monitor(column(), style, ("ndcg@3",)), database, START, END)
     assert_same(one, other, "BIT(1)")
     assert not one.refused
@@ -512,7 +512,7 @@ def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
     log.show("r1", [1, 2], START, device="tv", country="x", grade=["2 stars", "2"])
     log.happen("r1", 1, START + 5, "dwell", "45 ms")
     replace(kind, types=kind.types | {"number": "VARCHAR(20)"}).write(log, style, "whole", "number")
-    database = Database("s", parse_url(kind.url, None), 60)
+    database = Database("s", parse_url(kind.url), 60)
     for recipe, name in ((events(style), "value"), (column(), "grade")):
         made = monitor(recipe, style, ("cg",))
         with pytest.raises(SourceError, match=f"column '{name}' is not a number"):
@@ -540,7 +540,7 @@ def test_an_empty_array_of_clickhouse_is_a_request_without_results_if_their_numb
     select = f"SELECT request, item, position, at, length(hits) AS results, {constants} {joined}"
     made = monitor(events(style), style, ("no_results", "ctr@2"))
     made = replace(made, rankings=replace(made.rankings, relation=Relation(select=select), results=results))
-    database = Database("s", parse_url(engine.url, None), 60)
+    database = Database("s", parse_url(engine.url), 60)
     one, other, _ = both(made, database, START, END)
     assert_same(one, other, "empty arrays")
     assert one.traffic[START, "", ""][TRAFFIC_FIELDS.index("no_results")] == (10 if results else 0)

@@ -99,7 +99,7 @@ def visited(scan: Plan) -> float:
 
 def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
     """What one hour comes to, and the scans that this took, but for those of the catalog."""
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     source = WAYS[way](made, database)
     with plans() as found:
         answer = source.read(SINCE, UNTIL)
@@ -215,7 +215,7 @@ def test_how_new_lists_in_a_column_are_is_looked_up_without_going_through_them(w
     style = styles(written)["timestamptz"]
     made = monitor(events(style), style)
     lists = replace(made.rankings, relation=Relation(("heads",)), item=ITEM, position=Position(PLACE), items="hits")
-    database = Database("s", parse_url(written, None), 60)
+    database = Database("s", parse_url(written), 60)
     with plans() as found:
         assert Pull(replace(made, rankings=lists), database).freshness(START - DAYS * DAY, START).newest is not None
     database.close()
@@ -242,7 +242,7 @@ def test_where_nothing_is_known_of_a_table_no_join_takes_time_by_the_product_of_
     )
     for counted in (True, False):
         made = monitor(events(style, count_unmatched=counted), style, ("ndcg@3", "ctr@2"))
-        database = Database("s", parse_url(postgres_url, None), 60)
+        database = Database("s", parse_url(postgres_url), 60)
         source = PushDown(made, database, is_bound=True)
         if is_thorough:
             source._be_thorough("the test asks for it")
@@ -264,7 +264,7 @@ CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE re
 
 def told(url: str, made: Monitor) -> list[str]:
     """What there is to say of the tables that a read goes through."""
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     choice, statements = explain_choice(made, database, SINCE, UNTIL)
     found = gone_through(made, database, statements, (SINCE, UNTIL), choice.way == "pushdown")
     database.close()
@@ -431,14 +431,14 @@ def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
 ) -> None:
     write(postgres_url, Log(), styles(postgres_url)["timestamptz"])
     monkeypatch.setattr(plans_module, "_ANCESTORS", "SELECT of_no_such_function('a', 'b') WHERE ('a', 'b') IN :tables")
-    database, made = Database("s", parse_url(postgres_url, None), 60), next(monitors(postgres_url))
+    database, made = Database("s", parse_url(postgres_url), 60), next(monitors(postgres_url))
     assert gone_through(made, database, ["SELECT * FROM rankings"], (SINCE, UNTIL), by_sums=False) == []
     assert gone_through(made, database, ["SELECT FROM WHERE"], (SINCE, UNTIL), by_sums=True) == []
     database.close()
 
 
 def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:
-    database = Database("s", parse_url(postgres_url, None), 60)
+    database = Database("s", parse_url(postgres_url), 60)
     names = ("jit", "work_mem", "enable_nestloop", "enable_sort")
     settings = sa.select(sa.func.concat_ws(" ", *map(sa.func.current_setting, names)))
     with database.reading() as reader:

@@ -87,7 +87,7 @@ def fill(url: str, odd: int = 0, style: Style = EPOCH) -> None:
 
 def source(url: str, monitored: Monitor) -> Pull | PushDown:
     """What reads it."""
-    return open_source(monitored, Database("s", parse_url(url, None), 60))
+    return open_source(monitored, Database("s", parse_url(url), 60))
 
 
 # ---- the choice --------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str
     made = small(events(EPOCH, attribution=BUCKET))
     with source(postgres_url, made).database.reading() as reader:  # type: ignore[union-attr]
         reader.prepare_to_sum()
-        database = Database("s", parse_url(postgres_url, None), 60)
+        database = Database("s", parse_url(postgres_url), 60)
         for statement in explain_choice(made, database, START - BUCKET, START)[1]:
             plan = reader._connection.exec_driver_sql(f"EXPLAIN {statement}".replace("%", "%%")).scalars().all()
             scans = [line for line in plan if " on rankings " in line or " on events " in line]
@@ -298,7 +298,7 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     assert isinstance(clean, Aggregates)
     assert ["last_at" in statement for statement in sent] == [False]
 
-    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+    with sa.create_engine(parse_url(postgres_url)).begin() as writing:
         assert writing.exec_driver_sql(change).rowcount == 1
     sent.clear()
     kernels = dict.fromkeys(m.kernel for m in made.measures)
@@ -337,7 +337,7 @@ def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
     assert ["last_at" in statement for statement in sent] == [False]
 
     one_that_straddles = 'UPDATE rankings SET "at" = "at" + 1000 WHERE request = \'r0\' AND item = 3'
-    with sa.create_engine(parse_url(postgres_url, None)).begin() as writing:
+    with sa.create_engine(parse_url(postgres_url)).begin() as writing:
         writing.exec_driver_sql(one_that_straddles)
     sent.clear()
     assert reader.read(START, START + BUCKET).traffic[:, 0].tolist() == [2.0]  # type: ignore[union-attr]
@@ -590,7 +590,7 @@ def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url:
 
 def both_alike(url: str, monitored: Monitor) -> Any:
     """What both ways come to, which is the same."""
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     one, other, buckets = both(monitored, database, START, END)
     database.close()
     assert_same(one, other, "both")
@@ -712,7 +712,7 @@ def test_items_may_be_uuids(postgres_url: str) -> None:
 
 def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
     fill(postgres_url)
-    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 60), most_rows=11)
+    reader = PushDown(small(), Database("s", parse_url(postgres_url), 60), most_rows=11)
     with pytest.raises(TooMany):
         reader.read(START, END)
     assert isinstance(reader.read(START, START + BUCKET), Aggregates)
@@ -769,7 +769,7 @@ def slow_down(url: str) -> None:
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
     fill(postgres_url)
     slow_down(postgres_url)
-    reader = PushDown(small(), Database("s", parse_url(postgres_url, None), 1))
+    reader = PushDown(small(), Database("s", parse_url(postgres_url), 1))
     with pytest.raises(TooMany, match="sum within time"):  # so that less is read at once
         reader.read(START, END)
     error = failure(reader, START + BUCKET)
@@ -829,7 +829,7 @@ def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
     fill(postgres_url)
     slow_down(postgres_url)
     ending = threading.Event()
-    database = Database("s", parse_url(postgres_url, None), 60, ending.is_set)
+    database = Database("s", parse_url(postgres_url), 60, ending.is_set)
     onlooker = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
 
     def sums() -> bool:
@@ -934,7 +934,7 @@ def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: 
 def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     fill(url)
-    choice, found = explain_choice(small(engine="pushdown"), Database("s", parse_url(url, None), 60), START, END)
+    choice, found = explain_choice(small(engine="pushdown"), Database("s", parse_url(url), 60), START, END)
     assert f">= {START * MICROS // 1000 - 60_000}" in found[0]
     assert "'click'" in found[0]
     assert choice.way == "pushdown"
@@ -970,7 +970,7 @@ def test_times_of_another_kind_than_declared_are_refused_as_by_the_pull(
     if table != "events":
         wrong = replace(wrong, rankings=replace(right.rankings, time=time))
     for way in (Pull, partial(PushDown, is_bound=True), PushDown):
-        database = Database("s", parse_url(postgres_url, None), 60)
+        database = Database("s", parse_url(postgres_url), 60)
         with pytest.raises(SourceError, match=said) as caught:
             way(wrong, database).read(START, END)
         assert caught.value.reason == "data"
@@ -992,7 +992,7 @@ def test_tables_may_be_named_as_parts_of_the_statement_are(database_url: str, ra
         rankings=replace(made.rankings, relation=Relation((rankings,))),
         recipe=replace(made.recipe, relation=Relation((clicks,))),
     )
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     one, other, buckets = both(made, database, START, END)
     assert_same(one, other, rankings)
     assert buckets > 0
@@ -1006,7 +1006,7 @@ def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postg
         connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE numeric USING 1.0")
         connection.exec_driver_sql("UPDATE rankings SET device = '1.00' WHERE request LIKE '%%1'")
     engine.dispose()
-    database = Database("s", parse_url(postgres_url, None), 60)
+    database = Database("s", parse_url(postgres_url), 60)
     one, other, buckets = both(small(events(EPOCH)), database, START, END)
     assert_same(one, other, "numeric")
     assert buckets > 0
@@ -1024,7 +1024,7 @@ def told_apart(url: str, kind: str, spellings: Sequence[str | None]) -> set[str]
     write(url, log, EPOCH)
     with sa.create_engine(url).begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind}")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     one, other, buckets = both(small(events(EPOCH, attribution=BUCKET)), database, START, END)
     database.close()
     assert_same(one, other, kind)
@@ -1095,7 +1095,7 @@ def test_ids_that_a_collation_of_sqlite_holds_to_be_equal_match_by_both_ways_or_
             connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN request TO was")
             connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN request TEXT COLLATE NOCASE")
             connection.exec_driver_sql(f"UPDATE {table} SET request = was")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     made = small(events(style, attribution=300))
     kernels = dict.fromkeys(m.kernel for m in made.measures)
     ways = (PushDown(made, database, is_bound=True), Pull(made, database))

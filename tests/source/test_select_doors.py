@@ -122,7 +122,7 @@ def open_folder() -> Iterator[Path]:
 
 def look(url: str, select: str, named: Sequence[str] | None = None) -> None:
     """Send a `select:` as `check-config --connect` does first, then read it; all those `named` are known."""
-    database = Database("s", parse_url(url, None), 60, selects=None if named is None else lambda: named)
+    database = Database("s", parse_url(url), 60, selects=None if named is None else lambda: named)
     try:
         with database.reading() as reader:
             found = relation(Relation(select=select), "r", ["a"], reader.dialect)
@@ -232,7 +232,7 @@ def test_no_file_is_written_by_a_query_on_clickhouse(tmp_path: Path, monkeypatch
     url = clickhouse(tmp_path / "data").url
     holds(url, text, out, monkeypatch)
     with (
-        Database("s", parse_url(url, None), 60).reading() as reader,
+        Database("s", parse_url(url), 60).reading() as reader,
         pytest.raises(sa.exc.DatabaseError, match="READONLY"),
     ):
         reader.one(sa.text("CREATE TABLE t (a Int8) ENGINE = Memory"))

@@ -137,7 +137,7 @@ def case(url: str, kind: str, seed: int) -> tuple[Log, Monitor, Style, str]:
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
 @pytest.mark.parametrize("seeds", [range(i, i + 12) for i in range(0, 24, 12)], ids=str)
 def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(database_url: str, kind: str, seeds: range) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     for seed in seeds:
         log, made, style, what = case(database_url, kind, seed)
         assert_same(read(Pull(made, database), START, END), Dense(log, made, style, START, END), what)
@@ -146,7 +146,7 @@ def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(database_url: str
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
 def test_the_sums_do_not_depend_on_how_the_time_is_cut(database_url: str, kind: str) -> None:
-    database = Database("s", parse_url(database_url, None), 60)
+    database = Database("s", parse_url(database_url), 60)
     for seed in range(100, 106):
         _, made, _, what = case(database_url, kind, seed)
         chance, pull = random.Random(seed), Pull(made, database)

@@ -69,7 +69,7 @@ def watched(recipe: Any, style: Style = MOMENT) -> Monitor:
 
 def reader(way: str, made: Monitor, url: str) -> Reads:
     """What reads it in that way."""
-    return WAYS[way](made, Database("s", parse_url(url, None), 60))
+    return WAYS[way](made, Database("s", parse_url(url), 60))
 
 
 def added_up(made: Monitor, answer: Answer) -> Partials:

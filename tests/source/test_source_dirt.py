@@ -60,7 +60,7 @@ class Source:
         """A reader of the log."""
         if log is not None:
             write(self.url, log, self.style, **types)  # type: ignore[arg-type]
-        self._databases.append(Database("s", parse_url(self.url, None), 60))
+        self._databases.append(Database("s", parse_url(self.url), 60))
         return Pull(monitored, self._databases[-1])
 
     def read(self, monitored: Monitor, log: Log, since: int = START, until: int = END, **types: str) -> Reading:

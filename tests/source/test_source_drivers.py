@@ -22,7 +22,7 @@ EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
 
 def refusal(url: str) -> str:
     """What opening a source ends with."""
-    with pytest.raises(SourceError) as caught, Database("shop", parse_url(url, None), 60).reading():
+    with pytest.raises(SourceError) as caught, Database("shop", parse_url(url), 60).reading():
         pass
     assert caught.value.reason == "driver", caught.value
     return str(caught.value)
@@ -257,7 +257,7 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
     monkeypatch.setattr("monitor.source.dialects.sqlite.open_file", connect)
     with (
         pytest.raises(SourceError) as caught,
-        Database("s", parse_url(f"sqlite:///{tmp_path}/x.db", None), 60).reading(),
+        Database("s", parse_url(f"sqlite:///{tmp_path}/x.db"), 60).reading(),
     ):
         pass
     assert caught.value.reason == "connect"
@@ -266,7 +266,7 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
 def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     path.write_bytes(b"PAR1" + bytes(200))
-    database = Database("s", parse_url("duckdb:///:memory:", None), 5)
+    database = Database("s", parse_url("duckdb:///:memory:"), 5)
     with (
         pytest.raises(SourceError, match="write it under a different name and rename it when it is complete") as caught,
         database.reading() as reader,

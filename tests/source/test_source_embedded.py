@@ -69,7 +69,7 @@ def house(tmp_path: Path) -> Kind:
 @pytest.fixture
 def in_house(house: Kind) -> Iterator[Database]:
     """A source in ClickHouse's engine, which takes one folder at a time."""
-    source = Database("s", parse_url(house.url, None), AMPLE)
+    source = Database("s", parse_url(house.url), AMPLE)
     yield source
     source.close()
 
@@ -95,7 +95,7 @@ def ask(reader: Reader, query: str) -> object:
 
 
 def test_duckdb_keeps_to_the_limit_and_the_next_read_works(duck: Kind) -> None:
-    source = Database("s", parse_url(duck.url, None), 0.5, max_concurrent=1)
+    source = Database("s", parse_url(duck.url), 0.5, max_concurrent=1)
     error = failing(source, ENDLESS)
     assert (error.reason, "longer than 0.5 s; raise statement_timeout" in str(error)) == ("timeout", True)
     source.statement_timeout = AMPLE
@@ -106,7 +106,7 @@ def test_duckdb_keeps_to_the_limit_and_the_next_read_works(duck: Kind) -> None:
 def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
     duck: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = PushDown(watched(duck), Database("s", parse_url(duck.url, None), AMPLE))
+    source = PushDown(watched(duck), Database("s", parse_url(duck.url), AMPLE))
     assert isinstance(source.read(START, END), Aggregates)
     source.database.statement_timeout = 0.5
     monkeypatch.setattr(Reader, "rows_of", lambda reader, *_: ask(reader, ENDLESS))
@@ -119,7 +119,7 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
 
 def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
     ending, ended = threading.Event(), threading.Event()
-    source = Database("s", parse_url(duck.url, None), 600, ending.is_set)
+    source = Database("s", parse_url(duck.url), 600, ending.is_set)
 
     def end() -> None:
         ending.set()
@@ -140,7 +140,7 @@ def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
 def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
     duck: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = parse_url(f"{duck.url}?memory_limit=30MB&temp_directory=", None)
+    url = parse_url(f"{duck.url}?memory_limit=30MB&temp_directory=")
     source = PushDown(watched(duck), Database("s", url, 60))
     large = "SELECT len(list(range)) FROM range(100000000)"
     with monkeypatch.context() as patch:
@@ -174,7 +174,7 @@ def written(path: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_duckdb_file_is_free_between_two_reads_even_after_errors(duck: Kind) -> None:
-    source = Database("s", parse_url(duck.url, None), AMPLE)
+    source = Database("s", parse_url(duck.url), AMPLE)
     path = str(source.url.database)
     kept = PushDown(watched(duck), source)
     assert isinstance(kept.read(START, END), Aggregates)
@@ -191,7 +191,7 @@ def test_a_duckdb_file_is_free_between_two_reads_even_after_errors(duck: Kind) -
 
 
 def test_a_duckdb_file_is_held_open_while_a_batch_is_read_and_free_after_it(duck: Kind) -> None:
-    source = Database("s", parse_url(duck.url, None), AMPLE)
+    source = Database("s", parse_url(duck.url), AMPLE)
     path = str(source.url.database)
     with source.held():
         with source.reading() as reader:
@@ -205,7 +205,7 @@ def test_a_duckdb_file_is_held_open_while_a_batch_is_read_and_free_after_it(duck
 
 
 def test_a_duckdb_file_is_read_beside_others_that_read_it(duck: Kind) -> None:
-    source = Database("s", parse_url(duck.url, None), 60)
+    source = Database("s", parse_url(duck.url), 60)
     look = "import duckdb, sys; print(duckdb.connect(sys.argv[1], read_only=True).execute('SELECT 7').fetchone()[0])"
     with source.reading() as reader:
         done = subprocess.run(
@@ -221,7 +221,7 @@ def test_a_duckdb_file_is_read_beside_others_that_read_it(duck: Kind) -> None:
 
 
 def test_a_duckdb_file_that_another_program_writes_is_told_with_who_it_is_and_is_read_afterwards(duck: Kind) -> None:
-    source = Database("s", parse_url(duck.url, None), 60)
+    source = Database("s", parse_url(duck.url), 60)
     with writing(str(source.url.database)) as number:
         error = failing(source, "SELECT 1")
     assert error.reason == "timeout"

@@ -65,7 +65,7 @@ def _mapping(plain: Monitor) -> tuple[Any, ...]:
 
 def failure(url: str, monitored: Monitor, timeout: float = 60, password: str | None = None) -> SourceError:
     """What reading ends with."""
-    database = Database("shop", parse_url(url, password), timeout)
+    database = Database("shop", parse_url(url).set(password=password), timeout)
     try:
         with pytest.raises(SourceError) as caught:
             Pull(monitored, database).read(START, END)
@@ -103,7 +103,7 @@ def test_a_database_in_memory_is_refused(url: str, tmp_path: Path) -> None:
 
 def test_a_file_that_goes_away_and_comes_back_is_noticed_each_time(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
-    pull = Pull(small(f"sqlite:///{path}"), Database("shop", parse_url(f"sqlite:///{path}", None), 60))
+    pull = Pull(small(f"sqlite:///{path}"), Database("shop", parse_url(f"sqlite:///{path}"), 60))
     assert len(pull.read(START, END).served) == 1
     path.rename(tmp_path / "away.db")
     with pytest.raises(SourceError, match="there is no file"):
@@ -203,7 +203,7 @@ def test_a_role_without_select_is_told_so(postgres_url: str) -> None:
     error = failure(postgres_url.replace("postgres@", f"{name}@"), monitored)
     assert (error.reason, "grant SELECT to it" in str(error)) == ("permission", True)
     execute(postgres_url, f"GRANT SELECT ON rankings TO {name}")
-    database = Database("shop", parse_url(postgres_url.replace("postgres@", f"{name}@"), None), 60)
+    database = Database("shop", parse_url(postgres_url.replace("postgres@", f"{name}@")), 60)
     assert len(Pull(monitored, database).read(START, END).served) == 1
     database.close()
     execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
@@ -231,14 +231,14 @@ def test_the_grant_that_is_asked_for_has_the_schema_and_mends_it_as_printed(post
         grant = f"GRANT {what} TO {name}"
         assert str(failure(url, monitored)).endswith(f": {grant}")
         execute(postgres_url, grant)
-    database = Database("shop", parse_url(url, None), 60)
+    database = Database("shop", parse_url(url), 60)
     assert len(Pull(monitored, database).read(START, END).served) == 1
     database.close()
     execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
 def test_short_passwords_are_hidden_as_words_of_their_own_only() -> None:
-    database = Database("shop", parse_url("postgresql://me@127.0.0.1:9/shop", "x"), 60)
+    database = Database("shop", parse_url("postgresql://me@127.0.0.1:9/shop").set(password="x"), 60)
     said = "column r.surface does not exist, for x at postgresql://me:x@127.0.0.1"
     told = "column r.surface does not exist, for *** at postgresql://me:***@127.0.0.1"
     assert database.redact(said) == told
@@ -264,7 +264,7 @@ def test_a_missing_table_or_column_is_told_by_name(database_url: str, what: str)
 def test_a_table_that_appears_later_is_found_by_the_same_pull(database_url: str) -> None:
     monitored = small(database_url)
     execute(database_url, "ALTER TABLE rankings RENAME TO others")
-    pull = Pull(monitored, Database("shop", parse_url(database_url, None), 60))
+    pull = Pull(monitored, Database("shop", parse_url(database_url), 60))
     with pytest.raises(SourceError):
         pull.freshness(START, END)
     execute(database_url, "ALTER TABLE others RENAME TO rankings")
@@ -280,7 +280,7 @@ def test_a_mistake_in_the_select_is_the_querys(database_url: str) -> None:
 
 def test_a_value_that_no_utf_8_can_hold_is_the_querys(database_url: str) -> None:
     execute(database_url, "CREATE TABLE t (a TEXT)")
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     try:
         with (
             pytest.raises(SourceError, match=r"source shop: .*surrogates not allowed"),
@@ -305,7 +305,7 @@ def test_a_row_of_text_that_is_not_utf_8_is_counted_and_the_others_are_read(
         log.happen(f"r{n}", "b", START + n + 5)
     write(url, log, style)
     execute(url, f"UPDATE {table} SET {broken} = CAST(x'ff41' AS TEXT) WHERE request = 'r2'")
-    database, watched = Database("s", parse_url(url, None), 60), monitor(events(style), style)
+    database, watched = Database("s", parse_url(url), 60), monitor(events(style), style)
     try:
         reading = Pull(watched, database).read(START, END)
         assert len(reading.served) == 6 - (broken == "device")
@@ -378,7 +378,7 @@ def test_nothing_can_be_written_on_sqlite(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     small(url)
     before = (tmp_path / "shop.db").read_bytes()
-    database = Database("shop", parse_url(url, None), 60)
+    database = Database("shop", parse_url(url), 60)
     for statement in ("DELETE FROM rankings", "CREATE TABLE x (y)", "PRAGMA user_version = 7", "VACUUM"):
         with pytest.raises((SourceError, sqlite3.Error)), database.reading() as reader:
             reader._connection.exec_driver_sql(statement)
@@ -390,7 +390,7 @@ def test_a_reader_sees_one_state_of_the_data(database_url: str) -> None:
     small(database_url)
     if database_url.startswith("sqlite"):
         execute(database_url, "PRAGMA journal_mode = WAL")
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     count = sa.select(sa.func.count()).select_from(sa.table("rankings"))
     with database.reading() as reader:
         assert reader.one(count) == 3
@@ -428,7 +428,7 @@ def test_a_statement_that_takes_too_long_is_a_timeout(database_url: str) -> None
 def test_the_limit_is_each_statements_own(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.source.dialects.sqlite._STEPS", 1)
     monitored = small(database_url)
-    database = Database("shop", parse_url(database_url, None), 0.2)
+    database = Database("shop", parse_url(database_url), 0.2)
     count = sa.select(sa.func.count()).select_from(sa.table("rankings"))
     with database.reading() as reader:
         for _ in range(3):
@@ -442,7 +442,7 @@ def test_a_fetch_that_takes_too_long_is_a_timeout_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     small(url)
     numbers = sa.text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n")
-    database = Database("shop", parse_url(url, None), 0.2)
+    database = Database("shop", parse_url(url), 0.2)
     with pytest.raises(SourceError) as caught, database.reading() as reader:
         reader.columns(sa.select(numbers.columns(sa.column("i")).subquery("n")))
     assert caught.value.reason == "timeout"
@@ -450,7 +450,7 @@ def test_a_fetch_that_takes_too_long_is_a_timeout_too(tmp_path: Path) -> None:
 
 def test_more_rows_than_are_held_at_once_raise_too_many(database_url: str) -> None:
     monitored = small(database_url)
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     assert len(Pull(monitored, database, most_rows=2).read(START, END).served) == 1
     with pytest.raises(TooMany, match="more than 1 rows"):
         Pull(monitored, database, most_rows=1).read(START, END)
@@ -461,7 +461,7 @@ def test_too_many_rows_are_given_up_soon(database_url: str, monkeypatch: pytest.
     monkeypatch.setattr(engine_module, "FETCH", 10)
     small(database_url)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i FROM n"
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     with database.reading() as reader:
         with pytest.raises(TooMany):
             reader.columns(sa.select(sa.text(numbers).columns(sa.column("i")).subquery("n")), most=25)
@@ -472,7 +472,7 @@ def test_too_many_rows_are_given_up_soon(database_url: str, monkeypatch: pytest.
 def test_a_process_that_is_to_end_stops_between_fetches(database_url: str) -> None:
     monitored = small(database_url)
     asked = iter([False])
-    database = Database("shop", parse_url(database_url, None), 60, lambda: next(asked, True))
+    database = Database("shop", parse_url(database_url), 60, lambda: next(asked, True))
     with pytest.raises(Stopped):
         Pull(monitored, database).read(START, END)
     database.close()
@@ -485,7 +485,7 @@ def test_a_process_that_is_to_end_stops_within_a_statement(database_url: str, ho
     small(database_url)
     slow = SLOW_SQLITE if database_url.startswith("sqlite") else SLOW_POSTGRES
     ending = threading.Event()
-    database = Database("shop", parse_url(database_url, None), 60, ending.is_set)
+    database = Database("shop", parse_url(database_url), 60, ending.is_set)
 
     def end() -> None:
         ending.set()
@@ -505,7 +505,7 @@ def test_a_process_that_is_to_end_stops_within_a_statement(database_url: str, ho
 def test_a_server_is_not_asked_for_long_to_end_a_statement(monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> None:
     asked: list[float] = []
     monkeypatch.setattr(psycopg.Connection, "cancel_safe", lambda _, timeout: asked.append(timeout))
-    database = Database("shop", parse_url(postgres_url, None), 60)
+    database = Database("shop", parse_url(postgres_url), 60)
     with database.reading():
         database.interrupt()
     database.interrupt()
@@ -514,7 +514,7 @@ def test_a_server_is_not_asked_for_long_to_end_a_statement(monkeypatch: pytest.M
 
 
 def test_an_interrupted_statement_of_a_process_that_goes_on_is_an_error(postgres_url: str) -> None:
-    database = Database("shop", parse_url(postgres_url, None), 60)
+    database = Database("shop", parse_url(postgres_url), 60)
     timer = threading.Timer(0.3, database.interrupt)
     timer.start()
     with pytest.raises(SourceError) as caught:
@@ -549,7 +549,7 @@ def _broken(act: Callable[[], object], database: Database) -> SourceError:
 
 def test_a_connection_cut_in_mid_read_is_an_error_and_the_next_read_works(postgres_url: str) -> None:
     monitored = small(postgres_url)
-    database = Database("shop", parse_url(postgres_url, None), 60)
+    database = Database("shop", parse_url(postgres_url), 60)
     for _ in range(2):
         error = _broken(lambda: execute(postgres_url, _backends(postgres_url)), database)
         assert error.reason == "connect"
@@ -563,7 +563,7 @@ def test_a_server_killed_in_mid_read_is_an_error_and_the_next_read_works(own_ser
     own_server.start()
     url = own_server.create_database()
     monitored = small(url)
-    database = Database("shop", parse_url(url, None), 60)
+    database = Database("shop", parse_url(url), 60)
     assert _broken(own_server.kill, database).reason == "connect"
     with pytest.raises(SourceError) as caught:
         Pull(monitored, database).read(START, END)
@@ -575,7 +575,7 @@ def test_a_server_killed_in_mid_read_is_an_error_and_the_next_read_works(own_ser
 
 def test_an_error_in_between_leaves_the_connection_fit_for_the_next_read(database_url: str) -> None:
     monitored = small(database_url)
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     with pytest.raises(KeyError), database.reading() as reader:
         {}[reader.one(sa.select(sa.literal(1)))]
     with pytest.raises(SourceError), database.reading() as reader:
@@ -586,7 +586,7 @@ def test_an_error_in_between_leaves_the_connection_fit_for_the_next_read(databas
 
 def test_threads_share_one_database(database_url: str) -> None:
     monitored = small(database_url)
-    database = Database("shop", parse_url(database_url, None), 60)
+    database = Database("shop", parse_url(database_url), 60)
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.append(len(Pull(monitored, database).read(START, END).served)))
@@ -606,8 +606,8 @@ def test_threads_share_one_database(database_url: str) -> None:
 def test_a_password_is_never_in_a_message(postgres: PostgresServer) -> None:
     postgres.start()
     for password in ("hunter2", "p@ss/wörd:%"):
-        url = parse_url("postgresql://nobody@127.0.0.1:9/shop?sslpassword=other%20secret", password)
-        database = Database("shop", url, 60)
+        url = parse_url("postgresql://nobody@127.0.0.1:9/shop?sslpassword=other%20secret")
+        database = Database("shop", url.set(password=password), 60)
         said = f"cannot log in with {password}, sslpassword 'other secret'"
         assert database.redact(said) == "cannot log in with ***, sslpassword '***'"
         with pytest.raises(SourceError) as caught, database.reading():

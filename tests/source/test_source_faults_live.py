@@ -143,7 +143,7 @@ class Reading:
     threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.database = Database("s", parse_url(self.url or self.scene.url, None), 50)
+        self.database = Database("s", parse_url(self.url or self.scene.url), 50)
         source = open_reader(watched(self.way), self.database)
         assert isinstance(source, Pull if self.way == "pull" else ParallelReader)
         self.bench = Bench(watched(self.way), Faulty(source), self.store, clock=Hand(END + 3600))
@@ -269,7 +269,7 @@ def test_a_statement_that_somebody_ended_is_read_again(
 
 
 def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
-    database = Database("s", parse_url(scene.url, None), 50)
+    database = Database("s", parse_url(scene.url), 50)
     made = watched("pushdown")
     source = ParallelReader(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
     expected, ended = read_partials(made, source, START, END, {}), list[int]()

@@ -63,7 +63,7 @@ def patience() -> Iterator[threading.Event]:
 
 
 def database(url: str, most: int = MOST_AT_ONCE, stop: threading.Event | None = None, timeout: float = 60) -> Database:
-    return Database("s", parse_url(url, None), timeout, (stop or threading.Event()).is_set, most)
+    return Database("s", parse_url(url), timeout, (stop or threading.Event()).is_set, most)
 
 
 class Watching:
@@ -166,7 +166,7 @@ def test_the_checks_of_a_mapping_never_hold_one_transaction_while_they_open_anot
         log.happen(f"{'r' if i % 2 else 'x'}{i}", "a", START + i + 1)
     write(url, log, EPOCH)
     late = time.monotonic() + 120
-    database = Database("s", parse_url(url, None), 60, lambda: time.monotonic() > late, max_concurrent=1)
+    database = Database("s", parse_url(url), 60, lambda: time.monotonic() > late, max_concurrent=1)
     found = assess(monitor(events(EPOCH), EPOCH), database, END + 3600.0, None)
     assert any("match no impression" in remark.text for remark in found.remarks), found
 

@@ -31,7 +31,7 @@ STYLE = "epoch s"
 
 
 def read(url: str, monitored: Monitor) -> Reading:
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     try:
         pull = Pull(monitored, database)
         assert pull.freshness(START, END).newest is not None
@@ -222,7 +222,7 @@ def statements(url: str, style: Style, kind: str) -> list[tuple[str, Any]]:
     """All that is asked for one bucket."""
     recipe = {"events": events(style), "judgments": judgments(), "column": column()}[kind]
     measures = ("ndcg@3", "dcg(gain={0:1,1:2,2:3,3:4})@3") if kind == "events" else ("ndcg@3",)
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     with watched() as seen:
         pull = Pull(monitor(recipe, style, measures), database)
         pull.freshness(START, START + 3600)
@@ -306,7 +306,7 @@ def test_no_statement_is_without_a_bound_in_time(filled: str) -> None:
 def test_no_statement_is_prepared_for_all_times_of_day(shared_url: str) -> None:
     style = styles(shared_url)["timestamptz"]
     busy(shared_url, style)
-    pull = Pull(monitor(events(style), style), Database("s", parse_url(shared_url, None), 60))
+    pull = Pull(monitor(events(style), style), Database("s", parse_url(shared_url), 60))
     for _ in range(8):
         pull.freshness(START, END)
     with pull.database.reading() as reader:
@@ -328,7 +328,7 @@ def test_a_recipe_whose_rule_takes_any_type_reads_all_types(filled: str) -> None
 def test_lists_in_a_column_are_found_by_the_index_on_the_time_on_sqlite(tmp_path: Path, way: Any) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     execute(url, *LISTS["sqlite"].of_log(3), "CREATE INDEX lists_at ON lists (served)", "ANALYZE")
-    database = Database("s", parse_url(url, None), 60)
+    database = Database("s", parse_url(url), 60)
     with watched() as sent:
         way(of_lists("in_json_0"), database).read(START, START + BUCKET)
     database.close()

@@ -50,7 +50,7 @@ def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def database(url: str, limit: float = LIMIT, stop: Callable[[], bool] = lambda: False, most: int = 1) -> Database:
-    return Database("s", parse_url(url, None), limit, stop, most)
+    return Database("s", parse_url(url), limit, stop, most)
 
 
 def sleep(reader: Reader) -> Any:

@@ -80,7 +80,7 @@ def logs(spark: SparkServer) -> OnSpark:
 
 def opened(url: str, timeout: float = 300) -> Database:
     """The source of that URL."""
-    return Database("s", parse_url(url, None), timeout)
+    return Database("s", parse_url(url), timeout)
 
 
 # ---- both ways -------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
 
 def test_who_stops_need_not_wait_for_spark(spark: SparkServer) -> None:
     ending = threading.Event()
-    database, before = Database("s", parse_url(spark.url(), None), 300, ending.is_set), tasks(spark)
+    database, before = Database("s", parse_url(spark.url()), 300, ending.is_set), tasks(spark)
 
     def read() -> None:
         with database.reading() as reader:
@@ -305,7 +305,7 @@ def is_idle(spark: SparkServer, seconds: float = 30) -> bool:
 
 
 def test_the_missing_driver_is_named_with_what_brings_it() -> None:
-    url = parse_url("hive://host:10000/default", None)
+    url = parse_url("hive://host:10000/default")
     error = NoSuchModuleError("Can't load plugin: sqlalchemy.dialects:hive")
     assert "rankmon[spark]" in driver_help(url, error)
 

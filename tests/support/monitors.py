@@ -90,7 +90,7 @@ def shop(measures: Sequence[Measure | str] = ("ndcg@10",), **changes: object) ->
 
 def pull(monitor: Monitor, url: str) -> Pull:
     """A reader of the monitor's source."""
-    return Pull(monitor, Database(monitor.source, parse_url(url, None), 60))
+    return Pull(monitor, Database(monitor.source, parse_url(url), 60))
 
 
 def new_store(url: str | URL, lease_seconds: float = 5) -> Store:
@@ -127,7 +127,7 @@ def config(tmp_path: Path, sources: dict[str, str], monitors: Sequence[Monitor],
         "path": tmp_path / "rankmon.yaml",
         "store": StoreConfig(url=make_url(f"sqlite:///{tmp_path / 'store.db'}")),
         "web": WebConfig(("127.0.0.1", 0)),
-        "sources": tuple(SourceConfig(name=n, url=parse_url(u, None)) for n, u in sources.items()),
+        "sources": tuple(SourceConfig(name=n, url=parse_url(u)) for n, u in sources.items()),
         "monitors": tuple(monitors),
         "scheduler": SchedulerConfig(lease=5),
     }
