@@ -15,10 +15,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from monitor.measures.measure import HIGHEST_GAIN
+from monitor.units import DAY, HOUR, WEEK
 
 T = TypeVar("T")
 
-LONGEST_DURATION = 3650 * 86400
+LONGEST_DURATION = 3650 * DAY
 """Seconds of the longest duration taken, ten years: far beyond any use, and within what every database can hold."""
 
 FARTHEST = 32_503_680_000
@@ -35,7 +36,7 @@ TIME_FORMATS = ("native", "epoch_s", "epoch_ms", "epoch_us")
 _BIG_ENDIAN = ["Y", "m", "d", "H", "M", "S"]
 _ZONE = re.compile(r"(Z|[ ]?UTC|[+-]00:?00)\Z")
 _OTHER_ZONE = re.compile(r"[+-]\d\d(:?\d\d)?\Z")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_UNITS = {"s": 1, "m": 60, "h": HOUR, "d": DAY, "w": WEEK}
 
 
 def parse_duration(text: str) -> int:

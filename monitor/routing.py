@@ -17,6 +17,7 @@ from monitor.conditions.rules import SEVERITIES, Severity
 from monitor.fields import Maybe, Name, PositiveDuration, TimeOfDay, Zone
 from monitor.section import Section, key
 from monitor.types import Labels, Monitor
+from monitor.units import WEEK
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -100,7 +101,7 @@ class MailedReport(Section):
     at: Annotated[TimeOfDay, key("When, in local time of the zone.", examples=["08:00"])]
     zone: Annotated[Zone, key("Time zone.", examples=["Europe/Berlin"])]
     days: Annotated[tuple[Day, ...], key("Days of the week.", min_length=1)] = ("mon",)
-    last: Annotated[PositiveDuration, key("How many days it covers, in whole days.")] = 7 * 86_400
+    last: Annotated[PositiveDuration, key("How many days it covers, in whole days.")] = WEEK
     monitors: Annotated[tuple[Name, ...], key("Monitors to include. Default: all.")] = ()
 
     def due(self, now: float) -> int:

@@ -43,6 +43,7 @@ from monitor.fields import parse_duration as parse_duration
 from monitor.fields import parse_instant as parse_instant
 from monitor.measures.measure import SPECS, Measure, parse
 from monitor.section import Converted, Derived, Flat, FromFile, OneOf, Section, fault, key, refuse
+from monitor.units import DAY, HOUR, WEEK
 
 ALGORITHM = 3
 """Version of how partials are computed. A change that moves any stored number raises it and starts new series."""
@@ -409,14 +410,14 @@ class RetrainRequests(Section):
     """Who is asked to retrain when a degradation, or a rule marked `retrain`, lasts."""
 
     notify: Annotated[tuple[Name, ...], key("Channels to ask.", min_length=1, examples=["[pipeline]"])]
-    cooldown: Annotated[Duration, key("Minimum time between two requests.")] = 604_800
+    cooldown: Annotated[Duration, key("Minimum time between two requests.")] = WEEK
     after: Annotated[
         Duration,
         key("How long an incident must have been open before retraining is recommended."),
-    ] = 86_400
+    ] = DAY
 
 
-FINE_FOR = 400 * 86_400
+FINE_FOR = 400 * DAY
 """Seconds for which buckets stay as they are by default: this includes the same month of the year before."""
 
 
@@ -428,7 +429,7 @@ class RollUp(Section):
     to: Annotated[
         PositiveDuration,
         key("Width of a merged bucket, in whole buckets; divides a day or is whole days."),
-    ] = 86_400
+    ] = DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,20 +472,20 @@ class Monitor(Section):
     bucket: Annotated[
         PositiveDuration,
         key("Bucket width, the resolution of the store. Must divide a day evenly or be whole days."),
-    ] = 3600
+    ] = HOUR
     windows: Annotated[
         tuple[PositiveDuration, ...],
         key(
             "Window lengths, in whole buckets. Default: 24h, or a longer bucket.", min_length=1, examples=["[24h, 7d]"]
         ),
-    ] = (86_400,)
+    ] = (DAY,)
     max_request_span: Annotated[Duration, key("Longest time between the first and last row of one request.")] = 60
     ingest_delay: Annotated[Duration, key("How late rankings may arrive after their bucket's end.")] = 300
     lateness: Annotated[Duration, key("How late labels may arrive after the attribution.")] = 0
     final_timeout: Annotated[
         Duration,
         key("How long after its labels are due a bucket becomes final even if the source has nothing newer."),
-    ] = 86_400
+    ] = DAY
     refresh: Annotated[PositiveDuration, key("Time between two runs.")] = 300
     deadline: Annotated[PositiveDuration, key("Time limit of one run.")] = 600
     stale_after: Annotated[
@@ -501,7 +502,7 @@ class Monitor(Section):
             "verdicts look back, and how long a bucket takes to become final: attribution + lateness (or "
             "`ingest_delay` if that is longer), one bucket and one `refresh`."
         ),
-    ] = 604_800
+    ] = WEEK
     min_completeness: Annotated[
         Number,
         key("Minimum share of a window's buckets that must be read to show its value.", gt=0, le=1),

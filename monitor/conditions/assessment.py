@@ -13,11 +13,12 @@ from monitor.conditions.kinds.version_worse import VersionWorse
 from monitor.conditions.rules import SEVERITIES, is_beyond
 from monitor.conditions.versions import NewVersion, WeakVersion
 from monitor.types import MODEL_VERSION
+from monitor.units import HOUR
 
 NO_RESULTS = "no_results"
 """Text of the measure of requests without results."""
 
-MAY_BE_WELL = 3 * 3600
+MAY_BE_WELL = 3 * HOUR
 """Seconds for which a fall must look over to be reported so: shorter is mostly chance."""
 
 LOST_LABELS = 0.7

@@ -25,6 +25,7 @@ from monitor.routing import MailedReport, Route
 from monitor.section import FromFile, OneOf, Section, Where, key
 from monitor.tls import TlsConfig
 from monitor.types import Column, Monitor
+from monitor.units import DAY
 
 _Named = TypeVar("_Named", "Monitor", "SourceConfig")
 
@@ -88,7 +89,7 @@ class StoreConfig(_Database):
             "How long closed incidents, their transitions, verdicts, and the buckets of removed monitors are kept. "
             "Other buckets follow their monitor's `retention`."
         ),
-    ] = 730 * 86_400
+    ] = 730 * DAY
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.verdicts import DataEvidence
 from monitor.messages.templates import fill, render, subject
 from monitor.messages.words import between, lasting, named, utc
+from monitor.units import HOUR
 
-MOST_BEFORE = 24 * 3600
+MOST_BEFORE = 24 * HOUR
 """Seconds before labels are found lost for which some may have been lost."""
-LITTLE_BY_LITTLE = 36 * 3600
+LITTLE_BY_LITTLE = 36 * HOUR
 """Uncertainty of a fall's start, seconds, from which it may have no single start."""
 
 TITLES = {"healthy": "healthy", "not_enough_data": "not enough data", "announced": "announced, not judged"}

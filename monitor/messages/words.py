@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from monitor.units import DAY
+from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
     from monitor.measures.measure import Measure
@@ -62,7 +62,7 @@ def ago(seconds: float | None) -> str:
     """
     if seconds is None:
         return "never"
-    size, unit = next(((s, u) for s, u in ((86400, "d"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * s), (1, "s"))
+    size, unit = next(((s, u) for s, u in ((DAY, "d"), (HOUR, "h"), (60, "min")) if abs(seconds) >= 2 * s), (1, "s"))
     amount = f"{abs(seconds) / size:.0f} {unit}"
     return f"{amount} ago" if seconds >= 0 else f"in {amount}"
 

@@ -23,6 +23,7 @@ from monitor.messages.prior import NO_PRIOR, PriorDelivery
 from monitor.notify import Receiver
 from monitor.notify.http import HttpChannel, Poster, basic, place
 from monitor.section import FromFile, Secret, fault, key, refuse
+from monitor.units import WEEK
 
 if TYPE_CHECKING:
     from monitor.messages.notification import Notification
@@ -81,7 +82,7 @@ class AlertmanagerConfig(HttpChannel):
         PositiveDuration,
         AfterValidator(_long),
         key("How long Alertmanager keeps an alert after rankmon stops repeating it."),
-    ] = 604_800
+    ] = WEEK
 
     @model_validator(mode="after")
     def _check(self) -> Self:

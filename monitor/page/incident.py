@@ -16,8 +16,9 @@ from monitor.page.fall import draw_fall
 from monitor.page.words import TEMPLATES
 from monitor.service.fall import Fall
 from monitor.service.snapshot import StoredIncident
+from monitor.units import DAY, HOUR, WEEK
 
-SILENCES = {"1h": 3600, "8h": 28_800, "1d": 86_400, "7d": 604_800}
+SILENCES = {"1h": HOUR, "8h": 8 * HOUR, "1d": DAY, "7d": WEEK}
 """Seconds for which the page offers to silence a monitor."""
 
 

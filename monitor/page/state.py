@@ -13,6 +13,7 @@ from monitor.series.windows import Point
 from monitor.service.history import SeriesHistory
 from monitor.service.snapshot import MonitorSnapshot, Series, shown
 from monitor.types import OVERALL
+from monitor.units import DAY
 
 LABELS_FELL = 0.7
 """Share of the usual label coverage below which labels count as missing, as in notifications."""
@@ -147,7 +148,7 @@ def history_now(snapshot: MonitorSnapshot) -> SeriesHistory | None:
 
 
 def _of_a_day(histories: Sequence[SeriesHistory]) -> SeriesHistory | None:
-    return min(histories, key=lambda t: abs(t.window - 86_400), default=None)
+    return min(histories, key=lambda t: abs(t.window - DAY), default=None)
 
 
 def coverage_of(snapshot: MonitorSnapshot) -> Coverage:

@@ -21,8 +21,9 @@ from monitor.service.fall import ChartMark, marks_of
 from monitor.service.reporting import QualityReport, report
 from monitor.store import Store
 from monitor.types import Monitor
+from monitor.units import DAY
 
-RECENT = 2 * 86_400
+RECENT = 2 * DAY
 """Seconds of data after which a change is past: a backfill finds many."""
 
 

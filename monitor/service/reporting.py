@@ -23,7 +23,7 @@ from monitor.service.slice_comparison import ComparedSlice, compare
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
 from monitor.store import Store
 from monitor.types import OVERALL, Definition, Judgments, Monitor, format_duration
-from monitor.units import DAY
+from monitor.units import DAY, HOUR
 
 MOST_SLICES = 5
 MOST_INCIDENTS = 1_000
@@ -263,7 +263,7 @@ def _by_verdict(monitor: Monitor, store: Store, past: _ReportDays) -> Iterator[V
     for kind in dict.fromkeys(one.kind for one in found):
         of_it = [one.end for one in found if one.kind == kind]
         value = float(read_as(measure, sums[np.isin(ends, of_it)].sum(axis=0)))
-        yield VerdictHours(kind, len(of_it) * step / 3600, None if np.isnan(value) else value)
+        yield VerdictHours(kind, len(of_it) * step / HOUR, None if np.isnan(value) else value)
 
 
 def _open_for(monitor: Monitor, store: Store, since: int, until: int) -> int:

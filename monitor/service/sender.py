@@ -24,6 +24,7 @@ from monitor.service.periodic import LONGEST_RETRY, PeriodicTask, doubling
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Lease, Store
 from monitor.store.outbox import TELLING, Waiting
+from monitor.units import DAY
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ OUTBOX_EVERY = 5.0
 LONGEST_WISH = 3600.0
 """Longest Retry-After honoured, seconds; a longer one is taken for a mistake and ignored."""
 
-KEEP = 30 * 86_400
+KEEP = 30 * DAY
 """Seconds that sent notifications stay in the store."""
 
 CLEAN_EVERY = 3600.0

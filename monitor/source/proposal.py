@@ -28,6 +28,7 @@ from monitor.source.discovery import Table, are_ids, as_list, as_object, rows_wi
 from monitor.source.engine import Database
 from monitor.source.times import CREDIBLE, PER_SECOND, to_micros
 from monitor.types import ITEM, PLACE, TimeColumn
+from monitor.units import DAY, HOUR, WEEK
 
 Values: TypeAlias = "pd.Series[Any]"
 Pair: TypeAlias = tuple[Any, Any]
@@ -59,10 +60,10 @@ PATTERNS = tuple(
     for fraction in ("", ".%f")
     for zone in (*ZONES, "")
 )
-PAST = 35 * 86_400
+PAST = 35 * DAY
 """Seconds of the past to read: the 28 days that verdicts need, and a week to judge."""
 
-LIKELY_LAGS = (3_600, 6 * 3_600, 86_400, 3 * 86_400, 7 * 86_400)
+LIKELY_LAGS = (HOUR, 6 * HOUR, DAY, 3 * DAY, WEEK)
 """Attributions to choose from, seconds."""
 
 QUESTIONS = {

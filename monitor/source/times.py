@@ -19,6 +19,7 @@ from monitor.errors import SourceError
 from monitor.series.readings import MICROS
 from monitor.source.prepared import rounded_down, rounded_up
 from monitor.types import Events, Monitor, TimeColumn
+from monitor.units import DAY
 
 Moments = NDArray[np.datetime64]
 
@@ -35,7 +36,7 @@ _WRITTEN = re.compile(r"\d{4}([-/]?)\d\d\1\d\d([T ])\d\d:\d\d:\d\d([.,]\d+)?(.*)
 _LAST_SECOND = 2**33  # limit of the search for where an unreadable text sorts
 
 _STEP = 1800
-_LONGEST_CHANGE = 86_400
+_LONGEST_CHANGE = DAY
 """Seconds by which clocks change at most: Samoa left out a whole day when it crossed the date line."""
 
 CREDIBLE = (946_684_800, 4_102_444_800)

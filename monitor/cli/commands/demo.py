@@ -32,6 +32,7 @@ from monitor.messages import words
 from monitor.series.partials import read_as
 from monitor.service.app import App
 from monitor.types import OVERALL
+from monitor.units import DAY, HOUR
 from monitor.web.server import bound
 
 FILES = ("rankmon.yaml", "rankmon.db", "shop.db")
@@ -150,7 +151,7 @@ def _print_series(app: App, rolled_out: datetime) -> None:
     span = stored_span(app.store, monitor)
     if span is None:
         raise RuntimeError("the backfill of the demo stored nothing")
-    table = series_table(app.store, monitor, monitor.measures[:1], (86400,), span, 86400)
+    table = series_table(app.store, monitor, monitor.measures[:1], (DAY,), span, DAY)
     write(table, "table", None)
     click.echo()
     for bar in _bars(table["end"].dt.strftime("%m-%d").tolist(), table["value"].tolist(), rolled_out):
@@ -234,7 +235,7 @@ class _Act:
 
 def _acts(story: Story) -> list[_Act]:
     outage, campaign = story.history_end + story.outage_after, story.history_end + story.campaign_after
-    lasts = int(story.outage_lasts.total_seconds() // 3600)
+    lasts = int(story.outage_lasts.total_seconds() // HOUR)
     return [
         _Act(story.rolled_back, story.rolled_back, "v2 is rolled back, v1 ranks again."),
         _Act(outage, outage + story.outage_lasts, f"the event pipeline breaks, and {lasts} h of clicks are lost."),

@@ -21,13 +21,14 @@ from monitor.messages.notification import About, notification
 from monitor.messages.templates import OwnTemplates, topic
 from monitor.messages.words import CALLED, named, utc
 from monitor.types import format_duration
+from monitor.units import DAY
 
 if TYPE_CHECKING:
     from monitor.config import Config
     from monitor.store import Store
     from monitor.store.alerts import Silence, StoredIncident, Transition
 
-LONGEST_SILENCE = 3650 * 86_400
+LONGEST_SILENCE = 3650 * DAY
 """Seconds; a permanent silence should name no channel instead, and calendars end."""
 
 

@@ -37,6 +37,7 @@ from monitor.source.discovery import tables
 from monitor.source.engine import Database
 from monitor.source.proposal import PAST, QUESTIONS, Proposal, Question, propose
 from monitor.types import format_duration
+from monitor.units import DAY
 
 PASSWORD = "RANKMON_SOURCE_PASSWORD"
 MEMORY = ":memory:"
@@ -93,7 +94,7 @@ def init(
     click.echo(f"\nnext: rankmon backfill{named} --from {since}")
     if proposal.since is not None and proposal.oldest is not None and proposal.oldest < proposal.since:
         begins = f"{datetime.fromtimestamp(proposal.oldest, UTC):%Y-%m-%d}"
-        days = PAST // 86_400
+        days = PAST // DAY
         click.echo(f"These are {days} days: 28 to learn the baseline, and a week to judge. The log begins {begins}.")
     return code
 

@@ -36,6 +36,7 @@ from monitor.source.pull import Pull
 from monitor.source.swaps import shown_counts
 from monitor.store import Store
 from monitor.types import Monitor
+from monitor.units import DAY
 
 HOURS = 24
 DAYS = 28
@@ -78,7 +79,7 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
         source = Pull(monitor, database)
         newest = source.freshness(0, time.time()).newest
         until = int(newest or 0) + 1
-        counts = shown_counts(source, until - DAYS * 86_400, until, depth)
+        counts = shown_counts(source, until - DAYS * DAY, until, depth)
     try:
         wide = np.expm1(Z95 * swap_errors(counts, depth, swapped * DAYS))
     except ValueError as error:

@@ -32,6 +32,7 @@ from monitor.page.chart import Lane, Line, Shade, draw
 from monitor.service.retention import what_lacks
 from monitor.store import Store
 from monitor.types import Monitor
+from monitor.units import HOUR
 
 MOST_SERIES = 3
 """Series named per rule."""
@@ -187,7 +188,7 @@ def _told_on_call(one: ReplayedIncident) -> str:
 
 
 def _mixes(found: Replay) -> Iterator[str]:
-    hours = sum(shift.within(found.since, found.until) for shift in found.mix) / 3600
+    hours = sum(shift.within(found.since, found.until) for shift in found.mix) / HOUR
     yield f"mix shifts, for information: {len(found.mix)} in {hours:,.0f} h" if found.mix else "no mix shifts"
     for shift in found.mix:
         length = lasting(shift.within(found.since, found.until))

@@ -107,7 +107,7 @@ def _table(
 
     `for_people`: without a start, show the newest windows only and say so.
     """
-    every = max(monitor.bucket, min(*lengths, 86400)) if step is None else step
+    every = max(monitor.bucket, min(*lengths, DAY)) if step is None else step
     if every < monitor.bucket or every % monitor.bucket:
         raise InputError(f"--step must be a multiple of the bucket, {format_duration(monitor.bucket)}")
     span = stored_span(store, monitor)

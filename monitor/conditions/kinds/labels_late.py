@@ -8,8 +8,9 @@ from typing import ClassVar, Self
 from monitor.conditions.arrivals import ArrivalEvidence, Arrivals, Arrived, Unknown
 from monitor.conditions.evidence import register
 from monitor.types import Drift, Monitor
+from monitor.units import HOUR
 
-LEAST_LAG = 3600
+LEAST_LAG = HOUR
 """Least lag of labels beyond `lateness`, seconds."""
 LEAST_EVENTS = 20.0
 """Events expected since the newest one for their absence not to be chance."""

@@ -18,6 +18,7 @@ from monitor.source.dialects.subquery import Quoting
 from monitor.source.prepared import Instant, Mark
 from monitor.source.times import PER_SECOND, bound, slack
 from monitor.types import TimeColumn
+from monitor.units import HOUR
 
 Expression = ColumnElement[Any]
 Condition = ColumnElement[bool]
@@ -39,7 +40,7 @@ GRACE = 30
 SILENCE = 60
 """Seconds until a vanished server is noticed."""
 
-KEPT_FOR = 3600
+KEPT_FOR = HOUR
 """Seconds a connection is kept at most."""
 
 SLOW_SORT = "this database sums by sorting, which takes longer than reading the rows"
