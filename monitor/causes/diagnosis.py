@@ -19,7 +19,7 @@ from monitor.drift.verdicts import Split, Verdict, split
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey, points
-from monitor.types import MODEL_VERSION, Judgments, Monitor, Slice, lasting_dimensions
+from monitor.types import MODEL_VERSION, OVERALL, Judgments, Monitor, Slice, lasting_dimensions
 from monitor.units import DAY, WEEK, Span
 
 VERSION = 4
@@ -53,7 +53,7 @@ class Subject:
 
     Attributes:
         finding: what opened the incident; None if unknown.
-        key: the slice that fell; overall is ("", "").
+        key: the slice that fell; overall is `OVERALL`.
         window, before: the fallen window, and the spans to compare with, latest first.
         left_out: spans not compared with because something was wrong then.
     """
@@ -89,7 +89,7 @@ def subject(monitor: Monitor, findings: Iterable[Evidence], opened_at: int, firs
     end = opened_at if finding is None else min(finding.end, opened_at)
     window = (end - length, end)
     fell_at = window[0] if finding is None else min(window[0], finding.since - monitor.bucket)
-    key = ("", "") if finding is None else (finding.dimension, finding.slice)
+    key = OVERALL if finding is None else (finding.dimension, finding.slice)
     return Subject(measure, finding, key, window, same_hours(window, fell_at, first))
 
 
@@ -311,7 +311,7 @@ def coverage(stored: StoredPartials) -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     for suffix, parts in (("", now), ("_before", before)):
         sums = sum((_labelled(stored, p) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
-        whole = sum((p.slice(("", "")).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
+        whole = sum((p.slice(OVERALL).sum(axis=0) for p in parts), np.zeros(len(b.TRAFFIC_FIELDS)))
         requests, labelled, impressions, judged, *_ = sums.tolist()
         if stored.unlabelled:  # unmatched events of the left-out slices are among them
             sums[b.UNMATCHED] = 0.0

@@ -27,7 +27,7 @@ from monitor.series import partials as b
 from monitor.series.windows import History
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident
-from monitor.types import Monitor
+from monitor.types import OVERALL, Monitor
 from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def evidence(
     newest = verdicts[-1] if verdicts else store.verdicts.newest(monitor.name)
     definition = monitor.definition(fell.measure)
     window = _window(monitor, fell)
-    history = store.history(definition, end - SENT_SPAN - window, end, overall_only=fell.key == ("", ""))
+    history = store.history(definition, end - SENT_SPAN - window, end, overall_only=fell.key == OVERALL)
     return _bounded(
         {
             "version": VERSION,

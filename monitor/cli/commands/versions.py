@@ -138,7 +138,7 @@ def _stored(
     if dimension is None:
         return []
     begin = span[0] - REACH
-    fell = d.Subject(measure, None, ("", ""), span, ())
+    fell = d.Subject(measure, None, OVERALL, span, ())
     spoilt = [*unsound(monitor, begin, span[0], store), *bad]
     history, traffic = (
         store.history(series, begin, span[1]).without(spoilt, step_of(monitor.bucket))

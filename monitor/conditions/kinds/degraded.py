@@ -15,7 +15,7 @@ from monitor.conditions.versions import NewVersion, WeakVersion, begun_with, ser
 from monitor.drift.constants import LIKELIER_LOG
 from monitor.drift.verdicts import SLICE_KINDS, Alarm, Split, Verdict
 from monitor.series.windows import SliceKey
-from monitor.types import Drift
+from monitor.types import OVERALL, Drift
 from monitor.units import DAY
 
 CLEAR_SHARE, CLEAR_Z = 0.1, -2.0
@@ -219,7 +219,7 @@ def _of_end(seen: Observations, name: ConditionName, verdict: Verdict, since: in
     overall = next((c for c in verdict.changes if not c.unit), None)
     begin = next((c.since for c in (closed, overall) if c is not None and c.since is not None), verdict.end - DAY)
     value, requests = seen.mean(key, min(begin, verdict.end - seen.width), verdict.end)
-    before = verdict.expected if key == ("", "") else None
+    before = verdict.expected if key == OVERALL else None
     if closed is not None and closed.requests:
         value, before, requests = closed.value, closed.before, closed.requests
     least = None if before is None or closed is None else before * (1 - closed.tolerated)
