@@ -21,7 +21,8 @@ from monitor.measures.measure import parse
 from monitor.page import fall as fall_page
 from monitor.page.fall import draw_fall
 from monitor.page.png import as_png, can_draw
-from monitor.service.fall import LONGEST_VIEW, Fall, fall_of
+from monitor.series.retention import DRAWN
+from monitor.service.fall import Fall, fall_of
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.types import OVERALL, Drift, Monitor
@@ -128,7 +129,7 @@ def test_one_that_began_long_ago_does_not_begin_its_chart_long_ago(
 ) -> None:
     old = replace(opened, incident=replace(opened.incident, began_at=START - 90 * DAY))
     fall = fall_of(search, filled, old)
-    assert fall.points[0].end >= END - LONGEST_VIEW
+    assert fall.points[0].end >= END - DRAWN
     assert len(fall.points) <= 201
     ElementTree.fromstring(draw_fall(fall))
 
