@@ -106,7 +106,7 @@ def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest
         looked.append(end // HOUR)
         return evaluate_rule(rule, view, keys, end)
 
-    monkeypatch.setattr(thresholds, "evaluate", counted)
+    monkeypatch.setattr(thresholds, "evaluate_rule", counted)
     after, changes = track_rule(FLOOR, seen, range(HOUR, (since + 6) * HOUR + 1, HOUR), {})
     assert [(c.became, c.at // HOUR) for c in changes] == [
         ("pending", 2),

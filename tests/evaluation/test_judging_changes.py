@@ -315,13 +315,13 @@ def test_a_rule_whose_slices_had_no_traffic_yet_looks_at_the_past_only_once(
     bench.monitor = replace(bench.monitor, alerts=(rule,))
     bench.live(*[0.8] * 4)
     looked: list[int] = []
-    follow = condition_sets.follow
+    track_rule = condition_sets.track_rule
 
     def counted(rule: Rule, view: Any, ends: Sequence[int], before: Any) -> Any:
         looked.append(len(ends))
-        return follow(rule, view, ends, before)
+        return track_rule(rule, view, ends, before)
 
-    monkeypatch.setattr(condition_sets, "follow", counted)
+    monkeypatch.setattr(condition_sets, "track_rule", counted)
     bench.live(*[0.8] * 4)
     assert looked == [1] * 4
     bench.live(*[{"mobile": 0.8, "watch": 0.4}] * 2)
