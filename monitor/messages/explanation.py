@@ -132,7 +132,7 @@ def announced(one: Announcement) -> str:
     """What was announced, by whom, and what comes of it."""
     after = "; then a new level is learnt" if one.is_new_level else ""
     what = f": {one.note}" if one.note else ""
-    return f"{utc(one.since)} to {utc(one.until)} by {one.author}{what} (not judged, not learnt{after})"
+    return f"{utc(one.since)} to {utc(one.until)} by {one.author}{what} (neither judged nor learnt from{after})"
 
 
 def may_be_well(findings: Sequence[Evidence]) -> list[str]:

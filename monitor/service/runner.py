@@ -373,7 +373,8 @@ class Runner:
 def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | None) -> Iterator[str]:
     """Oddities of a successful run; future rows only if none were known before."""
     if result.late:
-        yield f"rankings arrived after {counted(result.late, 'bucket')} became final; read again. Is a log sent late?"
+        late = counted(result.late, "bucket")
+        yield f"rankings arrived after {late} became final; read again. Are rankings delivered late?"
     if result.kept:
         buckets, replaces = counted(result.kept, "final bucket"), "`rankmon backfill --again --force` replaces them"
         yield f"source has fewer requests or labels now for {buckets}; keeping stored values. If right, {replaces}"

@@ -90,6 +90,7 @@ NAMES = {
     "query": re.compile(r"query|search|phrase|keyword|term", re.IGNORECASE),
     "version": re.compile(r"version|model|variant|ranker|algorithm", re.IGNORECASE),
     "drawn": re.compile(r"^ab(_|$)|bucket|experiment|variant|cohort|(^|_)(test|arm)(_|$)", re.IGNORECASE),
+    "client": re.compile(r"device|platform|client|browser|(^|_)(app|os)(_|$)", re.IGNORECASE),
     "type": re.compile(r"type|event|action|kind", re.IGNORECASE),
     "wanted": re.compile(
         r"click|tap|select|open|view_item|play|watch|listen|stream|read|dwell|download|like|save|share|cart|purchase|order"
@@ -368,7 +369,8 @@ class _Search:
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
         query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
         # The first is judged value by value; groups that are drawn at random differ in nothing but an experiment.
-        by_use = [(bool(NAMES["drawn"].search(n)), firsts[n].nunique(), n) for n in few if n != version]
+        drawn, client = NAMES["drawn"].search, NAMES["client"].search  # logging breaks by client
+        by_use = [(bool(drawn(n)), not client(n), firsts[n].nunique(), n) for n in few if n != version]
         slices = [n for *_, n in sorted(by_use)[:3]]
         return query, version, slices
 

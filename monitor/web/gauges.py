@@ -361,7 +361,8 @@ GAUGES: tuple[Gauge, ...] = (
         (
             "unmatched",
             "unmatched_events",
-            "Events in the longest window that match no logged impression, recent or old.",
+            "Events in the longest window without an impression in the attribution period before them: it is not "
+            "logged, or older.",
         ),
     ),
     Gauge("refused_rows", "Refused rows in the longest window.", ("monitor", "reason"), _refused),

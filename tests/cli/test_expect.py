@@ -19,7 +19,7 @@ from tests.support.pages import PageSource
 __all__ = ["bench"]
 
 FROM, UNTIL = "2026-11-27 00:00 UTC", "2026-12-01 00:00 UTC"
-LINE = f"{FROM} to {UNTIL} by ada: Black Friday (not judged, not learnt)"
+LINE = f"{FROM} to {UNTIL} by ada: Black Friday (neither judged nor learnt from)"
 
 
 def expect(bench: Bench, *arguments: str) -> int:
@@ -52,7 +52,7 @@ def test_a_deployment_says_how_long_it_lasts_and_that_it_brings_a_new_level(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expect(bench, "--from", "2026-11-27 00:10 UTC", "--for", "2h", "--new-level", "--by", "ci") == 0
-    said = f"{FROM} to 2026-11-27 03:00 UTC by ci (not judged, not learnt; then a new level is learnt)"
+    said = f"{FROM} to 2026-11-27 03:00 UTC by ci (neither judged nor learnt from; then a new level is learnt)"
     assert capsys.readouterr().out == f"search:\n  {said}\n"
     assert expect(bench, "--forget", FROM) == 0, "as it is shown"
     assert bench.store.verdicts.announced("search") == []
@@ -85,7 +85,10 @@ def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.Captu
     assert take_snapshot(bench.monitor, bench.store, day(30)).announced == ()
     capsys.readouterr()
     assert expect(bench) == 0
-    assert "2022-01-10 00:00 UTC to 2022-01-11 00:00 UTC by ada (not judged, not learnt)" in capsys.readouterr().out
+    assert (
+        "2022-01-10 00:00 UTC to 2022-01-11 00:00 UTC by ada (neither judged nor learnt from)"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

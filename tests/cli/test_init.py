@@ -151,7 +151,7 @@ def test_groups_that_are_drawn_at_random_are_not_the_slices_that_verdicts_judge(
     groups = {row["request_id"]: "AB"[int(row["request_id"][-1], 36) % 2] for row in shown}
     shown = [{**row, "ab_bucket": groups[row["request_id"]], "latest": groups[row["request_id"]]} for row in shown]
     fill(log.url, search_log=shown, search_events=events)
-    assert log.init("--yes")["slices"] == ["latest", "device", "ab_bucket"]
+    assert log.init("--yes")["slices"] == ["device", "latest", "ab_bucket"]
 
 
 def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(

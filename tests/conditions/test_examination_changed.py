@@ -106,13 +106,13 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
-    assert title.startswith(f"search: people look elsewhere: at rank {changed.change.rank} ")
+    assert title.startswith(f"search: people look elsewhere: rank {changed.change.rank} gets ")
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
     seen, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
-    assert f"is looked at {seen:.2f} times as often as rank 1" in first
-    assert f"before {before:.2f}." in first
+    assert f"now gets {seen:.2f} of the looks of rank 1" in first
+    assert f"before, it was {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
     assert "This assumes that looks depend on the rank alone, that lists are personalised at most by" in first
     assert "reset the baseline" in notice.text

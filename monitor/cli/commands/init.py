@@ -89,7 +89,7 @@ def init(
     code: int = ctx.invoke(check_config, config_path=output, connect=True)
     named = f" -c {output}" * (str(output) != "rankmon.yaml")
     if parsed.password:
-        click.echo(f"\nthe password is not in the file; set {PASSWORD} to it")
+        click.echo(f"\nthe file does not contain the password: set {PASSWORD}")
     since = "DATE" if proposal.since is None else f"{datetime.fromtimestamp(proposal.since, UTC):%Y-%m-%d}"
     click.echo(f"\nnext: rankmon backfill{named} --from {since}")
     if proposal.since is not None and proposal.oldest is not None and proposal.oldest < proposal.since:

@@ -152,11 +152,11 @@ def lines(found: Replay) -> Iterator[str]:
     span = f"{utc(found.since)} to {utc(found.until)}"
     yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
     pages, broken = found.of("quality"), found.of("data")
-    too = f", and told on-call about broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
-    yield f"would have paged {_times(len(pages))}{too}"
+    too = f", and notified on-call of broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
+    yield f"would {_have('paged', len(pages))}{too}"
     yield from (line for one in pages for line in _incident(one, found.until))
     if found.verdicts:
-        yield f"would have told the data owners {_times(len(broken))}"
+        yield f"would {_have('notified the data owners', len(broken))}"
         yield from (line for one in broken for line in _incident(one, found.until))
         yield from _mixes(found)
         yield "hours by verdict: " + ", ".join(f"{title_of(kind)} {hours:,.0f}" for kind, hours in found.hours.items())
@@ -169,7 +169,12 @@ def lines(found: Replay) -> Iterator[str]:
 
 
 def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times" if number else "never"
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+def _have(done: str, number: int) -> str:
+    """Such as "have paged twice"."""
+    return f"have {done} {_times(number)}" if number else f"never have {done}"
 
 
 def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
@@ -184,7 +189,7 @@ def _incident(one: ReplayedIncident, until: int) -> Iterator[str]:
 
 
 def _told_on_call(one: ReplayedIncident) -> str:
-    return "" if one.on_call_at is None else f", told on-call {utc(one.on_call_at)}"
+    return "" if one.on_call_at is None else f", notified on-call {utc(one.on_call_at)}"
 
 
 def _mixes(found: Replay) -> Iterator[str]:
@@ -224,8 +229,7 @@ def _tried(tried: RuleTrial) -> str:
         least = f": no window has min_requests: {tried.rule.min_requests}" if tried.is_too_thin else ""
         why = f"{tried.unknown or 'too little is stored'}{least}"
         return f"rule {tried.rule.name} could not be judged in the {length} until {utc(tried.until)}: {why}"
-    paged = f"have paged {_times(pages)}" if pages else "never have paged"
-    text = f"rule {tried.rule.name} would {paged} in the {length} until {utc(tried.until)}"
+    text = f"rule {tried.rule.name} would {_have('paged', pages)} in the {length} until {utc(tried.until)}"
     if not tried.fired:
         return text
     share = 100 * tried.method.open_seconds / (tried.until - tried.since)

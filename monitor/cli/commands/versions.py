@@ -251,9 +251,11 @@ def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from table_of(columns, document["slices"], left=(0, 7))
 
 
+_BASIS = {"long_run": "its days", "history": "windows before", "sampling": "requests alone"}
+
 _STORED: Columns = {
     **OF_VERSIONS,
-    "interval from": lambda v: v["interval"],
+    "interval from": lambda v: _BASIS.get(v["interval"], "–"),
     "labelled": lambda v: percent(v["coverage"]),
     "nothing relevant": lambda v: percent(v["empty"]),
 }

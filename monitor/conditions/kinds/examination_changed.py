@@ -27,14 +27,14 @@ class ExaminationChanged(ArrivalEvidence):
     recovered: ClassVar[str] = "people look where they did before"
     headline: ClassVar[str] = (
         "people look elsewhere{% if it.part[0] %} on {{ it.part[0]|named(it.part[1]) }}{% endif %}: "
-        "at rank {{ it.rank }} {{ '%.2g'|format(it.value / it.before) }} times as often"
+        "rank {{ it.rank }} gets {{ '%.0f'|format(100 * it.value / it.before) }} % of its former looks"
     )
     text: ClassVar[str] = """
 {% set figure = "%.2f" %}
 {% set share = "%+.0f" %}
 {% if it.part[0] %}On {{ it.part[0]|named(it.part[1]) }} rank {% else %}Rank {% endif %}
-{{ it.rank }} is looked at {{ figure|format(it.value) }} times as often as rank 1
-(95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}), before {{ figure|format(it.before) }}.
+{{ it.rank }} now gets {{ figure|format(it.value) }} of the looks of rank 1
+(95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}); before, it was {{ figure|format(it.before) }}.
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %).
 This {{ it.part[0]|estimated }}."""
