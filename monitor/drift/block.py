@@ -296,7 +296,8 @@ class FaultTracker:
         most_lost, refused = checked.most_lost[row], settled and checked.refused[row]
         # Refused rows shorten lists too; that cause is already known.
         short_until = until_later if settled and not refused and self._has_short_lists(row) else was.short_until
-        by_version = self._may_be_by_version(row) or (was.by_version and fallen is not None)
+        goes_on = was.by_version and fallen is not None and bool(fallen.open[0])
+        by_version = goes_on or self._may_be_by_version(row)
         self.now = was = replace(was, by_version=by_version)
         # Clicks on items that are no longer logged are missing too: suspect labels that begin now are the same fault.
         is_hidden = end <= short_until and not was.suspect_since

@@ -65,7 +65,7 @@ class DataFaults:
         most_lost: whether slices with most of the requests have, so that it concerns all traffic.
         worthless: labels are suspect because every value is 0 despite labels.
         held: labels are suspect because they explained what would have opened an alarm.
-        by_version: fewer labels may come from a new model version; until the alarms that followed are closed.
+        by_version: fewer labels may come from a new model version; until the alarm on all traffic that followed closes.
     """
 
     suspect_since: int
