@@ -58,8 +58,12 @@ class Assessment:
 
     @cached_property
     def data(self) -> Evidence | None:
-        """The first condition on data that a verdict found."""
-        return first_on_data(self.findings)
+        """The first condition on data that a verdict found; not if a more severe rule says that labels are missing."""
+        found = first_on_data(self.findings)
+        if found is None or found.is_short_of_labels:
+            return found
+        missing = [f for f in self.down.quality if f.is_of_labels and f.fires]
+        return None if any(SEVERITIES.index(f.severity) > SEVERITIES.index(found.severity) for f in missing) else found
 
     @cached_property
     def quality(self) -> list[QualityEvidence]:

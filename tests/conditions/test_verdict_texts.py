@@ -19,7 +19,7 @@ from monitor.conditions.kinds.degraded import Decomposition, Degraded
 from monitor.drift.series import Hours
 from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import judge_monitor
-from monitor.messages.explanation import reason, title_of
+from monitor.messages.explanation import advice, reason, title_of
 from monitor.messages.notification import Notification, notification
 from monitor.messages.words import utc
 from monitor.page import render
@@ -238,6 +238,18 @@ def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are
     asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).full_text
     assert "What to do: check the labels first" in asked
     assert not Assessment([as_much]).labels_are_suspect, "the judge has looked at them, and what it says stays"
+
+
+@pytest.mark.parametrize("severity", ["critical", "warning"])
+def test_a_more_severe_rule_on_missing_labels_says_what_to_do_where_a_verdict_found_something_else(
+    severity: str,
+) -> None:
+    few = of_kind("threshold", DROP, judged="label_coverage", value=0.29, threshold=0.35, severity=severity)
+    refused = of_kind("rows_refused", DROP, severity="warning")
+    labels_first = advice([few, refused]).startswith("first check where labels come from")
+    assert labels_first == (severity == "critical")
+    suspect = of_kind("labels_suspect", DROP, severity="warning")
+    assert advice([few, suspect]).startswith("find out why labels are missing"), "it knows more of them"
 
 
 def test_what_one_condition_doubts_no_other_calls_sound() -> None:
