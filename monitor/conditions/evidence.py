@@ -163,7 +163,7 @@ class Evidence:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it resolved though hours are still missing."""
+        """Whether it resolved, but something is left to do: hours are still missing, or a table is out of date."""
         return False
 
     @property

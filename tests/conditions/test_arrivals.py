@@ -54,7 +54,7 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert shown is not None
     assert (shown["kind"], shown["since"]) == ("source_stale", END - 10)
     bench.judge(END + 7 * HOUR, arrived=Arrived(END + 7 * HOUR - 5.0, END + 7 * HOUR - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (source stale)")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
     assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
 
@@ -66,7 +66,7 @@ def test_a_silent_source_that_is_back_with_a_gap_is_over_with_the_hours_that_are
     bench.put(after.rows(20 * 24 + 6, 20 * 24 + 7), is_final=False)
     now = END + 7 * HOUR
     bench.judge(now, arrived=Arrived(now - 5.0, now - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale: requests arrive again, but none yet for 6 h")]
+    assert told(bench)[1:] == [("data", "search: resolved (source stale), requests arrive again, but none yet for 6 h")]
     text = bench.notices[-1][1].full_text
     assert "Requests arrive again, but none yet for 6 h between 2022-01-28 00:00 and 06:00 UTC." in text
     assert "What to do: load these hours if they had requests; rankmon will read them" in text
@@ -79,7 +79,7 @@ def test_hours_that_were_not_read_since_the_source_is_back_are_not_said_to_be_mi
     bench.put(empty, is_final=False, is_awaited=True)
     now = END + 7 * HOUR
     bench.judge(now, arrived=Arrived(now - 5.0, now - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (source stale)")]
 
 
 def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judged_again(bench: Bench) -> None:
@@ -87,7 +87,7 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 5.0, END + 6 * HOUR - 5.0))
-    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (source stale)")]
     text = bench.notices[-1][1].full_text
     assert "Quality is not judged yet; it still needs a first reference: 5 of 14 days to begin with." in text
     assert "judged again" not in text
@@ -130,7 +130,7 @@ def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(
     assert "No events since" in text
     assert "if events will take this long from now on, raise `lateness`" in text
     bench.judge(now + 600, arrived=Arrived(now + 500.0, now + 400.0))
-    assert told(bench)[1:] == [("data", "search: resolved, labels late: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (labels late)")]
 
 
 def test_labels_late(bench: Bench) -> None:
@@ -175,7 +175,7 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     bench.judge(END + 600, arrived=arrived)  # no audit in that run
     assert [s.incident.is_open for s in bench.incidents] == [True]
     bench.judge(END + 1200, arrived=replace(arrived, audited=Misread(END - HOUR, END, "")))
-    assert told(bench)[1:] == [("data", "search: resolved, source misread: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (source misread)")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
 
 
@@ -233,7 +233,7 @@ def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(benc
     bench.put(PAST.rows(5 * 24, 6 * 24))
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 1.0))
     assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
-    assert told(bench)[1:] == [("data", "search: resolved, source stale: normal again")]
+    assert told(bench)[1:] == [("data", "search: resolved (source stale)")]
     (only,) = bench.incidents
     assert only.incident.state == "resolved"
     steps = [(t.was, t.became) for t in bench.store.alerts.transitions("search")]

@@ -337,7 +337,7 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
         r"\nEvents that match no impression within the attribution window: 4\.7 %, 4\.8 % before\.", grown.full_text
     )
     over = bench.notices[-1][1]
-    assert over.title == "search: resolved, labels or relevance of slices collapsed: device=slice 1: normal again"
+    assert over.title == "search: resolved (labels or relevance of slices collapsed: device=slice 1)"
     assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])
     assert [s.incident.matter for s in bench.incidents] == ["data"]
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
@@ -358,7 +358,7 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
     assert (
         "What to do: check whether positions are still logged, and still start at the same number." in first.full_text
     )
-    assert last.title == "search: resolved, positions suspect: now the new normal"
+    assert last.title == "search: resolved (positions suspect), now the new normal"
     assert "which counts as the new normal, with a new baseline." in last.full_text
     again = Ranking.of(41).since(32.5, 33, items=0.4).draw()
     bench.put(again)

@@ -49,7 +49,7 @@ def checked() -> tuple[ExaminationCheck, ExaminationCheck]:
     assert was.changed_since is not None
     since, begun = was.since + moved, was.changed_since + moved
     whole = replace(was, at=END, since=since, changed_since=min(begun, since - RECENT))
-    return whole, replace(before, at=END + 2 * HOUR)
+    return whole, replace(before, at=END + 2 * HOUR, resumed=END + 2 * HOUR)
 
 
 @pytest.fixture
@@ -147,8 +147,26 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     of_slice = {(s.labels["value"], s.labels["rank"]): s.value for s in gauges["rankmon_slice_examination_ratio"]}
     assert of_slice == {("tv & radio", str(rank + 1)): look for rank, look in enumerate(changed.known.value.tolist())}
     judge_with(bench, well, END + 2 * HOUR)
-    assert bench.said[1:] == [("team", "resolved", "search: resolved, people look elsewhere: normal again")]
-    assert bench.notices[-1][1].text.startswith("People look where they did before, or the baseline was reset.")
+    assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere)")]
+    text = bench.notices[-1][1].text
+    assert text.startswith("People look where they did before.\n")
+    assert "What to do: nothing;" in text
+
+
+def test_a_reset_baseline_ends_it_by_that_name_and_asks_for_the_new_table(corrected: Bench) -> None:
+    bench, (changed, _) = corrected, checked()
+    bench.put(Ranking.of(DAYS).draw())
+    judge_with(bench, changed, END + HOUR)
+    log, moved = draw(1, steep={20: 0.4}), END - 23 * DAY
+    assert changed.changed_since is not None
+    was = replace(changed, at=23 * DAY, since=20 * DAY, changed_since=changed.changed_since - moved)
+    accepted = check(was, 23 * DAY, 20 * DAY, 1.0, DEPTH, log.counts)
+    assert accepted is not None
+    judge_with(bench, accepted, END + 2 * HOUR)
+    assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere), the baseline was reset")]
+    text = bench.notices[-1][1].text
+    assert text.startswith("The baseline was reset: where people look now is what later days are compared with.")
+    assert "What to do: unless the measure already has the new table, run `rankmon examination fit --since`" in text
 
 
 def test_an_explained_incident_names_the_device_on_which_people_look_elsewhere(corrected: Bench) -> None:

@@ -141,7 +141,7 @@ def test_a_condition_of_one_file_opens_is_everywhere_and_resolves(bench: Bench) 
     assert "To do:  set the clock of the logging service." in explained
 
     bench.judge(END + 2 * HOUR, arrived=CAME)
-    assert bench.said[1:] == [("data", "resolved", "search: resolved, clock ahead: normal again")]
+    assert bench.said[1:] == [("data", "resolved", "search: resolved (clock ahead)")]
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
     last = bench.store.alerts.transitions("search")[-1]
     assert (last.rule, last.became, last.reason) == ("clock_ahead", "ok", "clock right again")

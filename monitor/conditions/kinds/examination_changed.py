@@ -18,13 +18,17 @@ class ExaminationChanged(ArrivalEvidence):
     Attributes:
         part: (dimension, value) of those who look elsewhere; empty if all do.
         corrected: relative change of DCG, with the clicks of either time corrected by its looks, and the 95 % interval.
+        accepted: whether it ended because the baseline was reset after it began.
     """
 
     kind: ClassVar[str] = "examination_changed"
     title: ClassVar[str] = "people look elsewhere"
     audience: ClassVar[Matter] = "layout"
-    sound: ClassVar[str] = "People look where they did before, or the baseline was reset."
-    recovered: ClassVar[str] = "people look where they did before"
+    sound: ClassVar[str] = (
+        "{% if it.accepted %}The baseline was reset: where people look now is what later days are compared with."
+        "{% else %}People look where they did before.{% endif %}"
+    )
+    recovered: ClassVar[str] = "{{ 'the baseline was reset' if it.accepted else 'people look where they did before' }}"
     headline: ClassVar[str] = (
         "people look elsewhere{% if it.part[0] %} on {{ it.part[0]|named(it.part[1]) }}{% endif %}: "
         "rank {{ it.rank }} gets {{ '%.0f'|format(100 * it.value / it.before) }} % of its former looks"
@@ -39,9 +43,11 @@ Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }}
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %).
 This {{ it.part[0]|estimated }}."""
     advice: ClassVar[str] = (
-        "check what changed on the page: layout, images, or the device mix. If the change is here to stay, run "
-        "`rankmon examination fit --since` with the time of the change{% if it.part[0] %} and `--by "
-        "{{ it.part[0] }}`{% endif %}, put its table into the measure, and reset the baseline at {{ it.since|utc }}."
+        "{% if it.accepted %}unless the measure already has the new table, {% else %}"
+        "check what changed on the page: layout, images, or the device mix. If the change is here to stay, {% endif %}"
+        "run `rankmon examination fit --since` with the time of the change{% if it.part[0] %} and `--by "
+        "{{ it.part[0] }}`{% endif %}, {{ 'and ' if it.accepted }}put its table into the measure"
+        "{% if not it.accepted %}, and reset the baseline at {{ it.since|utc }}{% endif %}."
     )
 
     judged: str = "looks"
@@ -50,6 +56,11 @@ This {{ it.part[0]|estimated }}."""
     lower: float = 0.0
     upper: float = 0.0
     corrected: tuple[float, ...] = (0.0, 0.0, 0.0)
+    accepted: bool = False
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.accepted
 
     @property
     def where(self) -> str:
@@ -82,3 +93,8 @@ This {{ it.part[0]|estimated }}."""
             before=float(known.value[at]),
             corrected=found.corrected,
         )
+
+    def ended(self, seen: Arrivals) -> Self:
+        """With why it ended: a check that finds people back notes its own day as the end of the change."""
+        found = seen.arrived.examined
+        return replace(self, accepted=found is not None and found.resumed != found.at)

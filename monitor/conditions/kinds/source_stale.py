@@ -23,7 +23,7 @@ class SourceStale(ArrivalEvidence):
     title: ClassVar[str] = "source stale"
     precedence: ClassVar[int] = 1
     recovered: ClassVar[str] = (
-        "source stale: requests arrive again{% if it.empty %}, but none yet for {{ it.empty|lasting }}{% endif %}"
+        "requests arrive again{% if it.empty %}, but none yet for {{ it.empty|lasting }}{% endif %}"
     )
     sound: ClassVar[str] = (
         "{% if it.empty %}Requests arrive again, but none yet for {{ it.empty|lasting }} "
