@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable
 
+Where = tuple[str | int, ...]
+"""Place of a value in the configuration, as keys and list indexes: ("monitors", 0, "bucket")."""
+
 NO_MEMORY = "out of memory; give this process more, or read a shorter period at a time"
 
 

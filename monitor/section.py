@@ -16,10 +16,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
+from monitor.errors import Where
 from monitor.fields import Text
-
-Where = tuple[str | int, ...]
-"""Place of a value in the file, as keys and list indexes: ("monitors", 0, "bucket")."""
 
 
 class Flat:

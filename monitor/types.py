@@ -555,6 +555,12 @@ class Monitor(Section):
         return isinstance(self.recipe, Judgments)
 
     @property
+    def version_slice(self) -> Slice | None:
+        """The dimension of the model version; None without one."""
+        column = self.rankings.model_version
+        return next((one for one in self.slices if one.column == column or one.dimension == MODEL_VERSION), None)
+
+    @property
     def has_events(self) -> bool:
         """Whether labels are made of events."""
         return isinstance(self.recipe, Events)

@@ -19,7 +19,7 @@ from monitor.drift.verdicts import Split, Verdict, split
 from monitor.measures.measure import Measure
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey, points
-from monitor.types import MODEL_VERSION, OVERALL, Judgments, Monitor, Slice, lasting_dimensions
+from monitor.types import OVERALL, Judgments, Monitor, Slice, lasting_dimensions
 from monitor.units import DAY, WEEK, Span
 
 VERSION = 4
@@ -187,15 +187,9 @@ def dimensions(monitor: Monitor) -> list[Slice]:
     return sorted(lasting_dimensions(monitor.rankings, monitor.slices), key=lambda s: s.dimension != mix_by)
 
 
-def version_slice(monitor: Monitor) -> Slice | None:
-    """The dimension of the model version; None without one."""
-    column = monitor.rankings.model_version
-    return next((one for one in monitor.slices if one.column == column or one.dimension == MODEL_VERSION), None)
-
-
 def when_served(first: Mapping[str, int], traffic: History, monitor: Monitor) -> dict[str, Span]:
     """Version -> [start of its first stored bucket, from `first`; end of its last one in `traffic`), seconds."""
-    dimension, found = version_slice(monitor), {}
+    dimension, found = monitor.version_slice, {}
     for version, since in first.items():
         key = ("" if dimension is None else dimension.dimension, version)
         busy = traffic.starts[traffic.slice(key)[:, 0] > 0]
@@ -377,7 +371,7 @@ def from_stored(monitor: Monitor, stored: StoredPartials, of_verdict: VerdictSpl
     mix_by = None if monitor.drift is None or of_verdict is None else monitor.drift.mix_by
     if mix_by is not None and of_verdict is not None:
         splits = {mix_by: of_verdict.split} | {name: one for name, one in splits.items() if name != mix_by}
-    every, version, whole = _with_new(slices(splits, mix_by), stored), version_slice(monitor), None
+    every, version, whole = _with_new(slices(splits, mix_by), stored), monitor.version_slice, None
     if splits:
         first = next(iter(splits))
         origin = ("partials", fell.window) if of_verdict is None else ("verdict", of_verdict.window)

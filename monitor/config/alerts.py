@@ -12,9 +12,10 @@ from pydantic import model_validator
 from monitor.conditions.evidence import condition_names
 from monitor.conditions.rules import COVERAGE, Baseline, Drop, Floor, Rule, Severity, is_beyond
 from monitor.config.report import Scope, nearest
+from monitor.errors import Where
 from monitor.fields import Amount, Count, Duration, Fall, Maybe, Name, Number, PositiveDuration, Rise, Text
 from monitor.measures.measure import SPECS, Empty, Measure, parse
-from monitor.section import Section, Where, key
+from monitor.section import Section, key
 from monitor.types import Judgments, Monitor, format_duration
 from monitor.units import WEEK
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from monitor.config.report import Report, Scope, nearest
+from monitor.errors import Where
 from monitor.measures.measure import Measure, parse
 from monitor.measures.summable import obstacle
 from monitor.routing import MailedReport, Route
-from monitor.section import Where
 from monitor.series.finality import final_age
 from monitor.series.retention import least_age, least_kept, needed
 from monitor.types import (

@@ -15,8 +15,7 @@ import yaml
 from yaml.composer import Composer
 
 from monitor.config.report import Report
-from monitor.errors import ConfigError
-from monitor.section import Where
+from monitor.errors import ConfigError, Where
 
 MOST_NODES = 100_000
 """Values a file may hold once its aliases are written out; more is a mistake, or an attack."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from monitor.config.report import nearest, path_of
-from monitor.section import FromFile, Key, Secret, Where, bare, written_keys
+from monitor.errors import Where
+from monitor.section import FromFile, Key, Secret, bare, written_keys
 
 RENAMED = {
     "max_quiet": "stale_after",

@@ -29,12 +29,12 @@ from monitor.config.values import (
     WrittenMonitor,
 )
 from monitor.config.web_file import load_web_file
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, Where
 from monitor.fields import Name
 from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
-from monitor.section import Where, keys_of, no_file, unreadable
+from monitor.section import keys_of, no_file, unreadable
 from monitor.series.retention import least_age
 from monitor.types import FINE_FOR, MODEL_VERSION, Monitor, Retention, RollUp, Slice
 from monitor.units import DAY

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.errors import ConfigError, without
-from monitor.section import Where
+from monitor.errors import ConfigError, Where, without
 
 _WORD = re.compile(r"[A-Za-z]{0,5}|\d{0,5}")
 """A filled-in value that is not masked within a sentence, as it could be any word or number of it."""

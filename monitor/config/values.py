@@ -17,12 +17,12 @@ from monitor.config.alerts import Alert
 from monitor.config.listening import DEFAULT, EVERYWHERE, parse_listen
 from monitor.config.report import line_of, path_of
 from monitor.config.urls import database_url, store_url
-from monitor.errors import InputError
+from monitor.errors import InputError, Where
 from monitor.fields import Count, Maybe, Name, PageAddress, PositiveDuration, Text
 from monitor.messages.own import OwnTemplate
 from monitor.notify import ChannelConfig, channel_kinds
 from monitor.routing import MailedReport, Route
-from monitor.section import FromFile, OneOf, Section, Where, key
+from monitor.section import FromFile, OneOf, Section, key
 from monitor.tls import TlsConfig
 from monitor.types import Column, Monitor
 from monitor.units import DAY

@@ -16,8 +16,9 @@ from monitor.config.document import read
 from monitor.config.explain import explain
 from monitor.config.report import Report
 from monitor.config.values import AccessConfig
+from monitor.errors import Where
 from monitor.fields import Maybe
-from monitor.section import Secret, Section, Where, key
+from monitor.section import Secret, Section, key
 from monitor.tls import TlsConfig, TlsFault, server_context
 
 MOST_ROUNDS = 15

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 from zoneinfo import ZoneInfo
 
-from monitor.causes.diagnosis import dimensions, version_slice
+from monitor.causes.diagnosis import dimensions
 from monitor.conditions.checkpoint import (
     Announcement,
     BaselineReset,
@@ -285,7 +285,7 @@ class VerdictConditions(ConditionSet):
         monitor, until, first = self.monitor, update.verdicts[-1].end, update.verdicts[0].end
         kinds = [(verdict.end, str(verdict.kind)) for verdict in update.verdicts]
         kinds += [] if update.restated else [(one.end, one.kind) for one in past.drawn(since, first - 1)]
-        version = version_slice(monitor)
+        version = monitor.version_slice
         return Observations(
             self.drift,
             monitor.bucket,

@@ -9,7 +9,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from monitor.causes.diagnosis import version_slice
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, announced_before
 from monitor.conditions.examined import Examined
 from monitor.conditions.kinds.rows_refused import Refused
@@ -90,7 +89,7 @@ class StoredHours:
             yield known.rows(at, at + SOME)
 
     def rollouts(self, since: int, until: int) -> tuple[tuple[int, float], ...]:
-        version, step = version_slice(self._monitor), step_of(self._monitor.bucket)
+        version, step = self._monitor.version_slice, step_of(self._monitor.bucket)
         ends = np.arange(since - DAY + step, until + 1, step)
         if version is None:
             return ()

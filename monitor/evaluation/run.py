@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from monitor.causes.diagnosis import version_slice
 from monitor.conditions.arrivals import Arrived
 from monitor.conditions.checkpoint import Announcement, BaselineReset, StoredCondition, VerdictCheckpoint, VerdictUpdate
 from monitor.conditions.evidence import Evidence, Matter
@@ -61,7 +60,7 @@ def conditions_of(
     if monitor.drift is None:
         return rules
     verdicts = VerdictConditions(monitor, monitor.drift, resets, announced)
-    version = version_slice(monitor)
+    version = monitor.version_slice
     versions = [] if version is None else [VersionConditions(monitor, monitor.drift, version.dimension, announced)]
     return [*rules, verdicts, *versions, *arrivals]
 

@@ -291,7 +291,7 @@ def capture(
 
 def first_served(monitor: Monitor, versions: Iterable[str], store: Store) -> dict[str, int]:
     """Version -> start of the first stored bucket it served in, seconds, if any. Raises StoreError."""
-    dimension = d.version_slice(monitor)
+    dimension = monitor.version_slice
     if dimension is None:
         return {}
     known = store.known_slices(monitor.name).get(dimension.dimension, set())

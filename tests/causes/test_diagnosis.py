@@ -266,8 +266,8 @@ def test_queries_and_versions_are_no_dimensions_to_split_by() -> None:
     )
     made = replace(monitor(), rankings=rankings, slices=slices)
     assert [s.dimension for s in d.dimensions(made)] == ["device", "country"], "what verdicts mix by comes first"
-    assert d.version_slice(made) == slices[0]
-    assert d.version_slice(monitor()) is None
+    assert made.version_slice == slices[0]
+    assert monitor().version_slice is None
 
 
 def test_the_document_is_plain_data_with_slices_both_ways() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import click
 import numpy as np
 
-from monitor.causes.diagnosis import version_slice
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
 from monitor.cli.options import InstantParam, by_option, config_option, note_option
@@ -90,7 +89,7 @@ def start_of(monitor: Monitor, version: str, store: Store) -> int:
 
     A version first served to a few does not set a level by that.
     """
-    dimension = version_slice(monitor)
+    dimension = monitor.version_slice
     if dimension is None:
         raise InputError(NO_VERSION.format(monitor.name))
     found = store.first_bucket_of(monitor.traffic, dimension.dimension, version)

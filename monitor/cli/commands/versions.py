@@ -134,7 +134,7 @@ def _bad(monitor: Monitor, span: tuple[int, int], store: Store) -> dict[int, str
 def _stored(
     monitor: Monitor, measure: Measure, span: tuple[int, int], bad: Mapping[int, str], store: Store
 ) -> list[dict[str, Any]]:
-    dimension = d.version_slice(monitor)
+    dimension = monitor.version_slice
     if dimension is None:
         return []
     begin = span[0] - REACH
