@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
@@ -39,6 +40,9 @@ from monitor.types import MIXED, Column, Events, Judgments, Monitor
 
 _NOT_OF_THE_TYPE = ("22P02", "22003", "22007", "22008")
 """SQLSTATEs for text that the column type cannot parse, or that is out of range."""
+
+_MARKS = re.compile(r"\A(0x|\\x)|-", re.IGNORECASE)
+_HEXADECIMAL = re.compile(r"([0-9a-f]{2})+", re.IGNORECASE)
 
 
 def inspect(monitor: Monitor, database: Database, request: str, at: int | None = None) -> Inspection:
@@ -82,6 +86,7 @@ class _Look:
     text: str
     at: int | None
     wanted: Any = field(init=False, default=None)
+    is_binary: bool = field(init=False, default=False)
     bucket: int = field(init=False, default=0)
 
     def inspection(self) -> Inspection:
@@ -127,8 +132,7 @@ class _Look:
         """Finds the request's bucket; returns how many rows have its id in the range searched."""
         bounds = None if self.at is None else self._wide(bucket_of(self.at, self.monitor.bucket))
         within = [] if bounds is None else [self.queries.served(*bounds)]
-        kind = self.queries.types.rankings.get(self.monitor.rankings.request)
-        for wanted in self.queries.sql.spellings(self.text, kind):
+        for wanted in self._spellings():
             self.wanted = wanted
             columns: list[sa.ColumnElement[Any]] = [sa.func.min(self.queries.time), sa.func.count()]
             found = sa.select(*columns).select_from(self.queries.rankings).where(self._is_it, *within)
@@ -138,6 +142,16 @@ class _Look:
                 self.bucket = bucket_of(micros // MICROS, self.monitor.bucket)
                 return int(total)
         raise InputError(self._unknown(bounds))
+
+    def _spellings(self) -> Iterator[Any]:
+        """The id in each form that the column may need; hexadecimal last, if ids are binary."""
+        q = self.queries
+        yield from q.sql.spellings(self.text, q.types.rankings.get(self.monitor.rankings.request))
+        some = sa.select(q.request).select_from(q.rankings).where(q.request.isnot(None)).limit(1)
+        self.is_binary = isinstance(self.reader.one(some), bytes)
+        digits = _MARKS.sub("", self.text)
+        if self.is_binary and _HEXADECIMAL.fullmatch(digits):
+            yield bytes.fromhex(digits)
 
     @property
     def _is_it(self) -> Condition:
@@ -149,6 +163,8 @@ class _Look:
 
     def _unknown(self, bounds: tuple[int, int] | None) -> str:
         where = f"{_place(self.monitor)}: there is no request {self.text!r}"
+        if self.is_binary and not _HEXADECIMAL.fullmatch(_MARKS.sub("", self.text)):
+            return f"{where}; the column is binary, so write the id in hexadecimal"
         if bounds is None:
             return f"{where} with a time; does it belong to monitor {self.monitor.name}?"
         since, until = (np.datetime64(b, "s") for b in bounds)

@@ -535,6 +535,20 @@ def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
     assert document["request"] == (42 if kind is sa.BigInteger else text)
 
 
+def test_a_binary_id_is_written_in_hexadecimal(
+    database_url: str, tmp_path: Path, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
+) -> None:
+    shop, known = Shop(database_url, tmp_path, sa.LargeBinary), uuid.UUID("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11")
+    shop.show(known.bytes, ["a", "b"])
+    shop.act(known.bytes, ("b", "click", 70))
+    shop.by_events()
+    for text in (str(known), known.hex.upper(), f"0x{known.hex}", rf"\x{known.hex}"):
+        assert seen(shop, text)["measures"][0]["value"] == pytest.approx(0.6309297535714575)
+    assert "the column is binary, so write the id in hexadecimal" in printed(shop, "r1", fails=2)
+    assert "with a time; does it belong to monitor shop?" in printed(shop, "8d0f", fails=2)
+    shop.close()
+
+
 @pytest.mark.parametrize(
     ("change", "tv", "shown"),
     [

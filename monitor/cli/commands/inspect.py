@@ -1,6 +1,7 @@
 """Print one request from the source: its rows, events, grades, and how each value is computed.
 
-REQUEST is its id, as in the request column. Refused rows are shown with the reason.
+REQUEST is its id, as in the request column; in hexadecimal if the column is binary (dashes and a leading 0x do not
+matter). Refused rows are shown with the reason.
 """
 
 from __future__ import annotations
