@@ -462,6 +462,9 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
         )
     engine.dispose()
     asked = ["examination", "fit", "search", *TO, "--since", str(since)]
+    nothing_to_read = configured(tmp_path, f"sqlite:///{tmp_path}/empty.db")
+    assert cli.run([*asked, *nothing_to_read]) == 2
+    assert "--since needs a measure corrected down to rank 3" in capsys.readouterr().err
     assert cli.run([*asked, *configured(tmp_path, url)]) == 2
     assert "--since needs a measure corrected down to rank 3" in capsys.readouterr().err
     given = configured(tmp_path, url, measure='"dcg(examination={1:1,2:0.6,3:0.3})@3"')

@@ -356,7 +356,9 @@ def fit(
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     if random is not None and since is not None:
         raise InputError("use --random or --since: lists in random order need no earlier clicks")
-    if since is None:
+    if since is not None:
+        used_to(depth, wanted)
+    else:
         warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
         past = RequestLog(wanted, database, end, days, depth, since, clip, random)
@@ -418,12 +420,18 @@ class RequestLog:
         return since_then
 
     def _looks(self, dimension: str, value: str) -> Floats:
-        known = (m for m in self.monitor.measures if m.is_corrected and len(m.examination) >= self.depth)
-        if (measure := next(known, None)) is None:
-            told = f"--since needs a measure corrected down to rank {self.depth}; add one, or use --depth"
-            raise InputError(f"{self.monitor.name}: {told}")
+        measure = used_to(self.depth, self.monitor)
         table = dict(measure.by_slice).get((dimension, value), measure.examination)
         return np.array([looks for _, looks in table[: self.depth]])
+
+
+def used_to(depth: int, monitor: Monitor) -> Measure:
+    """The first measure that is corrected down to a rank. Raises InputError if there is none."""
+    measure = next((m for m in monitor.measures if m.is_corrected and len(m.examination) >= depth), None)
+    if measure is None:
+        told = f"--since needs a measure corrected down to rank {depth}; add one, or use --depth"
+        raise InputError(f"{monitor.name}: {told}")
+    return measure
 
 
 def fitted(past: RequestLog) -> FittedExamination:
