@@ -227,6 +227,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter != "quality"
     fell = "" if first is None else topic(first) if of_verdict else first.judged
+    fell = fell if first is None or first.verdict else f"rule {first.rule}: {fell}"
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""
     if stored_.label:
