@@ -41,6 +41,14 @@ class Listing(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(self.sentences(ctx))
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name, known = args[0], self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from monitor.config.report import nearest
+
+        ctx.fail(f"No such command {name!r}; {nearest(name, known, f'{ctx.command_path} --help lists them')}")
+
     def sentences(self, ctx: click.Context) -> list[tuple[str, str]]:
         """(name, first sentence of its help) of each command."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
@@ -292,7 +300,7 @@ def refused_in_words(refused: Mapping[str, int], unmatched: int | None, requests
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
     if unmatched:
-        told.append(f"{counted(unmatched, 'event')} without an impression within the attribution window")
+        told.append(f"{counted(unmatched, 'event')} for which no impression was found")
     many = sum(refused.values()) > REFUSED_SHARE * requests
     return ", ".join(told) + "; that is a lot: rankmon check-config --connect looks for the cause" * many
 

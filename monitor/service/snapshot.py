@@ -69,7 +69,7 @@ class MonitorSnapshot:
 
     Attributes:
         refused: reason -> rows refused in the longest window.
-        unmatched: events that match no impression within the attribution; None where they are not counted.
+        unmatched: events for which no impression was found; None where they are not counted.
         future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the daemon's
             first.
         opened: the open incidents, in the order of `MATTERS`.

@@ -361,8 +361,7 @@ GAUGES: tuple[Gauge, ...] = (
         (
             "unmatched",
             "unmatched_events",
-            "Events in the longest window without an impression in the attribution period before them: it is not "
-            "logged, or older.",
+            "Events in the longest window for which no impression was found; some may be later than the attribution.",
         ),
     ),
     Gauge("refused_rows", "Refused rows in the longest window.", ("monitor", "reason"), _refused),

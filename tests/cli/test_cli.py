@@ -63,7 +63,7 @@ def zygote() -> Iterator[Zygote]:
 
 def left_out(name: str) -> str:
     """What a backfill of all days ends with: one event is on an item that was never shown."""
-    return f"{name}: left out of this period: 1 event without an impression within the attribution window\n"
+    return f"{name}: left out of this period: 1 event for which no impression was found\n"
 
 
 class Result:
@@ -180,7 +180,9 @@ def test_a_checkout_runs_as_a_module() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "No such command 'nothing'"),
+        (["nothing"], "No such command 'nothing'; rankmon --help lists them"),
+        (["backfil"], "No such command 'backfil'; did you mean 'backfill'?"),
+        (["incidents", "lst"], "No such command 'lst'; did you mean 'list'?"),
         (["run", "--speed", "5"], "--speed goes with --replay-from"),
         (["backfill"], "Missing option '--from'"),
         (["backfill", "--from", "yesterday"], "'yesterday' is not a time; write e.g. 2022-02-24"),
@@ -858,7 +860,8 @@ def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setti
     assert (result.code, result.out) == (0, f"shop: 48 buckets stored, {kept}\n{left_out('shop')}")
     assert f"{DAYS * 24}/{DAYS * 24}" in result.err
     forced = rankmon("backfill", *SPAN, "--again", "--force").out
-    assert forced.startswith(f"shop: {DAYS * 24} buckets stored\nshop: left out of this period: 148 events without an ")
+    left = "148 events for which no impression was found\n"
+    assert forced == f"shop: {DAYS * 24} buckets stored\nshop: left out of this period: {left}"
 
 
 def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
