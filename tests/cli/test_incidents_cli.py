@@ -118,7 +118,7 @@ def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytes
     assert run(filled, "incidents list") == 0
     (line,) = capsys.readouterr().out.splitlines()
     began = r"bad since 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
-    assert re.match(rf"{name}  firing    critical shop  ndcg@10  {began} \d\d:00 UTC, open for 1 d", line)
+    assert re.match(rf"{name}  firing    critical shop  rule drop: ndcg@10  {began} \d\d:00 UTC, open for 1 d", line)
 
 
 def test_one_is_shown_with_reason_slices_and_every_step(

@@ -168,7 +168,7 @@ def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.Cap
 def test_commands_say_what_it_is_about(store: Store) -> None:
     lost(store, both(alerts=(RULE, replace(LABELS, slices=(("device", "tv"), ("device", "mobile"))))))
     found = {s.incident.matter: s for s in store.alerts.incidents(state="firing")}
-    assert "  label_coverage  bad since" in line(found["data"])
+    assert "  rule labels: label_coverage  bad since" in line(found["data"])
     assert {s.rule for s in steps_of(found["data"], store)} == {"labels"}
     assert {s.rule for s in steps_of(found["quality"], store)} == {"drop"}
     assert {(h["dimension"], h["slice"]) for h in hours_of(both(), found["data"], store)} == {
