@@ -145,10 +145,8 @@ def rollouts(traffic: History, dimension: str, ends: b.Ints) -> tuple[tuple[int,
     at, near, day_before = (until[np.searchsorted(traffic.starts, ends - ago)] for ago in (0, NEAR, NEAR + DAY))
     (every, now), (every_before, before) = ((sums[:, :1], sums[:, 1:]) for sums in (at - near, near - day_before))
     is_known = (now.sum(axis=1) > every[:, 0] / 2) & (before.sum(axis=1) > every_before[:, 0] / 2)
-    share, share_before = (
-        now / (every + CLEARLY**2),
-        before / np.maximum(every_before, 1.0),
-    )  # a few requests say little
+    # Wilson's lower bound for a share of 1: a few requests say little.
+    share, share_before = now / (every + CLEARLY**2), before / np.maximum(every_before, 1.0)
     gained = np.where((share_before <= GREW * share) & is_known[:, None], share - share_before, 0.0).sum(axis=1)
     return tuple((int(ends[i]), float(gained[i])) for i in np.flatnonzero(gained > 0))
 
