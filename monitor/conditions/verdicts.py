@@ -26,7 +26,7 @@ MASKED = frozenset({*WHOLLY, "announced"})
 CALM = 6 * HOUR
 """Seconds of sound data needed to resolve."""
 
-LABELS_EXPLAIN = "fewer requests have labels, which explains the fall; the owners of the data are told"
+LABELS_EXPLAIN = "fewer requests have labels, which explains the fall; the owners of the data have been notified"
 """Why alarms on all traffic and its slices are withdrawn."""
 
 Span = tuple[int, int]

@@ -318,14 +318,15 @@ def _source(captured: Document) -> Iterator[str]:
 def hour_by_hour(hours: Sequence[Document]) -> Iterator[Part]:
     """The steps of an incident on the data, a table for all traffic and one per slice."""
     has_events = any(h["events"] is not None for h in hours)
-    columns = {title: show for title, show in _HOURS.items() if has_events or title not in ("events", "on nothing")}
+    columns = {title: show for title, show in _HOURS.items() if has_events or title not in ("events", "unmatched")}
     for dimension, value in dict.fromkeys((h["dimension"], h["slice"]) for h in hours):
         mine = [h for h in hours if (h["dimension"], h["slice"]) == (dimension, value)]
         step = mine[0]["seconds"]
         title = "Hour by hour" if step == HOUR else f"In steps of {lasting(step)}"
         of = f", {shown(f'{dimension}={value}')}" if dimension else ""
-        which = "those that match, " * bool(dimension)
-        yield f"\n{title}{of}" + f"; events are {which}for each request" * has_events + ":"
+        every = "events per request; unmatched: share without an impression"
+        which = "matched events per request" if dimension else every
+        yield f"\n{title}{of}" + f" ({which})" * has_events + ":"
         yield from _shortened(tabled(columns, mine, left=(0, len(columns) - 1)))
 
 
@@ -351,7 +352,7 @@ _HOURS = {
     "requests": lambda h: count(h["requests"]),
     "labelled": lambda h: percent(h["labelled"]),
     "events": lambda h: number(h["events"]),
-    "on nothing": lambda h: percent(h["unmatched"]),
+    "unmatched": lambda h: percent(h["unmatched"]),
     "refused": lambda h: count(h["refused"]),
     "verdict": _state,
 }

@@ -184,8 +184,8 @@ def reason(was: str, became: str, it: Evidence | None) -> str:
     value = f"{it.value:.4g}"
     if became == "ok":
         return f"{value}: back to normal" if was == "firing" else f"{value}: did not last"
-    lasted = "" if became == "pending" else " for as long as the rule requires"
-    return f"{value} is {'above' if it.rises else 'below'} {it.threshold:.4g}{lasted}"
+    side = f"{'above' if it.rises else 'below'} {it.threshold:.4g}"
+    return f"{value} is {side}" if became == "pending" else f"{value}: {side} for as long as the rule requires"
 
 
 def late_labels(incident: Incident, findings: Sequence[Evidence]) -> list[str]:

@@ -33,7 +33,7 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
         wrong = None if snapshot.examined is None or not measure.is_corrected else snapshot.examined.misfit(measure)
         off = f" {OFF}" if is_off else "" if wrong is None else f" {misfit(wrong)}."
         other = "" if plain is None else f"; {plain[0]}, not corrected: {number(plain[1].value)}"
-        weights = "" if point.effective is None else f", from as much as {_weighed(measure, point.effective)}"
+        weights = "" if point.effective is None else f", worth {_weighed(measure, point.effective)}"
         yield (
             f"{measure.name}@{measure.k} over {format_duration(length)}, corrected for where people look",
             f"{number(point.value)} (95 %: {number(point.lower)} to {number(point.upper)}){weights}{other}. "

@@ -21,6 +21,7 @@ import pandas as pd
 
 from monitor.arrays import Floats
 from monitor.errors import InputError
+from monitor.messages.words import lasting
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.series.readings import MICROS
 from monitor.source import discovery
@@ -585,7 +586,8 @@ class _Search:
         late = max(each) if each else float(np.quantile(lags[-1], 0.99)) if len(lags[-1]) else 0.0
         of_each = " of each type" if each[1:] else ""
         which = f"events{of_each} that count" if each else "events, none of which counts,"
-        self.reasons["relevance.events.attribution"] = f"99 % of the sampled {which} happen within {late:,.0f} s"
+        within = lasting(max(round(late), 1))
+        self.reasons["relevance.events.attribution"] = f"99 % of the sampled {which} happen within {within}"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
 
     # ---- questions ---------------------------------------------------------------------------------------------

@@ -137,15 +137,14 @@ def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, caps
     execute(folder, f"UPDATE incidents SET matter = 'data', summary = {verdict}")
     said = explained(folder, name, capsys, "--capture")
     assert "Not captured: it is about the data, not the model." in said
-    table = said.split("Hour by hour; events are for each request:\n")[1].split("\n\n")[0].splitlines()
+    table = said.split("unmatched: share without an impression):\n")[1].split("\n\n")[0].splitlines()
     assert table[0].split() == [
         "from",
         "(UTC)",
         "requests",
         "labelled",
         "events",
-        "on",
-        "nothing",
+        "unmatched",
         "refused",
         "verdict",
     ]
@@ -368,7 +367,10 @@ def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_
 def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     said = capsys.readouterr().out
-    assert re.search(r"v1 +[\d,]+ +0\.\d{4} +0\.\d{4} – 0\.\d{4} +\w+ +\d\d\.\d % +\d\d\.\d %", said)
+    assert re.search(
+        r"v1 +[\d,]+ +0\.\d{4} +0\.\d{4} – 0\.\d{4} +(days|windows|requests) \w+( it)? +\d\d\.\d % +\d\d\.\d %",
+        said,
+    )
     until, since = re.findall(
         r"At different times: v1 until (2026-02-\d\d \d\d:\d\d) UTC, v2 from (2026-02-\d\d \d\d:\d\d) UTC; the", said
     )[0]

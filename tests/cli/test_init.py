@@ -267,10 +267,10 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
 @pytest.mark.parametrize(
     ("joined", "answer", "within", "attribution"),
     [
-        (False, "click=1 purchase=3", "97,200", "3d"),
-        (False, "view=1", "60", "1h"),
-        (True, "click=1 purchase=3", "97,200", "3d"),
-        (True, "click=1", "600", "1h"),
+        (False, "click=1 purchase=3", "1 d 3 h", "3d"),
+        (False, "view=1", "1 min", "1h"),
+        (True, "click=1 purchase=3", "1 d 3 h", "3d"),
+        (True, "click=1", "10 min", "1h"),
     ],
 )
 def test_the_attribution_is_of_the_events_that_the_rules_count(
@@ -293,7 +293,7 @@ def test_the_attribution_is_of_the_events_that_the_rules_count(
     assert log.code == 0, log.err
     assert made["relevance"]["events"]["attribution"] == attribution
     of_each = " of each type" if " " in answer else ""
-    assert f"# 99 % of the sampled events{of_each} that count happen within {within} s" in log.output.read_text()
+    assert f"# 99 % of the sampled events{of_each} that count happen within {within}\n" in log.output.read_text()
 
 
 @pytest.mark.parametrize("name", ["dislike", "return"])
@@ -594,7 +594,9 @@ def test_without_a_terminal_all_open_questions_are_named_at_once_and_as_many_ans
     fill(log.url, search_log=shown, search_events=acts)
     assert log.init() == {}
     assert (log.code, log.err.count("--answer ")) == (2, 3)
-    assert log.err.startswith("rankmon: answer 3 questions, each as below or otherwise, or take all of it by --yes:")
+    assert log.err.startswith(
+        "rankmon: answer 3 questions, as suggested below or otherwise, or accept all suggestions with --yes:"
+    )
     answers = shlex.split(" ".join(line for line in log.err.splitlines() if line.startswith("    --answer ")))
     assert [one.partition("=")[0] for one in answers[1::2]] == [
         "rankings.time.timezone",

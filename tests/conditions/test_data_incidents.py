@@ -333,9 +333,7 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
         r"\nEvents per request of these slices, those that match an impression: 0, 1\.(79|8\d?) before\.\n",
         grown.full_text,
     )
-    assert re.search(
-        r"\nEvents that match no impression within the attribution window: 4\.7 %, 4\.8 % before\.", grown.full_text
-    )
+    assert re.search(r"\nEvents for which no impression was found: 4\.7 %, 4\.8 % before\.", grown.full_text)
     over = bench.notices[-1][1]
     assert over.title == "search: resolved (labels or relevance of slices collapsed: device=slice 1)"
     assert "labels or relevance of slices collapsed: device=slice 1" in incidents.line(bench.incidents[0])

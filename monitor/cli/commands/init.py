@@ -172,8 +172,8 @@ class _Answering:
         if not self.unanswered:
             return
         number = counted(len(self.unanswered), "question")
-        by_yes = ", or take all of it by --yes" * all(one.default for one in self.unanswered.values())
-        told = [f"answer {number}, each as below or otherwise{by_yes}:"]
+        by_yes = ", or accept all suggestions with --yes" * all(one.default for one in self.unanswered.values())
+        told = [f"answer {number}, as suggested below or otherwise{by_yes}:"]
         for question in self.unanswered.values():
             told.append(question.text + (f" [{', '.join(question.options)}]" if question.options else ""))
             answer = f"{question.key}={question.default or 'VALUE'}"

@@ -152,8 +152,10 @@ def lines(found: Replay) -> Iterator[str]:
     span = f"{utc(found.since)} to {utc(found.until)}"
     yield f"{found.monitor}: {span}, judged by what is stored since {utc(found.first)}"
     pages, broken = found.of("quality"), found.of("data")
-    too = f", and notified on-call of broken data {_times(len(found.told_on_call))}" if found.told_on_call else ""
-    yield f"would {_have('paged', len(pages))}{too}"
+    too = (
+        f"{', and' if pages else ', but would have'} notified on-call of broken data {_times(len(found.told_on_call))}"
+    )
+    yield f"would {_have('paged', len(pages))}" + too * bool(found.told_on_call)
     yield from (line for one in pages for line in _incident(one, found.until))
     if found.verdicts:
         yield f"would {_have('notified the data owners', len(broken))}"

@@ -16,7 +16,9 @@ class SliceLabelsCollapsed(SliceLabelsSuspect):
     title: ClassVar[str] = "labels or relevance of slices collapsed"
     is_grave: ClassVar[bool] = True
     grows_into: ClassVar[str] = ""
-    suspected: ClassVar[str] = "Labels or relevance of slices collapsed a day ago or more"
+    suspected: ClassVar[str] = (
+        "Labels or relevance of slices collapsed a day ago or more: they lost most of their labels"
+    )
     advice: ClassVar[str] = (
         "{{ it|fill(it.cause) }}; if that is fine, check what they are shown. If they will never have labels again, "
         "leave them out of the rankings (`select:`)."

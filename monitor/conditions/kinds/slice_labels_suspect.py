@@ -21,10 +21,10 @@ class SliceLabelsSuspect(DataEvidence):
     is_of_slices: ClassVar[bool] = True
     is_short_of_labels: ClassVar[bool] = True
     grows_into: ClassVar[str] = "slice_labels_collapsed"
-    recovered: ClassVar[str] = "labels of slices normal again for 6 h"
-    suspected: ClassVar[str] = "Labels of slices are suspect"
+    recovered: ClassVar[str] = "labels of these slices have been normal for 6 h"
+    suspected: ClassVar[str] = "Some slices lost most of their labels"
     text: ClassVar[str] = """
-{{ it.suspected }}: they lost most of their labels
+{{ it.suspected }}
 {{- ", which explains the drop in their measure" if it.counts_unlabelled }}. Requests with a label:
 {% for s in it.slices %}
 {{ s|slice }} {{ s.before|percent }} to {{ s.value|percent }}{{ ", " if not loop.last }}
