@@ -16,8 +16,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-from monitor.errors import Where
 from monitor.fields import Text
+
+Where = tuple[str | int, ...]
 
 
 class Flat:

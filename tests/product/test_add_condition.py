@@ -162,7 +162,7 @@ def test_a_condition_judged_from_verdicts_sees_the_settings_opens_and_resolves(
     (opened, resolved) = bench.said
     assert opened[:2] == ("data", "firing")
     assert re.fullmatch(r"search: traffic high, [\d,]+ requests \(usually [\d,]+\)", opened[2])
-    assert resolved == ("data", "resolved", "search: resolved, traffic high: normal again")
+    assert resolved == ("data", "resolved", "search: resolved (traffic high)")
     notice = bench.notices[0][1]
     assert "What to do: find out who sends so many." in notice.text
     (found,) = bench.incidents[0].findings

@@ -251,7 +251,7 @@ def _slice_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from table_of(columns, document["slices"], left=(0, 7))
 
 
-_BASIS = {"long_run": "its days", "history": "windows before", "sampling": "requests alone"}
+_BASIS = {"long_run": "days of it", "history": "windows before", "sampling": "requests alone"}
 
 _STORED: Columns = {
     **OF_VERSIONS,
