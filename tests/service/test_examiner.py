@@ -238,6 +238,6 @@ def test_a_new_page_on_one_device_is_told_with_its_name_and_not_as_degraded(app:
     fired = live(app, 21)
     assert fired.keys() == {"examination_changed"}
     shown = render(PageSource.of(app.clock.now(), take_snapshot(app.config.monitors[0], app.store, app.clock.now())))
-    assert "people look elsewhere on device=tv: at rank " in shown
+    assert "people look elsewhere on device=tv: rank " in shown
     assert "<p><b>Where:</b> device=tv" in shown
     assert shown.count('<span class="baseline">before</span>') == 3  # of all traffic, tv and the others
