@@ -105,7 +105,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     assert [kind for kind, _ in titles if kind == "RETRAIN"] == ["RETRAIN"]
     assert not [title for _, title in titles if "slices" in title]
     ended = {what: state for state, _, what, _ in found.findall(after)}
-    assert ended == {"labels suspect": "resolved", "ndcg@10": "resolved"}
+    assert ended == {"labels suspect": "resolved", "rule quality-floor: ndcg@10": "resolved"}
     assert "No page for the campaign" in after
     calls = re.findall(r"(?:More|late|kept): (\S+) (.+) -c (\S+)$", done.stdout, re.MULTILINE)
     assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
