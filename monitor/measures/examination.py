@@ -245,22 +245,23 @@ def _estimate(counts: ShownCounts, depth: int, too_few: Callable[[ShownCounts, i
 
 def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     """That swaps are too few at a rank: how many there are and how many are needed."""
-    here, take = counts.rank == rank, "use fewer ranks or more days"
-    told = f"not enough swaps at rank {rank}: {swaps[rank - 1]} items were shown for a query both there and elsewhere"
+    shown, take = counts.shown[counts.rank == rank].sum(), "use fewer ranks or more days"
+    if not shown:
+        return f"no items were shown at rank {rank}; {take}"
+    if not counts.clicked[counts.rank == rank].sum():
+        return f"no clicks on the {shown:,.0f} items shown at rank {rank}; check that clicks there are logged, or {take}"
+    told = f"not enough swaps at rank {rank}: {swaps[rank - 1]:,} items were shown for a query both there and elsewhere"
     told += " in the same slices" if any(len(name) > len(("query", "item")) for name in counts.names[:1]) else ""
-    if not counts.clicked[here].sum():
-        never = "clicked" if counts.shown[here].sum() else "shown"
-        return f"{told} and clicked, and nothing was ever {never} there; {take}"
     needed = swaps_needed(counts, depth, SURE)[rank - 1]
     if not np.isfinite(needed):
         rarely = "queries repeat too rarely for any number of swaps to be enough"
         shuffle = "show some lists in random order (see `rankmon examination fit --random`), or"
         return f"{told} and clicked, and {rarely}; {shuffle} {take}"
-    otherwise = take if swaps.any() else "the log has no swap, so more days would not help"
+    otherwise = f"or {take}" if swaps.any() else "the log has no swaps, so more days do not help"
     return (
         f"{told} and clicked; to know it to within {100 * SURE:.0f} %, {np.ceil(needed):,.0f} of these "
         f"{counts.requests:,.0f} requests would have to swap two neighbours drawn from the first {depth} (see `rankmon "
-        f"power --swapped`); else {otherwise}"
+        f"power --swapped`); {otherwise}"
     )
 
 

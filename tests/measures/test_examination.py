@@ -89,13 +89,13 @@ def test_lists_that_never_change_tell_nothing() -> None:
 def test_a_rank_that_was_never_clicked_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
-    with pytest.raises(ValueError, match=r"not enough swaps at rank 4: .* nothing was ever clicked there"):
+    with pytest.raises(ValueError, match=r"no clicks on the [\d,]+ items shown at rank 4; check that clicks there are logged"):
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
 def test_no_rows_at_all() -> None:
     none = np.zeros(0, np.int64)
-    with pytest.raises(ValueError, match=r"rank 2: 0 items .* nothing was ever shown there"):
+    with pytest.raises(ValueError, match="no items were shown at rank 2; use fewer ranks"):
         estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
 
 
@@ -264,7 +264,7 @@ def test_as_many_swaps_as_are_needed_give_the_error_that_is_wanted() -> None:
 
 def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_those_do() -> None:
     known = swapped(0, 30, 2000, 0)
-    with pytest.raises(ValueError, match=r"not enough swaps at rank 2: 0 items.*; else the log has no swap") as refused:
+    with pytest.raises(ValueError, match=r"not enough swaps at rank 2: 0 items.*; the log has no swaps") as refused:
         estimate(known, 4)
     needed = float(
         str(refused.value).partition("within 10 %, ")[2].partition(" of these 60,000 requests")[0].replace(",", "")

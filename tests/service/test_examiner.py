@@ -203,7 +203,7 @@ def test_too_few_swaps_are_logged_and_harm_nothing(app: App, caplog: pytest.LogC
     live(app, 18)
     told = [r.getMessage() for r in caplog.records if "where people looked on the day until" in r.getMessage()]
     assert 1 <= len(told) <= 2  # of the two days that end
-    assert "not enough swaps at rank" in told[0]
+    assert "is unknown: no clicks on the 12 items shown at rank 2; check" in told[0]
     assert app.store.verdicts.newest_check("search") is None
 
 
