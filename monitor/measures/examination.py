@@ -249,7 +249,9 @@ def _too_few(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> str:
     if not shown:
         return f"no items were shown at rank {rank}; {take}"
     if not counts.clicked[counts.rank == rank].sum():
-        return f"no clicks on the {shown:,.0f} items shown at rank {rank}; check that clicks there are logged, or {take}"
+        return (
+            f"no clicks on the {shown:,.0f} items shown at rank {rank}; check that clicks there are logged, or {take}"
+        )
     told = f"not enough swaps at rank {rank}: {swaps[rank - 1]:,} items were shown for a query both there and elsewhere"
     told += " in the same slices" if any(len(name) > len(("query", "item")) for name in counts.names[:1]) else ""
     needed = swaps_needed(counts, depth, SURE)[rank - 1]

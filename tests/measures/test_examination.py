@@ -89,7 +89,9 @@ def test_lists_that_never_change_tell_nothing() -> None:
 def test_a_rank_that_was_never_clicked_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
-    with pytest.raises(ValueError, match=r"no clicks on the [\d,]+ items shown at rank 4; check that clicks there are logged"):
+    with pytest.raises(
+        ValueError, match=r"no clicks on the [\d,]+ items shown at rank 4; check that clicks there are logged"
+    ):
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
