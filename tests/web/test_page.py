@@ -550,6 +550,20 @@ def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first
     assert said.index('<article id="z"') < said.index('<article id="search"')
 
 
+def test_the_overview_counts_what_it_has_no_room_for_and_dates_each_value(store: Store) -> None:
+    at = FALL + 30 * HOUR
+    fires = snapshot_at(store, at)
+    failing = replace(fires, progress=replace(fires.progress, last_error="away"))
+    said = render(PageSource.of(at, failing, replace(fires, monitor=replace(fires.monitor, name="z"))))
+    overview = said.partition('<ol class="overview">')[2].partition("</ol>")[0]
+    states = [state.words for state in states_of(failing, at)]
+    assert len(states) > 1
+    assert states[0] in overview
+    assert states[1] not in overview.partition("#z")[0]
+    assert f"and {len(states) - 1} more" in overview
+    assert "24h until 2022-01-" in overview
+
+
 def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notification(store: Store) -> None:
     served = many(store, 30)
     said = render(served)
