@@ -331,6 +331,22 @@ def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> No
     assert (error.reason, "statement_timeout" in str(error)) == ("timeout", True)
 
 
+def test_mariadb_s_anonymous_user_is_named_as_what_logged_in(maria: MariaServer) -> None:
+    """Its entry matches this machine more closely; a GRANT to the configured user changes nothing."""
+    url = maria.create_database()
+    name = url.rpartition("/")[2]
+    anonymous = ("''@'127.0.0.1'", "''@'localhost'")
+    maria.execute("CREATE OR REPLACE USER searcher", f"GRANT SELECT ON {name}.* TO searcher")
+    maria.execute(*(f"CREATE OR REPLACE USER {each}" for each in anonymous))
+    try:
+        error = failing(url.replace("root@", "searcher@"))
+    finally:
+        maria.execute(*(f"DROP USER {each}" for each in anonymous))
+    assert error.reason == "connect"
+    assert "create the user for this machine (CREATE USER" in str(error)
+    assert "grant SELECT" not in str(error)
+
+
 def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
     database = Database("s", parse_url(maria.create_database()), 60)
     with pytest.raises(SourceError, match=r"(?i)read.only"), database.reading() as reader:

@@ -65,6 +65,13 @@ class MySQL(Dialect):
         Fault(
             "connect",
             (),
+            ("denied for user ''@", "denied to user ''@"),
+            "the server took this user for its anonymous one, which matches this machine more closely: create the user "
+            "for this machine (CREATE USER 'name'@'localhost'), or drop the anonymous one (DROP USER ''@'localhost')",
+        ),
+        Fault(
+            "connect",
+            (),
             ("must set password", "password has expired"),
             "this user's password has expired: reset it (ALTER USER ... IDENTIFIED BY ...), and configure the new one",
         ),
