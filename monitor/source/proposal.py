@@ -587,7 +587,9 @@ class _Search:
         of_each = " of each type" if each[1:] else ""
         which = f"events{of_each} that count" if each else "events, none of which counts,"
         within = lasting(max(round(late), 1))
-        self.reasons["relevance.events.attribution"] = f"99 % of the sampled {which} happen within {within}"
+        is_mixed = bool(each) and min(each) < DAY < late
+        waits = "; verdicts wait as long: a second monitor on the early ones alone pages sooner" if is_mixed else ""
+        self.reasons["relevance.events.attribution"] = f"99 % of the sampled {which} happen within {within}{waits}"
         return next((likely for likely in LIKELY_LAGS if late <= likely), LIKELY_LAGS[-1])
 
     # ---- questions ---------------------------------------------------------------------------------------------
