@@ -14,13 +14,13 @@ from monitor.conditions.thresholds import ConditionName
 from monitor.evaluation.fold import GONE, EventBatch
 from monitor.evaluation.incidents import IncidentUpdate, as_open
 from monitor.evaluation.retraining import due, evidence
+from monitor.evaluation.stored_fall import UnsavedEvaluation
 from monitor.messages.explanation import reason
 from monitor.messages.notification import NOTHING_SINCE, About, Kind, Notification, Since, key, notification
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates, written
 from monitor.messages.words import CALLED
 from monitor.routing import Route, Routing, reached
 from monitor.series.finality import final_age
-from monitor.service.diagnosing import UnsavedEvaluation
 from monitor.store import Store
 from monitor.store.alerts import Judgement, StoredIncident, Transition
 from monitor.types import Monitor

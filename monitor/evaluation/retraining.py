@@ -32,7 +32,7 @@ from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
     from monitor.causes.diagnosis import Subject
-    from monitor.service.diagnosing import UnsavedEvaluation
+    from monitor.evaluation.stored_fall import UnsavedEvaluation
 
 SENT_SPAN = 14 * DAY
 """Seconds of past windows sent with a request."""
@@ -143,7 +143,7 @@ def evidence(
         end: of the last evaluated window, seconds.
         unsaved: the current evaluation; in a first run the incident is only there.
     """
-    from monitor.service.diagnosing import StoredFall, first_fired
+    from monitor.evaluation.stored_fall import StoredFall, first_fired
 
     first, verdicts = first_fired(current, store, unsaved), unsaved.verdicts
     stored = StoredFall(monitor, first, store, unsaved)

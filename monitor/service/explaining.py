@@ -12,11 +12,12 @@ from monitor.causes.diagnosis import moved
 from monitor.conditions.thresholds import ConditionName
 from monitor.conditions.verdict_hours import step_of
 from monitor.drift.verdicts import SLICE_KINDS
+from monitor.evaluation.stored_fall import FiredCondition, StoredFall, fired, first_fired, is_over_by_now
 from monitor.messages.diagnosis import FAILED, Told
 from monitor.messages.words import utc
 from monitor.series.partials import TRAFFIC_FIELDS, events_per_request, unmatched_share, with_results
 from monitor.series.windows import SliceKey
-from monitor.service.diagnosing import MOST, FiredCondition, StoredFall, fired, first_fired, is_over_by_now
+from monitor.service.diagnosing import MOST
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident
 from monitor.store.verdicts import Diagnosis

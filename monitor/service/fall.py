@@ -15,12 +15,12 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.drift.verdicts import DATA_KINDS
 from monitor.errors import InputError
 from monitor.evaluation.hours import StoredHours, drift_of
+from monitor.evaluation.stored_fall import first_fired
 from monitor.messages.words import named
 from monitor.series import partials as b
 from monitor.series.intervals import REACH, interval
 from monitor.series.retention import DRAWN
 from monitor.series.windows import SliceKey
-from monitor.service.diagnosing import first_fired
 from monitor.service.history import VerdictHistory
 from monitor.store import Store
 from monitor.store.alerts import StoredIncident

@@ -10,13 +10,13 @@ import numpy as np
 from monitor.conditions.evidence import EVERYWHERE, MATTERS
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.errors import InputError
+from monitor.evaluation.stored_fall import as_it_fell
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import begun_lately
 from monitor.messages.notification import About, notification
 from monitor.series.intervals import REACH
 from monitor.series.partials import read_as
 from monitor.series.windows import History, Point, points
-from monitor.service.diagnosing import as_it_fell
 from monitor.service.fall import ChartMark, marks_of
 from monitor.service.history import extend_verdicts
 from monitor.service.slice_comparison import ComparedSlice, compare

@@ -22,21 +22,12 @@ from monitor.drift.verdicts import SliceLabelLoss
 from monitor.errors import SourceError, TooMany
 from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import judge_monitor
+from monitor.evaluation.stored_fall import FiredCondition, StoredFall, fired, first_fired
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.series.readings import Reading
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.diagnosing import (
-    MOST,
-    CapturedPeriod,
-    Diagnoser,
-    FiredCondition,
-    StoredFall,
-    capture,
-    detailed,
-    fired,
-    first_fired,
-)
+from monitor.service.diagnosing import MOST, CapturedPeriod, Diagnoser, capture, detailed
 from monitor.service.reading import RowReader
 from monitor.service.runner import Runner
 from monitor.service.snapshot import Board

@@ -19,11 +19,11 @@ from monitor.drift.verdicts import Alarm, AlarmChange, Verdict
 from monitor.evaluation.notices import Recipients
 from monitor.evaluation.retraining import LARGEST, LONGEST_TEXT, due, evidence, in_the_way
 from monitor.evaluation.run import judge_monitor
+from monitor.evaluation.stored_fall import NOTHING, StoredFall, UnsavedEvaluation, first_fired
 from monitor.measures.measure import parse
 from monitor.messages.notification import Notification
 from monitor.messages.words import lasting
 from monitor.service.cycle import BatchSize, run_backfill
-from monitor.service.diagnosing import NOTHING, StoredFall, UnsavedEvaluation, first_fired
 from monitor.service.snapshot import take_snapshot
 from monitor.store import Store
 from monitor.store.alerts import Retrain, StoredIncident

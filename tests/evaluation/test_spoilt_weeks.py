@@ -9,10 +9,10 @@ import pytest
 from monitor.causes.diagnosis import Subject
 from monitor.cli.incident_report import lines
 from monitor.conditions.evidence import Evidence
+from monitor.evaluation.stored_fall import StoredFall, first_fired
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
 from monitor.messages.words import utc
-from monitor.service.diagnosing import StoredFall, first_fired
 from monitor.types import OVERALL
 from monitor.units import DAY, HOUR
 from tests.support.bench import Bench

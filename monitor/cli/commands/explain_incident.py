@@ -21,7 +21,8 @@ from monitor.cli.incident_report import lines
 from monitor.cli.options import config_option
 from monitor.cli.render import Shown
 from monitor.config import Config
-from monitor.service.diagnosing import FiredCondition, capture, detailed
+from monitor.evaluation.stored_fall import FiredCondition
+from monitor.service.diagnosing import capture, detailed
 from monitor.service.explaining import Explainer
 from monitor.source.pull import Pull
 from monitor.store import Store

@@ -28,10 +28,10 @@ from monitor.config import Config
 from monitor.errors import InputError
 from monitor.evaluation.labelled import labelled
 from monitor.evaluation.run import BaselineStatus, baseline_status
+from monitor.evaluation.stored_fall import as_it_fell
 from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
 from monitor.messages.tables import count, number, percent
 from monitor.messages.words import named
-from monitor.service.diagnosing import as_it_fell
 from monitor.source.pull import Pull
 from monitor.source.swaps import shown_counts
 from monitor.store import Store

@@ -24,13 +24,14 @@ from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
 from monitor.config import Config
 from monitor.errors import InputError
+from monitor.evaluation.stored_fall import unsound
 from monitor.measures.measure import Measure
 from monitor.messages.comparison import NO_VERSION, OF_VERSIONS, compared
 from monitor.messages.explanation import title_of
 from monitor.messages.tables import Columns, count, number, percent, signed
 from monitor.messages.words import assumed, lasting, shown, utc
 from monitor.series.intervals import REACH
-from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, read_sample, stock, unsound
+from monitor.service.diagnosing import QUERY, VERSION, detailed, first_served, read_sample, stock
 from monitor.source.pull import Pull
 from monitor.store import Store
 from monitor.types import OVERALL, Monitor, Slice
