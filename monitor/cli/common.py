@@ -242,7 +242,7 @@ def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, St
 
 
 def nothing_shown(monitor: Monitor, days: int) -> InputError:
-    """The error where a past of some days has no request of use."""
+    """The error if no request of the last `days` days has a query."""
     return InputError(f"{monitor.name}: no request with a query in these {days} days; change --to or --days")
 
 

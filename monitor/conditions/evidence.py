@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_arg
 from monitor.codec import decoded
 from monitor.conditions.rules import COVERAGE, Severity, is_beyond
 from monitor.conditions.thresholds import ConditionName
+from monitor.series.windows import SliceKey
 from monitor.types import Drift, Monitor
 
 Matter = Literal["quality", "data", "layout"]
@@ -163,8 +164,13 @@ class Evidence:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it resolved, but something is left to do: hours are still missing, or a table is out of date."""
+        """Whether it resolved with something left to do: hours or labels still missing, a table out of date."""
         return False
+
+    @property
+    def affected(self) -> set[SliceKey]:
+        """All slices that it is about, also those that a message has no room for."""
+        return {(one.dimension, one.slice) for one in self.slices}
 
     @property
     def lacking_since(self) -> list[int]:

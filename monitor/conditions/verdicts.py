@@ -49,7 +49,7 @@ class DataEvidence(Evidence):
     Attributes:
         grew: it resolved by becoming a more severe kind.
         became_normal: it resolved because the present state counts as usual.
-        began_within: the step in which it began, seconds; `since` is its end.
+        began_within: earliest and latest start, seconds.
     """
 
     new_normal: ClassVar[str] = ""
@@ -102,15 +102,16 @@ class DataEvidence(Evidence):
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
         """The evidence at a verdict; `since` ends the first step with it."""
-        span = verdict.span if verdict.labels is None else verdict.labels.span
+        step, labels = step_of(seen.width), verdict.labels
+        span = (verdict.span if labels is None else labels.span) or step
         return cls(
             rule=cls.kind,
             severity=severity_of(seen.drift, cls.kind),
             judged="requests",
             end=verdict.fault_end or verdict.end,
-            window=span or step_of(seen.width),
+            window=span,
             since=since,
-            began_within=(since - step_of(seen.width), since),
+            began_within=None if labels is None else (since - step, since),
             requests=round(verdict.requests),
             value=verdict.requests,
             before=verdict.requests_expected,

@@ -132,18 +132,20 @@ def begun_with(
     return None
 
 
-def rollouts(traffic: History, dimension: str, ends: b.Ints) -> tuple[tuple[int, float], ...]:
+def rollouts(traffic: History, dimension: str, step: int, since: int, until: int) -> tuple[tuple[int, float], ...]:
     """(end, share) of steps in whose last hours model versions clearly gained this share of the requests.
 
-    Compared with the day before. `traffic` reaches `NEAR` and a day further back than the (T,) rising `ends`, seconds.
+    Compared with the day before. Of steps that end in (since, until], seconds; `traffic` reaches two days further back.
     """
     keys = [key for key in traffic.slices if key[0] == dimension and key[1] not in (NONE, OTHER)]
-    if not keys:
+    if not keys or not len(traffic.starts):
         return ()
+    begin, near = max(since, int(traffic.starts[0])), max(NEAR, step)
+    ends = np.arange(begin - begin % step + step, until + 1, step)
     counts = np.stack([traffic.slice(key)[:, b.REQUESTS] for key in (OVERALL, *keys)], axis=1)
-    until = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
-    at, near, day_before = (until[np.searchsorted(traffic.starts, ends - ago)] for ago in (0, NEAR, NEAR + DAY))
-    (every, now), (every_before, before) = ((sums[:, :1], sums[:, 1:]) for sums in (at - near, near - day_before))
+    total = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
+    at, lately, day_before = (total[np.searchsorted(traffic.starts, ends - ago)] for ago in (0, near, near + DAY))
+    (every, now), (every_before, before) = ((sums[:, :1], sums[:, 1:]) for sums in (at - lately, lately - day_before))
     is_known = (now.sum(axis=1) > every[:, 0] / 2) & (before.sum(axis=1) > every_before[:, 0] / 2)
     # Wilson's lower bound for a share of 1: a few requests say little.
     share, share_before = now / (every + CLEARLY**2), before / np.maximum(every_before, 1.0)

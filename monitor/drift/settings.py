@@ -119,7 +119,7 @@ class DriftSettings:
         return any(since <= end < until for since, until in self.sound)
 
     def rolled_out(self, end: int) -> float:
-        """Largest share of the requests that model versions gained in the day that ends at `end`, seconds."""
+        """Largest share of the requests that model versions were found to gain in the day up to `end`, seconds."""
         first, after = (bisect_right(self.rollouts, (at, np.inf)) for at in (end - DAY, end))
         return max((share for _, share in self.rollouts[first:after]), default=0.0)
 

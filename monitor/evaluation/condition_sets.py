@@ -35,9 +35,9 @@ from monitor.conditions.verdicts import (
     close_former_alarms,
     do_labels_explain,
     name_of,
+    track_verdicts,
     verdict_names,
 )
-from monitor.conditions.verdicts import track_verdicts as follow_verdicts
 from monitor.drift.judge import judge_steps
 from monitor.drift.settings import DriftSettings
 from monitor.drift.verdicts import Verdict
@@ -246,7 +246,7 @@ class VerdictConditions(ConditionSet):
         for some in past.steps(before.until, until):
             verdicts, state = judge_steps(settings, state, some)
             new_verdicts += [as_examined(one, past.examined) for one in verdicts]
-        after, changes = follow_verdicts(self.drift, self.step, new_verdicts, begin.conditions, self._ahead)
+        after, changes = track_verdicts(self.drift, self.step, new_verdicts, begin.conditions, self._ahead)
         checkpoint = VerdictCheckpoint(self.identity, until, state, self.series, after)
         update = VerdictUpdate(checkpoint, new_verdicts, begin.verdicts.restated, begin.verdicts.kept)
         return after, {seen.change: seen for seen in changes}, update

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from operator import attrgetter
 
-import numpy as np
-
 from monitor.conditions.checkpoint import Announcement, BaselineReset, VerdictCheckpoint, announced_before
 from monitor.conditions.examined import Examined
 from monitor.conditions.kinds.rows_refused import Refused
@@ -90,11 +88,10 @@ class StoredHours:
 
     def rollouts(self, since: int, until: int) -> tuple[tuple[int, float], ...]:
         version, step = self._monitor.version_slice, step_of(self._monitor.bucket)
-        ends = np.arange(since - DAY + step, until + 1, step)
         if version is None:
             return ()
         traffic = self._store.history(self._monitor.traffic, since - 3 * DAY, until)
-        return rollouts(traffic, version.dimension, ends)
+        return rollouts(traffic, version.dimension, step, since - DAY, until)
 
     def refused(self, since: int, until: int) -> Refused:
         return self._store.refused_by_slice(self._monitor.traffic, since, until)

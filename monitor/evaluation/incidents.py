@@ -217,7 +217,7 @@ def _doubt(found: Threshold, faults: Iterable[Evidence]) -> Evidence | None:
     """The first fault in the window: of all data, of the rule's slice, or else of the slice that fell most."""
     fell = [(found.dimension, found.slice)] if found.dimension else [(s.dimension, s.slice) for s in found.slices[:1]]
     lately = (f for f in faults if f.end > found.end - found.window)
-    hit = (f for f in lately if not f.is_of_slices or {(s.dimension, s.slice) for s in f.slices}.intersection(fell))
+    hit = (f for f in lately if not f.is_of_slices or f.affected.intersection(fell))
     return next(hit, None)
 
 

@@ -28,7 +28,7 @@ from monitor.types import Monitor
 
 @dataclass(frozen=True)
 class Recipients:
-    """Whom to notify.
+    """Whom to notify, and what messages need to be written.
 
     Attributes:
         targets: channel -> its receivers.

@@ -163,7 +163,7 @@ def beginning(incident: Incident, findings: Sequence[Evidence]) -> str:
     within = next((f.began_within for f in alarms if f.began_within is not None), None)
     at = utc(incident.began_at)
     if within is None:
-        return at
+        return f"{at} or before" if any(isinstance(f, DataEvidence) for f in alarms) else at
     first, last = within
     if last - first > LITTLE_BY_LITTLE:
         return f"about {at} (perhaps gradually, from {utc(first)} or before)"

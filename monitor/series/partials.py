@@ -46,7 +46,7 @@ rank 1."""
 
 REQUESTS, EMPTY, TOTAL, SQUARES, NUM, DEN, NUM2, DEN2, NUM_DEN = range(len(FIELDS))
 _, LABELLED, IMPRESSIONS, JUDGED, EVENTS, UNMATCHED, NO_RESULTS, RANK_ONE = range(len(TRAFFIC_FIELDS))
-"""Where each is; the requests are the first of both."""
+"""Indexes into `FIELDS` and `TRAFFIC_FIELDS`; `REQUESTS` is 0 in both."""
 
 
 def bucket_of(instant: int, width: int) -> int:
@@ -147,32 +147,32 @@ def read_as(measure: Measure, partials: Floats) -> Floats:
 
 
 def with_results(traffic: Floats) -> Floats:
-    """Requests that showed something, of (..., 7) traffic sums, shape (...,): only these can get a label."""
+    """Requests that showed something, of (..., 8) traffic sums, shape (...,): only these can get a label."""
     found: Floats = traffic[..., REQUESTS] - traffic[..., NO_RESULTS]
     return found
 
 
 def without_results(traffic: Floats) -> float:
-    """Share of requests that showed nothing, by (7,) traffic sums; 0 without requests."""
+    """Share of requests that showed nothing, by (8,) traffic sums; 0 without requests."""
     return float(1 - with_results(traffic) / traffic[REQUESTS]) if traffic[REQUESTS] else 0.0
 
 
 def label_coverage(traffic: Floats, by_judgments: bool) -> tuple[Floats, Floats]:
-    """(numerator, denominator) of the label coverage, of (..., 7) traffic sums, shape (...,).
+    """(numerator, denominator) of the label coverage, of (..., 8) traffic sums, shape (...,).
 
     Args:
         by_judgments: the share of judged impressions, not of requests with a label.
     """
-    labelled, impressions, judged = (traffic[..., i] for i in (1, 2, 3))
+    labelled, impressions, judged = (traffic[..., i] for i in (LABELLED, IMPRESSIONS, JUDGED))
     return (judged, impressions) if by_judgments else (labelled, with_results(traffic))
 
 
 def events_per_request(traffic: Floats) -> float | None:
-    """Events per request with results, by (7,) traffic sums, unmatched ones included; None without requests.
+    """Events per request with results, by (8,) traffic sums, unmatched ones included; None without requests.
 
     For a slice only matched events count: the others cannot be assigned.
 
-    >>> events_per_request(np.array([12, 4, 50, 0, 6, 2, 2])), events_per_request(np.zeros(7))
+    >>> events_per_request(np.array([12, 4, 50, 0, 6, 2, 2, 10])), events_per_request(np.zeros(8))
     (0.8, None)
     """
     requests, (events, unmatched) = float(with_results(traffic)), map(float, traffic[[EVENTS, UNMATCHED]])
@@ -180,7 +180,7 @@ def events_per_request(traffic: Floats) -> float | None:
 
 
 def unmatched_share(traffic: Floats) -> float | None:
-    """Share of events that match no impression, by (7,) traffic sums; None without events."""
+    """Share of events that match no impression, by (8,) traffic sums; None without events."""
     events, unmatched = map(float, traffic[[EVENTS, UNMATCHED]])
     return unmatched / (events + unmatched) if events + unmatched else None
 

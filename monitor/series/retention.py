@@ -12,7 +12,7 @@ from monitor.types import Monitor, format_duration
 from monitor.units import DAY, HOUR, Span
 
 DRAWN = 42 * DAY
-"""Seconds of the past that series show, in fine steps, and charts of a fall at most."""
+"""Seconds of the past that the page shows in fine steps, and the most that the chart of a fall shows."""
 
 
 def least_age(monitor: Monitor) -> int:

@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 300.0
-"""Most seconds until the next try of what failed; of a monitor's run more, if its period is longer."""
+"""Longest wait before a retry, seconds; a monitor whose period is longer waits for that."""
 
 WARN_AGAIN = 600.0
 """Seconds until the same store error is logged again."""
 
 
 def doubling(failures: int, most: float) -> float:
-    """Seconds until the next try after the first failure and some more: doubles each time."""
+    """Seconds to wait before a retry after `failures` earlier failures; doubles each time."""
     return min(FIRST_RETRY * 2.0 ** min(failures, 20), most)
 
 

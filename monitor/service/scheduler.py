@@ -41,7 +41,7 @@ Runs may thus be a period plus this apart; the shipped alert rules allow 900 s.
 ROUNDING = 1e-3
 """Seconds by which a time may miss its turn: datetimes have microseconds."""
 
-FARTHEST = 600.0
+LONGEST_WAIT = 600.0
 """Seconds beyond which nothing is planned, or twice the period if longer."""
 
 SET_BACK = 1.0
@@ -184,7 +184,7 @@ class JobScheduler:
         """Runs now what is planned too far ahead: the clock jumped forward and back between two checks."""
         now = datetime.now(UTC)
         for job in self._scheduler.get_jobs():
-            if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, FARTHEST)):
+            if job.next_run_time - now > timedelta(seconds=max(2 * job.trigger.period, LONGEST_WAIT)):
                 with suppress(JobLookupError):
                     self._scheduler.modify_job(job.id, next_run_time=now)
 

@@ -370,7 +370,7 @@ class _Search:
         named = [n for n in others if NAMES["query"].search(n) and _is_text(firsts[n])]
         query = next(iter([*named, *(n for n in others if _is_wording(firsts[n]))]), None)
         # The first is judged value by value; groups that are drawn at random differ in nothing but an experiment.
-        drawn, client = NAMES["drawn"].search, NAMES["client"].search  # logging breaks by client
+        drawn, client = NAMES["drawn"].search, NAMES["client"].search  # logging often breaks for one client
         by_use = [(bool(drawn(n)), not client(n), firsts[n].nunique(), n) for n in few if n != version]
         slices = [n for *_, n in sorted(by_use)[:3]]
         return query, version, slices

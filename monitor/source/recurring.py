@@ -101,7 +101,7 @@ class Recurring:
 def split_around(since: int, until: int, width: int, alone: Iterable[int]) -> Iterator[tuple[int, int]]:
     """[since, until) in parts: each bucket starting at one of `alone` separately, and the ranges between them.
 
-    >>> list(apart(5, 50, 10, [0, 30]))
+    >>> list(split_around(5, 50, 10, [0, 30]))
     [(5, 10), (10, 30), (30, 40), (40, 50)]
     """
     edge = since

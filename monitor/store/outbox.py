@@ -25,7 +25,7 @@ LONGEST_ERROR = 500
 MOST_DUE = 100
 """Most notifications fetched at once."""
 
-FARTHEST = 600.0
+LONGEST_WAIT = 600.0
 """Longest retry delay, seconds: anything later was set by a clock that ran ahead, and is due."""
 
 
@@ -115,7 +115,7 @@ class Outbox(Connected):
             .where(*_WAITING, outbox.c.target.in_(list(targets)))
             .group_by(outbox.c.target, outbox.c.incident)
         )
-        is_due = sa.or_(outbox.c.next_at <= now, outbox.c.next_at > now + FARTHEST)
+        is_due = sa.or_(outbox.c.next_at <= now, outbox.c.next_at > now + LONGEST_WAIT)
         query = (
             sa.select(*(outbox.c[name] for name in Waiting.__dataclass_fields__))
             .where(outbox.c.id.in_(first.scalar_subquery()), is_due)
@@ -129,7 +129,7 @@ class Outbox(Connected):
         first = sa.select(sa.func.min(outbox.c.id)).where(*_WAITING, outbox.c.target == target)
         query = sa.select(outbox.c.next_at).where(outbox.c.id.in_(first.group_by(outbox.c.incident)))
         found = [at for (at,) in self.rows(query)]
-        return min((now if at > now + FARTHEST else max(at, now) for at in found), default=None)
+        return min((now if at > now + LONGEST_WAIT else max(at, now) for at in found), default=None)
 
     def standing(self, target: str, sent_by: float | None = None) -> list[Notification]:
         """The newest notification a target got of each open incident, if sent by `sent_by`. Raises StoreError."""

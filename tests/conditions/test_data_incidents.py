@@ -15,6 +15,7 @@ from monitor.cli.incident_report import lines as explained
 from monitor.conditions.verdicts import LABELS_EXPLAIN
 from monitor.messages.diagnosis import Told, hour_by_hour
 from monitor.messages.explanation import sentence
+from monitor.messages.notification import notification
 from monitor.messages.words import utc
 from monitor.page import render
 from monitor.service.explaining import hours_of
@@ -24,6 +25,7 @@ from monitor.units import DAY, HOUR
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking, day
 from tests.support.logs import Style, events
+from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 from tests.support.pages import PageSource
 
 CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
@@ -476,7 +478,27 @@ def test_labels_of_which_some_are_still_missing_are_not_called_normal_again(benc
     bench.judge(day(31))
     bench.live(past, 31 * 24)
     (why,) = [why for _, rule, became, why in told(bench) if (rule, became) == ("labels_suspect", "ok")]
-    assert re.fullmatch(r"no longer suspect, but still fewer labels than usual \(7\d\.\d %, usually 89\.\d %\)", why)
+    still = r"no longer suspect, but still fewer labels than usual \(7\d\.\d %, usually 89\.\d %\)"
+    assert re.fullmatch(still, why)
+
+
+def test_a_loss_that_is_over_only_in_part_leaves_something_to_do() -> None:
+    lost = of_kind("labels_suspect", DROP, value=0.2, before=0.6, still=(0.3, 0.6))
+    over = notification("resolved", ABOUT, INCIDENT, [lost], 0)
+    what = "no longer suspect, but still fewer labels than usual (30.0 %, usually 60.0 %)"
+    assert over.title == f"search: resolved (labels suspect), {what}"
+    assert "What to do: find out why the other labels are missing; quality is judged again." in over.full_text
+
+
+def test_broken_data_that_took_hours_to_be_found_began_then_or_before(bench: Bench) -> None:
+    past = Ranking.of(34, peak=4).since(31.25, items=0.3).draw()
+    bench.put(past.rows(0, 31 * 24))
+    bench.judge(day(31))
+    bench.live(past, 31 * 24)
+    (stored,) = [s for s in bench.incidents if s.incident.matter == "data"]
+    assert stored.incident.began_at > day(31.25)
+    said = [notice.full_text for target, notice in bench.notices if target == "data"]
+    assert f"Since {utc(stored.incident.began_at)} or before; fired at" in said[0]
 
 
 def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_since(bench: Bench) -> None:

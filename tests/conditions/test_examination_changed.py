@@ -169,6 +169,17 @@ def test_a_reset_baseline_ends_it_by_that_name_and_asks_for_the_new_table(correc
     assert "What to do: unless the measure already has the new table, run `rankmon examination fit --since`" in text
 
 
+def test_people_who_are_back_are_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:
+    """Checks of several days are made up for at once, and only the newest is judged."""
+    bench, (changed, well) = corrected, checked()
+    bench.put(Ranking.of(DAYS).draw())
+    judge_with(bench, changed, END + HOUR)
+    assert well.resumed == well.at
+    bench.store.verdicts.put_check("search", well)
+    judge_with(bench, replace(well, at=well.at + DAY), END + 2 * HOUR)
+    assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere)")]
+
+
 def test_an_explained_incident_names_the_device_on_which_people_look_elsewhere(corrected: Bench) -> None:
     bench, (changed, _) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())

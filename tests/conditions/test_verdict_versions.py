@@ -48,7 +48,7 @@ def test_one_that_takes_over_when_the_fall_begins_is_named_with_the_one_before()
 @pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (0.1, 1.0), (0.1, 0.5), (0.0, 0.05)])
 def test_a_rollout_is_known_by_the_share_gained_until_it_is_usual(before: float, after: float) -> None:
     traffic = served({"v1": [(0, 1 - before), (FELL, 1 - after)], "v2": [(0, before), (FELL, after)]})
-    seen = dict(rollouts(traffic, "model_version", FELL + HOUR * np.arange(-24, 48)))
+    seen = dict(rollouts(traffic, "model_version", HOUR, FELL - DAY, FELL + 47 * HOUR))
     assert min(seen) > FELL
     assert max(seen) <= FELL + 30 * HOUR
     assert seen[FELL + 6 * HOUR] == pytest.approx(after - before, abs=0.05)
@@ -58,13 +58,37 @@ def test_a_rollout_is_known_by_the_share_gained_until_it_is_usual(before: float,
 def test_versions_that_always_served_or_were_not_logged_before_are_no_rollout(
     shares: dict[str, list[tuple[int, float]]],
 ) -> None:
-    assert rollouts(served(shares), "model_version", FELL + HOUR * np.arange(-24, 24)) == ()
+    assert rollouts(served(shares), "model_version", HOUR, FELL - DAY, FELL + 23 * HOUR) == ()
 
 
 def test_of_a_single_request_no_rollout_is_seen() -> None:
     traffic = served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]})
     traffic.sums[traffic.starts >= FELL] /= 100
-    assert max(share for _, share in rollouts(traffic, "model_version", FELL + HOUR * np.arange(1, 3))) < 0.15
+    assert max(share for _, share in rollouts(traffic, "model_version", HOUR, FELL, FELL + 2 * HOUR)) < 0.15
+
+
+@pytest.mark.parametrize("hours", [1, 3, 8, 12, 24])
+def test_a_rollout_is_known_in_buckets_of_any_width(hours: int) -> None:
+    step = hours * HOUR
+    traffic = served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]}, FELL + 2 * DAY)
+    wide = History(
+        traffic.starts[::hours],
+        np.ones(len(traffic.starts[::hours]), bool),
+        traffic.slices,
+        np.add.reduceat(traffic.sums, np.arange(0, len(traffic.starts), hours)),
+    )
+    seen = dict(rollouts(wide, "model_version", step, FELL - DAY, FELL + 2 * DAY))
+    assert seen[FELL + max(step, 6 * HOUR)] > 0.9
+
+
+def test_steps_before_the_first_request_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first judging asks since 1970; with a column a version, that was gigabytes."""
+    traffic, sizes = served({"v1": [(0, 1.0), (FELL, 0.0)], "v2": [(FELL, 1.0)]}), list[int]()
+    late = replace(traffic, starts=traffic.starts + 20_000 * DAY)
+    real = np.searchsorted
+    monkeypatch.setattr(np, "searchsorted", lambda a, v: sizes.append(len(v)) or real(a, v))
+    assert rollouts(late, "model_version", HOUR, -DAY, OPENED + 20_000 * DAY)
+    assert max(sizes) <= len(traffic.starts) + 1
 
 
 def test_one_that_a_few_requests_tried_before_begins_when_all_get_it() -> None:

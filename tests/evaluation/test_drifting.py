@@ -278,6 +278,25 @@ def test_a_rule_that_fires_where_a_slice_lost_its_labels_says_so(bench: Bench) -
     assert ("slices", "slice 2") in said
 
 
+def test_a_rule_is_doubted_on_each_slice_that_lost_its_labels_however_many_they_are(bench: Bench) -> None:
+    fall, lost = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY)), [1, 2, 3, 4, 5]
+    rule = Rule(
+        "slices", parse("ndcg(empty=zero)@10"), DAY, fall, HOUR, HOUR, overall=False, slices=(("device", None),)
+    )
+    bench.monitor = replace(bench.monitor, alerts=(rule,))
+    past = Ranking.of(36, slices=16).since(30, 31, coverage=0.0, slices=lost).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past.rows(0, 31 * 24), 29 * 24, step=6)
+    of_rule, of_data = (
+        [f for s in bench.incidents if s.incident.matter == matter for f in s.findings]
+        for matter in ("quality", "data")
+    )
+    doubted = {f.slice for f in of_rule if "The data are in doubt: verdict labels of slices suspect." in sentence(f)}
+    assert doubted == {f"slice {number}" for number in lost}
+    assert ", and 2 more slices. The other slices are judged as usual." in sentence(of_data[0])
+
+
 def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
     fell = 32 + 5 / 24
     past = Ranking.of(34, seed=2, peak=150, noise=0.02).since(fell, mean=0.8, slices=[0, 1]).draw(2)

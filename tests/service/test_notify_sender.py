@@ -28,7 +28,7 @@ from monitor.service.sender import (
 )
 from monitor.service.telemetry import QueueStatus, Telemetry
 from monitor.store import Store
-from monitor.store.outbox import FARTHEST
+from monitor.store.outbox import LONGEST_WAIT
 from monitor.store.schema import outbox
 from tests.support.monitors import new_store
 from tests.support.notices import DAY, HOUR, incident, notice, put
@@ -405,7 +405,7 @@ def test_what_nobody_has_any_more_is_forgotten_in_the_end(post: Post, receiver: 
 
 def test_pauses_grow_are_bounded_and_differ() -> None:
     assert [pause(n, 0) for n in range(4)] == [4, 8, 16, 32]
-    assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < FARTHEST
+    assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < LONGEST_WAIT
     assert FIRST_RETRY * 0.8 <= pause(0, 0.3) < pause(0, 0.7) <= FIRST_RETRY * 1.2
 
 

@@ -138,7 +138,11 @@ def templates() -> str:
         "\n## Variables",
         *table(("variable", "what"), ((f"`{n}`", _sentence(text)) for n, text in VARIABLES.items())),
     ]
-    of_kinds = {name: text for kind in kinds().values() for name, text in _attributes(kind).items()}
+    of_kinds = dict[str, str]()
+    for name, text in (one for kind in kinds().values() for one in _attributes(kind).items()):
+        if text and of_kinds.get(name, "") not in ("", text):
+            raise ValueError(f"{name} has two descriptions: {text!r} and {of_kinds[name]!r}")
+        of_kinds[name] = text or of_kinds.get(name, "")
     for variable, found in (
         ("n", _attributes(Message)),
         ("incident", _attributes(Incident)),

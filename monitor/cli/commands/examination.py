@@ -357,7 +357,7 @@ def fit(
     if random is not None and since is not None:
         raise InputError("use --random or --since: lists in random order need no earlier clicks")
     if since is not None:
-        used_to(depth, wanted)
+        corrected_to(depth, wanted)  # raises before the log is read
     else:
         warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
@@ -420,12 +420,12 @@ class RequestLog:
         return since_then
 
     def _looks(self, dimension: str, value: str) -> Floats:
-        measure = used_to(self.depth, self.monitor)
+        measure = corrected_to(self.depth, self.monitor)
         table = dict(measure.by_slice).get((dimension, value), measure.examination)
         return np.array([looks for _, looks in table[: self.depth]])
 
 
-def used_to(depth: int, monitor: Monitor) -> Measure:
+def corrected_to(depth: int, monitor: Monitor) -> Measure:
     """The first measure that is corrected down to a rank. Raises InputError if there is none."""
     measure = next((m for m in monitor.measures if m.is_corrected and len(m.examination) >= depth), None)
     if measure is None:

@@ -49,7 +49,7 @@ class Degraded(QualityEvidence):
         leaves_out: slices have bad data now, and are left out.
         new_version: the version that began to serve about when the fall began.
         weak_version: on all traffic, a version that causes a good part of the fall.
-        began_within: the interval in which the fall began; `since` is the most likely start.
+        began_within: earliest and latest start, seconds.
         below_reference: once resolved, relative change of the mean against the reference, if clearly lower.
     """
 

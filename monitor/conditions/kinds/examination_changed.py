@@ -97,4 +97,4 @@ This {{ it.part[0]|estimated }}."""
     def ended(self, seen: Arrivals) -> Self:
         """With why it ended: a check that finds people back notes its own day as the end of the change."""
         found = seen.arrived.examined
-        return replace(self, accepted=found is not None and found.resumed != found.at)
+        return replace(self, accepted=found is not None and found.resumed <= self.since)

@@ -22,9 +22,9 @@ class LabelsFewer(DataEvidence):
     title: ClassVar[str] = "fewer labels"
     is_short_of_labels: ClassVar[bool] = True
     recovered: ClassVar[str] = (
-        "{{ 'this many labels are usual now' if it.became_normal else 'as many labels as usual for 6 h' }}"
+        "{{ 'this coverage is usual now' if it.became_normal else 'label coverage normal again for 6 h' }}"
     )
-    new_normal: ClassVar[str] = "Labels stay as few; this counts as the new normal."
+    new_normal: ClassVar[str] = "Label coverage stays this low; this counts as the new normal."
     headline: ClassVar[str] = "{{ it.title }}, coverage {{ it.before|percent }} to {{ it.value|percent }}"
     text: ClassVar[str] = """
 Fewer requests than usual have a label {{ it|span }}: {{ it.before|percent }} to {{ it.value|percent }}.

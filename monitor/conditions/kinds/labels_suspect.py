@@ -68,8 +68,9 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
         "{% else %}find out why labels are missing (check the event pipeline){% endif %}"
     )
     advice: ClassVar[str] = (
+        "{% if it.still %}find out why the other labels are missing{% else %}"
         "{{ it|fill(it.cause) }}; do not retrain on these hours, and do not judge the model by them"
-        "{% if it.is_degraded %} until that is done{% endif %}."
+        "{% if it.is_degraded %} until that is done{% endif %}{% endif %}."
     )
 
     judged: str = COVERAGE
@@ -78,6 +79,10 @@ Far more requests than usual: {{ it.flood[0]|count }} in the last hours (usually
     is_degraded: bool = False
     flood: tuple[float, float] | None = None
     still: tuple[float, float] | None = None
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.still is not None
 
     @classmethod
     def since_of(cls, verdict: Verdict) -> int:

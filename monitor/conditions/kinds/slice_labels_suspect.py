@@ -10,11 +10,16 @@ from monitor.conditions.observations import UNCOUNTED, EventCounts, Observations
 from monitor.conditions.rules import COVERAGE
 from monitor.conditions.verdicts import DataEvidence
 from monitor.drift.verdicts import Verdict
+from monitor.series.windows import SliceKey
 
 
 @register
 class SliceLabelsSuspect(DataEvidence):
-    """The slices that lost labels, with their label coverage."""
+    """The slices that lost labels, with their label coverage.
+
+    Attributes:
+        lost: names of all of them, the first to lose labels first.
+    """
 
     kind: ClassVar[str] = "slice_labels_suspect"
     title: ClassVar[str] = "labels of slices suspect"
@@ -29,6 +34,7 @@ class SliceLabelsSuspect(DataEvidence):
 {% for s in it.slices %}
 {{ s|slice }} {{ s.before|percent }} to {{ s.value|percent }}{{ ", " if not loop.last }}
 {%- endfor %}
+{%- if it.lost|length > it.slices|length %}, and {{ it.lost|length - it.slices|length }} more slices{% endif %}
 {%- set of = " of these slices, those that match an impression" -%}
 . The other slices are judged as usual.
 
@@ -42,6 +48,11 @@ class SliceLabelsSuspect(DataEvidence):
     )
 
     events: EventCounts = UNCOUNTED
+    lost: tuple[str, ...] = ()
+
+    @property
+    def affected(self) -> set[SliceKey]:
+        return {(self.slices[0].dimension, name) for name in self.lost} if self.slices else set()
 
     @classmethod
     def of_verdict(cls, seen: Observations, verdict: Verdict, since: int) -> Self:
@@ -56,5 +67,6 @@ class SliceLabelsSuspect(DataEvidence):
             value=lost[0].coverage or 0.0,
             before=lost[0].coverage_before,
             slices=tuple(slices[:MOST_SLICES]),
+            lost=tuple(one.slice for one in lost),
             events=seen.events([(dimension, one.slice) for one in lost], lost[0].since, verdict.end),
         )

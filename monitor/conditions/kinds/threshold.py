@@ -98,7 +98,6 @@ class Threshold(QualityEvidence):
 
     @property
     def verdict(self) -> str:
-        """Empty: a rule found it."""
         return ""
 
 

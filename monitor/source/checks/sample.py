@@ -39,7 +39,7 @@ MOST_TYPES = 8
 LOW_LABELLED, LOW_MATCHED = 0.5, 0.95
 """Shares of labelled requests and matched events below which a wrong time zone is plausible."""
 
-FARTHEST = 15
+MOST_HOURS_APART = 15
 """Hours by which no two zones differ."""
 
 OPTIONAL = ("timeout", "resources")
@@ -214,7 +214,7 @@ def newest_in(sample_of: Pull, since: float, until: float) -> float | None:
 
 
 def _lags(queries: Queries, reader: Reader, recipe: Events, reading: Reading) -> Floats:
-    e, far = queries.labels, FARTHEST * HOUR
+    e, far = queries.labels, MOST_HOURS_APART * HOUR
     matches = sa.and_(e.c[recipe.request] == queries.request, e.c[recipe.item] == queries.item)
     wanted = (
         queries.usable(reading.since, reading.until),

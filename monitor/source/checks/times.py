@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from monitor.arrays import Floats
 from monitor.messages.words import lasting
 from monitor.source.checks.remarks import FEWEST, NOTABLE, TIME_OF_EVENTS, Key, Remark, percent
-from monitor.source.checks.sample import FARTHEST, Sample, newest_in
+from monitor.source.checks.sample import MOST_HOURS_APART, Sample, newest_in
 from monitor.source.engine import Reader
 from monitor.source.queries import MOST_COUNTED
 from monitor.source.times import slack, to_micros
@@ -103,7 +103,7 @@ def _old(sample: Sample) -> Iterator[Remark]:
     how, recipe = sample.monitor.rankings.time, sample.recipe
 
     def newest() -> float | None:
-        return newest_in(sample.pull, sample.now - FARTHEST * HOUR, sample.now)
+        return newest_in(sample.pull, sample.now - MOST_HOURS_APART * HOUR, sample.now)
 
     text = behind(how, sample.clock, newest)
     of_events = recipe.time if isinstance(recipe, Events) and sample.lags.size >= FEWEST else how
@@ -131,7 +131,7 @@ def ahead(reader: Reader, column: sa.ColumnElement[Any], how: TimeColumn, now: f
     later, before = rows(now + CLOCK_ERROR, now + HOUR), rows(now - HOUR, now)
     if later < FEWEST or later <= NOTABLE * before:
         return ""
-    within = reader.sql.between(column, how, now, now + FARTHEST * HOUR)
+    within = reader.sql.between(column, how, now, now + MOST_HOURS_APART * HOUR)
     latest = to_micros(how, [reader.one(sa.select(sa.func.max(column)).where(within))])
     if latest.unreadable[0]:
         return ""
@@ -209,7 +209,7 @@ def zone_mistake(lags: Floats, served: TimeColumn, happened: TimeColumn, at: flo
         return False, ""
     first, early, half = np.quantile(lags, [FIRST, EARLY, 0.5]).tolist()
     zones = offset(served, at), offset(happened, at)
-    known = {*(h * HOUR for h in range(-FARTHEST, FARTHEST + 1)), zones[0], -zones[1]}
+    known = {*(h * HOUR for h in range(-MOST_HOURS_APART, MOST_HOURS_APART + 1)), zones[0], -zones[1]}
     shifts = [s for s in known if abs(s) >= HOUR and first - s >= -UNTIDY and early - s <= EDGE]
     remedies = sorted(_mending(served, happened, zones, min(shifts, key=lambda s: abs(first - s)))) if shifts else []
     if not remedies:
@@ -245,7 +245,7 @@ def _after(seconds: float) -> str:
 def _hours(age: float) -> tuple[int, float]:
     """(whole hours in an age, seconds left over); 0 hours if too much is left over or no zone is that far off."""
     hours, over = divmod(age, HOUR)
-    return int(hours) if hours < FARTHEST and over <= CLOCK_ERROR else 0, over
+    return int(hours) if hours < MOST_HOURS_APART and over <= CLOCK_ERROR else 0, over
 
 
 def _many(rows: int) -> str:
