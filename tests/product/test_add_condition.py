@@ -170,3 +170,10 @@ def test_a_condition_judged_from_verdicts_sees_the_settings_opens_and_resolves(
     assert evidence_of(json.loads(json.dumps(found.plain()))) == found
     last = bench.store.alerts.transitions("search")[-1]
     assert (last.rule, last.became, last.reason) == ("traffic_high", "ok", "traffic as usual for 6 h")
+
+
+def test_each_kind_has_a_file_of_its_name() -> None:
+    """Names alone are asked of the files; a kind is imported once it is needed."""
+    assert {kind.kind: kind.__module__.rpartition(".")[2] for kind in kinds().values()} == {
+        name: name for name in (*condition_names(), "threshold")
+    }
