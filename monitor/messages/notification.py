@@ -19,7 +19,7 @@ from monitor.conditions.kinds.threshold import Threshold
 from monitor.conditions.rules import Severity
 from monitor.messages import explanation as x
 from monitor.messages.templates import AS_BUILT_IN, OwnTemplates
-from monitor.messages.words import CALLED, command, plain
+from monitor.messages.words import CALLED, brief, command, plain
 from monitor.units import DAY
 
 Kind = Literal["firing", "updated", "resolved", "withdrawn", "acknowledged", "retrain", "report", "change", "test"]
@@ -247,7 +247,7 @@ class Message:
         of_slices, judged = {f.rule for f in every if f.dimension}, {f.judged for f in every}
         found = []
         for one, why in some[:MOST_TOLD]:
-            what = f" on {one.judged}" * (len(judged) > 1 and isinstance(one, QualityEvidence))
+            what = f" on {brief(one.judged)}" * (len(judged) > 1 and isinstance(one, QualityEvidence))
             place = " for all traffic" * (one.rule in of_slices and not one.dimension)
             said = why.removeprefix(f"{one.title}: ")
             found.append(f"{x.condition(*one.name)}{what}{place}{f' ({said})' if said else ''}")

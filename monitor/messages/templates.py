@@ -21,6 +21,7 @@ from monitor.messages.words import (
     NO_OTHER_LISTS,
     assumes,
     between,
+    brief,
     counted,
     lasting,
     named,
@@ -150,7 +151,7 @@ def slices(it: Evidence) -> str:
 
 def subject(it: Evidence) -> str:
     """What fell: the measure, and of which slice."""
-    judged = it.judged
+    judged = brief(it.judged)
     if judged == COVERAGE:
         judged = "label coverage" + " (items with a judgment)" * (isinstance(it, Threshold) and it.by_items)
     return f"{judged} for {named(it.dimension, it.slice)}" if it.dimension else judged
@@ -242,6 +243,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "duration": format_duration,
     "counted": counted,
     "named": named,
+    "brief": brief,
     "shown": shown,
     "share": share_of,
     "percent": percent,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from monitor.errors import InputError
+from monitor.messages.words import brief
 from monitor.page.chart import COLOURS, Frame, Line, Plot, Shade, date_of, ticks_of
 from monitor.page.words import TEMPLATES, number
 from monitor.service.fall import Fall
@@ -50,7 +51,7 @@ def draw_fall(fall: Fall) -> str:
     return TEMPLATES.get_template("fall.svg").render(
         f=frame,
         title=_cut(fall.monitor, LONGEST_TITLE),
-        subtitle=f"{_cut(fall.judged, LONGEST_LINE - len(ZONE))}{ZONE}",
+        subtitle=f"{_cut(brief(fall.judged), LONGEST_LINE - len(ZONE))}{ZONE}",
         keys=[(HEAD + 8 + ROW * i, row) for i, row in enumerate(keys)],
         ticks=[(t, date_of(t, ticks.step)) for t in ticks],
         bad=[frame.edges(Shade(*period, "")) for period in fall.bad],

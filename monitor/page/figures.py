@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from monitor.measures.measure import Measure
+from monitor.messages.words import brief
 from monitor.page.chart import Line, Plot, ShadedPeriod, plot, room_for_words, spark
 from monitor.page.state import overall_point
 from monitor.page.words import TEMPLATES, caption, change, number
@@ -87,7 +88,7 @@ def _provisional(series: Series | None) -> Point | None:
 
 
 def _plot(ident: str, history: SeriesHistory, provisional: Point | None, snapshot: MonitorSnapshot, most: int) -> Plot:
-    points, title = thinned(history, most), f"{history.judged} over {format_duration(history.window)}"
+    points, title = thinned(history, most), f"{brief(history.judged)} over {format_duration(history.window)}"
     return Plot(
         ident,
         f"{title} of {snapshot.monitor.name}",
@@ -184,7 +185,9 @@ def overview_spark(history: SeriesHistory) -> Markup:
         return Markup("")
     low, high = min(known), max(known)
     room = max(0.0, LEAST_HEIGHT * abs(high) - (high - low)) / 2
-    return Markup(spark(values, low - room, high + room, f"{history.judged}: from {number(low)} to {number(high)}"))
+    return Markup(
+        spark(values, low - room, high + room, f"{brief(history.judged)}: from {number(low)} to {number(high)}")
+    )
 
 
 # ---- slices ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from monitor.conditions.verdict_hours import judged
 from monitor.drift.verdicts import VerdictPoint
 from monitor.messages.explanation import title_of
+from monitor.messages.words import brief
 from monitor.page.chart import Line, Plot, ShadedPeriod
 from monitor.page.figures import drawn, marked
 from monitor.page.words import TEMPLATES, caption, change
@@ -32,7 +33,7 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
     summary = TEMPLATES.get_template("judged_summary.txt").render(last=last, history=history)
     shown = Plot(
         f"plot:{snapshot.monitor.name}:judged",
-        f"{measure} of {snapshot.monitor.name} and its baseline",
+        f"{brief(measure)} of {snapshot.monitor.name} and its baseline",
         summary,
         Line(str(measure), [p.end for p in points], [p.observed for p in points]),
         history.step * _thinning(history, most),
@@ -45,7 +46,7 @@ def judged_figure(snapshot: MonitorSnapshot, most: int) -> dict[str, Any] | None
         + (marks := marked(snapshot, points[0].end, points[-1].end)),
     )
     return {
-        "title": f"{measure} over {format_duration(max(DAY, history.width))}, judged",
+        "title": f"{brief(measure)} over {format_duration(max(DAY, history.width))}, judged",
         "value": last.observed,
         "change": change(last.observed / last.expected - 1) if last.observed is not None and last.expected else "",
         "has_expected": any(p.expected is not None for p in points),

@@ -24,7 +24,7 @@ from monitor.messages.explanation import (
 )
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import topic
-from monitor.messages.words import ago, command, counted, decayed, not_judged, over_the_last
+from monitor.messages.words import ago, brief, command, counted, decayed, not_judged, over_the_last
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.looks import look_figures, looks
@@ -114,7 +114,7 @@ def _line(snapshot: MonitorSnapshot, states: Sequence[MonitorState], now: float,
         "link": link,
         "state": states[0],
         "more": len(states) - 1,
-        "what": "" if history is None else f"{history.judged} {format_duration(history.window)}",
+        "what": "" if history is None else f"{brief(history.judged)} {format_duration(history.window)}",
         "value": number(None if newest is None else newest.value),
         "until": "" if newest is None else utc(newest.end),
         "change": "" if newest is None or newest.change is None else change(newest.change),
@@ -199,7 +199,7 @@ def _about(finding: Evidence) -> str:
     if finding.verdict and finding.verdict != DEGRADED:
         return topic(finding)
     by = f"verdict {title_of(finding.verdict)}" if finding.verdict else f"rule {finding.rule}"
-    return f"{finding.judged}{' of ' if finding.where else ''}{finding.where}, {by}"
+    return f"{brief(finding.judged)}{' of ' if finding.where else ''}{finding.where}, {by}"
 
 
 def _unjudged(snapshot: MonitorSnapshot) -> list[tuple[str, str, list[str]]]:

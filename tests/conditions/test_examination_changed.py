@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -17,6 +18,7 @@ from monitor.evaluation.run import judge_past
 from monitor.measures.examination import ALL, estimate_parts
 from monitor.measures.measure import parse
 from monitor.messages.diagnosis import Told
+from monitor.messages.notification import notification
 from monitor.messages.words import brief
 from monitor.page import render
 from monitor.page.looks import looks
@@ -29,6 +31,7 @@ from monitor.web.gauges import of_monitors
 from tests.support.bench import Bench
 from tests.support.drift import START, Ranking
 from tests.support.looks import DEPTH, draw
+from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 from tests.support.pages import PageSource
 from tests.support.tallies import watched
 
@@ -167,6 +170,22 @@ def test_a_reset_baseline_ends_it_by_that_name_and_asks_for_the_new_table(correc
     text = bench.notices[-1][1].text
     assert text.startswith("The baseline was reset: where people look now is what later days are compared with.")
     assert "What to do: unless the measure already has the new table, run `rankmon examination fit --since`" in text
+
+
+def test_the_page_and_messages_name_a_corrected_measure_without_its_table(corrected: Bench) -> None:
+    bench, table = corrected, MEASURES[1]
+    bench.put(Ranking.of(DAYS).draw())
+    bench.judge(END + HOUR)
+    snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
+    shown = re.sub(r'title="[^"]*"', "", render(PageSource.of(END + HOUR, snapshot)))
+    assert brief(table) in shown
+    assert str(table) not in shown
+    for kind in ("threshold", "degraded"):
+        fell = of_kind(kind, DROP, judged=str(table))
+        for said in ("firing", "resolved", "retrain"):
+            told = notification(said, ABOUT, INCIDENT, [fell], 0)
+            assert brief(table) in told.title + told.full_text
+            assert str(table) not in told.title + told.full_text
 
 
 def test_people_who_are_back_are_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:

@@ -23,7 +23,7 @@ from monitor.evaluation.hours import drift_of
 from monitor.evaluation.run import BaselineStatus, baseline_status
 from monitor.messages.comparison import NO_VERSION
 from monitor.messages.tables import change, count, percent
-from monitor.messages.words import decayed, utc
+from monitor.messages.words import brief, decayed, utc
 from monitor.series.partials import RESERVED
 from monitor.store import Store
 from monitor.types import FARTHEST, OVERALL, Monitor, Slice
@@ -176,7 +176,7 @@ def _report(found: BaselineStatus) -> Shown:
 
 def _lines(found: BaselineStatus, data: Mapping[str, Any]) -> Iterator[str]:
     dimension = found.drift.mix_by
-    yield f"{found.monitor}: {data['measure']}" + (f" by {dimension}" if dimension else "")
+    yield f"{found.monitor}: {brief(data['measure'])}" + (f" by {dimension}" if dimension else "")
     yield from _fitted(found, data["days"], data["lacks"])
     if found.drift.baseline_from is not None:
         yield f"  data before {utc(found.drift.baseline_from)} does not count (baseline_from)"

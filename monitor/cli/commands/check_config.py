@@ -54,10 +54,10 @@ def check_config(ctx: click.Context, config_path: Path, file: Path | None, conne
         click.echo(f"{monitor.name}: {', '.join(map(brief, monitor.measures))} over {windows}")
         if monitor.drift is not None:
             each = f"and of each {monitor.drift.mix_by}" if monitor.drift.mix_by else "only: no slice can be `mix_by`"
-            click.echo(f"  verdicts: {judged(monitor.drift.measure)} of all traffic {each}")
+            click.echo(f"  verdicts: {brief(judged(monitor.drift.measure))} of all traffic {each}")
         for rule in monitor.alerts:
             told = _told(Routing(monitor, config.routes), rule)
-            what = f"{rule.judged} over {format_duration(rule.window)}"
+            what = f"{brief(rule.judged)} over {format_duration(rule.window)}"
             click.echo(f"  alert {rule.name}: {what}, looks back {format_duration(rule.reach)}, {told}")
     for remark in (*of_channels, *remarks(config, time.time())):
         click.echo(f"rankmon: warning: {remark}", err=True)

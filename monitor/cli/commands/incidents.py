@@ -19,7 +19,7 @@ from monitor.errors import InputError
 from monitor.messages.explanation import sentence
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import OwnTemplates, topic
-from monitor.messages.words import CALLED, named, utc
+from monitor.messages.words import CALLED, brief, named, utc
 from monitor.types import format_duration
 from monitor.units import DAY
 
@@ -226,7 +226,7 @@ def line(stored_: StoredIncident, until: int | None = None) -> str:
     length = f", {'open for' if incident.is_open else 'lasted'} {length}" if length else ""
     first = next(iter(stored_.findings), None)
     of_verdict = first is not None and first.verdict and incident.matter != "quality"
-    fell = "" if first is None else topic(first) if of_verdict else first.judged
+    fell = "" if first is None else topic(first) if of_verdict else brief(first.judged)
     fell = fell if first is None or first.verdict else f"rule {first.rule}: {fell}"
     ack_ = "" if stored_.acknowledged_at is None else f", acknowledged by {stored_.acknowledged_by}"
     ack_ += f": {stored_.note}" if stored_.note else ""

@@ -31,7 +31,7 @@ from monitor.evaluation.run import BaselineStatus, baseline_status
 from monitor.evaluation.stored_fall import as_it_fell
 from monitor.measures.examination import SURE, Z95, swap_errors, swaps_needed
 from monitor.messages.tables import count, number, percent
-from monitor.messages.words import named
+from monitor.messages.words import brief, named
 from monitor.source.pull import Pull
 from monitor.source.swaps import shown_counts
 from monitor.store import Store
@@ -104,7 +104,7 @@ def _power(found: BaselineStatus, drops: dict[str, list[float]]) -> Shown:
     measure, dimension = str(judged(found.drift.measure)), found.drift.mix_by
     data: dict[str, Any] = {"monitor": found.monitor, "measure": measure, "dimension": dimension, "within_hours": HOURS}
     data |= {"series": found.units, "labelled": drops}
-    return Shown(data, lambda: _lines(found, measure, drops))
+    return Shown(data, lambda: _lines(found, brief(measure), drops))
 
 
 def _lines(found: BaselineStatus, measure: str, called: dict[str, list[float]]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from monitor.evaluation.labelled import Agreement, LabelAgreement, compare_with_
 from monitor.evaluation.replay import Period, Replay, ReplayedIncident, RuleTrial, try_rules
 from monitor.evaluation.run import baseline_status
 from monitor.messages.explanation import title_of
-from monitor.messages.words import counted, lasting, named, utc
+from monitor.messages.words import brief, counted, lasting, named, utc
 from monitor.page.chart import Lane, Line, Shade, draw
 from monitor.service.retention import what_lacks
 from monitor.store import Store
@@ -290,7 +290,7 @@ def picture(found: Replay) -> str:
         Line("observed", at, [None if v is None else v.observed for v in drawn]),
         Line("expected", at, [None if v is None else v.expected for v in drawn]),
     ]
-    title = f"{found.monitor} · {found.measure} of the last 24 h: pages red, bad data grey"
+    title = f"{found.monitor} · {brief(found.measure)} of the last 24 h: pages red, bad data grey"
     return draw(title, lines, shades=list(_shades(found)), lanes=list(_lanes(found)))
 
 

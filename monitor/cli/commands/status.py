@@ -240,7 +240,7 @@ def verdict_of(snapshot: MonitorSnapshot, store: Store) -> dict[str, Any] | None
 
 
 def _verdict(told: dict[str, Any]) -> str:
-    name = f"verdict on {told['measure']}"
+    name = f"verdict on {brief(told['measure'])}"
     if told["kind"] is None:
         return f"{name}: none yet; there is no final bucket"
     dimension, observed, expected = told["dimension"] or "", told["observed"], told["expected"]
