@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from time import time as clock
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -517,7 +517,7 @@ class _Search:
         kinds = self._kinds(one)
         texts = columns("type", one.table.sample, (one.key, one.item))
         kind = self._choose("relevance.events.type", texts, kinds) if kinds else None
-        rules = [{"grade": 1}] if kind is None else self._rules(one, kind)
+        rules = [{"grade": 1}] if kind is None else self._ruled(*self._wanted(one, kind))
         recipe = _given(request=one.key, item=one.item, type=kind, time=_written(time), rules=rules)
         relation = _relation(one.table, (one.key, one.item, time.column, kind))
         counted = [one.rows] if kind is None else [one.rows[one.rows[kind] == name] for name in _types(rules)]
@@ -525,19 +525,24 @@ class _Search:
         return {"events": relation | recipe | {"attribution": attribution}}, one.shown_item
 
     def _joined(self, found: list[_Match]) -> dict[str, Any]:
-        """Events of several tables as one; the type of each is its table."""
-        times = list(map(self._time_of, found))
+        """Events of several tables as one; the type of each is its own, or else its table."""
+        times, kinds = list(map(self._time_of, found)), [next(iter(self._kinds(one)), None) for one in found]
         if len({(time.format, time.timezone) for time in times}) > 1:
             raise InputError("the event tables have different time formats; choose one table, or join them in a view")
-        parts = [
-            f"SELECT {one.key} AS request_id, {one.item} AS item_id, '{one.table.title}' AS type, "
-            f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
-            for one, time in zip(found, times, strict=True)
-        ]
-        rules = self._ruled([one.table.title for one in found])
-        lags = [self._lags(one.key, time, one.rows) for one, time in zip(found, times, strict=True)]
-        counted = [seen for one, seen in zip(found, lags, strict=True) if one.table.title in _types(rules)]
-        attribution = self._attribution([*counted, np.concatenate(lags)])
+        parts, rulings, lags = list[str](), list[tuple[list[str], str, bool]](), list[tuple[pd.Series, Floats]]()
+        for one, time, kind in zip(found, times, kinds, strict=True):
+            title = one.table.title
+            parts.append(
+                f"SELECT {one.key} AS request_id, {one.item} AS item_id, {kind or repr(title)} AS type, "
+                f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
+            )
+            rulings.append(([title], "", False) if kind is None else self._wanted(one, kind))
+            types = pd.Series(title, one.rows.index) if kind is None else one.rows[kind]
+            lags.append((types, self._lags(one.key, time, one.rows)))
+        wanted, told, is_open = zip(*rulings, strict=True)
+        rules = self._ruled(list(dict.fromkeys(chain(*wanted))), "; ".join(filter(None, told)), any(is_open))
+        counted = [seen[(types == name).to_numpy()] for name in _types(rules) for types, seen in lags]
+        attribution = self._attribution([*counted, np.concatenate([seen for _, seen in lags])])
         time = _written(replace(times[0], column="happened_at"))
         names = {"request": "request_id", "item": "item_id", "type": "type", "time": time}
         return {"select": " UNION ALL ".join(parts), **names, "rules": rules, "attribution": attribution}
@@ -549,7 +554,8 @@ class _Search:
         found = [name for name in found if sample[name].nunique() > 1] or found
         return [name for name in found if not all(map(str.isdigit, _known(sample[name])))] or found
 
-    def _rules(self, events: _Match, kind: str) -> list[dict[str, Any]]:
+    def _wanted(self, events: _Match, kind: str) -> tuple[list[str], str, bool]:
+        """(types that mean that an item was wanted, how often each came, whether to ask)."""
         counts = events.rows[kind].value_counts()
         shares = (events.rows.groupby(kind)[events.key].nunique() / events.keys).to_dict()
         # What most items or nearly all lists have says that they were shown, and not that they were wanted.
@@ -560,12 +566,14 @@ class _Search:
         told = ", ".join(f"{name} {n} (in {shares[name]:.0%} of the lists)" for name, n in counts.items())
         if left := [str(name) for name in counts.index if name not in wanted]:
             told += f"; without {', '.join(left)}, as nearly every list has it: it says what was shown"
-        self.reasons["relevance.events.rules"] = f"in the sample: {told}; raise the grade of events that are worth more"
         is_open = (bool(seen) or len(wanted) > 1) and not all(_is_wanted(str(name)) for name in wanted)
-        return self._ruled(wanted, told, is_open)
+        return wanted, told, is_open
 
-    def _ruled(self, wanted: Sequence[str], told: str = "", is_open: bool = False) -> list[dict[str, Any]]:
+    def _ruled(self, wanted: Sequence[str], told: str, is_open: bool) -> list[dict[str, Any]]:
         """The rules: by default, all `wanted` types are worth the same."""
+        if told:
+            worth = "raise the grade of events that are worth more"
+            self.reasons["relevance.events.rules"] = f"in the sample: {told}; {worth}"
         likely = " ".join(f"{name}=1" for name in wanted)
         answer = self._asked("relevance.events.rules", (), likely, {"told": told}, rules_of, is_open)
         return [{"type": name, "grade": 1} for name in wanted] if answer == likely else rules_of(answer)

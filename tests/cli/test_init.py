@@ -297,6 +297,21 @@ def test_the_attribution_is_of_the_events_that_the_rules_count(
     assert f"# 99 % of the sampled events{of_each} that count happen within {within}{waits}\n" in log.output.read_text()
 
 
+def test_events_of_several_tables_keep_the_types_that_they_have(log: Log) -> None:
+    """The views of a table with several types were taken for as good as its clicks."""
+    shown, events = shop()
+    views = [event(row, "view", row["served_at"]) for row in shown]
+    of = by_kind(events)
+    clicks = [{**one, "event_type": "click"} for one in of["click"]]
+    fill(log.url, search_log=shown, search_events=views + clicks, orders=of["purchase"])
+    recipe = log.init("--yes")["relevance"]["events"]
+    assert log.code == 0, log.err
+    assert {rule["type"]: rule["grade"] for rule in recipe["rules"]} == {"click": 1, "orders": 1}
+    assert "event_type AS type" in recipe["select"]
+    assert "'orders' AS type" in recipe["select"]
+    assert "without view, as nearly every list has it: it says what was shown" in log.output.read_text()
+
+
 @pytest.mark.parametrize("name", ["dislike", "return"])
 def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None:
     shown, events = shop()
