@@ -77,7 +77,7 @@ def over_the_last(seconds: int) -> str:
 
 
 _UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ud800-\udfff\ufeff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 """Control and direction characters and invisible or unencodable ones; not line breaks and tabs."""
 
@@ -89,6 +89,8 @@ def plain(text: str, one_line: bool = False) -> str:
 
     >>> print(plain("a\x1b[2J b\u202ec"))
     a\u001b[2J b\u202ec
+    >>> print(plain("tag \U000e0041"))
+    tag \udb40\udc41
 
     Args:
         one_line: line breaks and tabs too.
@@ -98,7 +100,8 @@ def plain(text: str, one_line: bool = False) -> str:
 
 
 def _written_out(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"
+    units = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def on_one_line(text: str) -> str:

@@ -164,7 +164,8 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
             f"{monitor} is already silenced for longer, until {utc(int(held.until))}{_by(held)}; "
             f"to end that first: rankmon incidents unsilence {monitor}"
         )
-    click.echo(f"{monitor}: silenced until {utc(int(now + length))}{_BY_PROMETHEUS * (found.paging == 'prometheus')}")
+    by_prometheus = _BY_PROMETHEUS * (found.paging == "prometheus")
+    click.echo(f"{monitor}: new incidents silenced until {utc(int(now + length))}{by_prometheus}")
 
 
 _BY_PROMETHEUS = (
