@@ -134,7 +134,8 @@ class BucketRetention(Connected):
 
     def _shown_later(self, one: _Series, now: float) -> int | None:
         """End of a traffic series' newest bucket with requests, if they show that it is later than `now`."""
-        since = bucket_of(int(now + CLOCK_TOLERANCE), one.width)
+        # The bucket that `now` is in may have got its requests before.
+        since = bucket_of(int(now + CLOCK_TOLERANCE) - 1, one.width) + one.width
         newest = self.integer(_BUSY_SINCE, number=one.id, since=since)
         if newest is None:
             return None

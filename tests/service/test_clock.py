@@ -80,6 +80,14 @@ def test_a_few_requests_that_a_clock_far_ahead_had_dated_are_no_evidence(bench: 
     assert bench.store.retention.behind(BASE + 20 * HOUR, "search") is None
 
 
+def test_the_bucket_that_it_is_now_is_no_evidence_of_a_clock_behind(bench: Bench) -> None:
+    """Stored by a clock that ran ahead, it kept right ones from judging until it ended: a day, with buckets of a day."""
+    bench.put(*[0.8] * 30)
+    bench.judge()
+    assert bench.store.retention.behind(BASE + 29 * HOUR + 1800, "search") is None
+    assert bench.store.retention.behind(BASE + 28 * HOUR + 1800, "search") == BASE + 30 * HOUR
+
+
 @pytest.mark.parametrize("is_begun", [True, False])
 def test_a_gap_after_a_first_start_in_the_year_2000_is_no_gap(is_begun: bool) -> None:
     states = {YEAR_2000: BucketState(YEAR_2000 + 1e6, True, "awaited")}
