@@ -81,7 +81,7 @@ def test_a_few_requests_that_a_clock_far_ahead_had_dated_are_no_evidence(bench: 
 
 
 def test_the_bucket_that_it_is_now_is_no_evidence_of_a_clock_behind(bench: Bench) -> None:
-    """Stored by a clock that ran ahead, it kept right ones from judging until it ended: a day, with buckets of a day."""
+    """Stored by a clock that ran ahead, it kept right ones from judging until it ended: up to a day."""
     bench.put(*[0.8] * 30)
     bench.judge()
     assert bench.store.retention.behind(BASE + 29 * HOUR + 1800, "search") is None
