@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
+import sqlalchemy as sa
 
 from monitor.arrays import Floats
 from monitor.errors import InputError
@@ -529,11 +530,15 @@ class _Search:
         times, kinds = list(map(self._time_of, found)), [next(iter(self._kinds(one)), None) for one in found]
         if len({(time.format, time.timezone) for time in times}) > 1:
             raise InputError("the event tables have different time formats; choose one table, or join them in a view")
+        with self.database.reading() as reader:
+            dialect = reader.dialect
         parts, rulings, lags = list[str](), list[tuple[list[str], str, bool]](), list[tuple[pd.Series, Floats]]()
         for one, time, kind in zip(found, times, kinds, strict=True):
             title = one.table.title
+            own = sa.literal(title) if kind is None else sa.cast(sa.literal_column(kind), sa.String)  # may be an enum
+            written = own.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
             parts.append(
-                f"SELECT {one.key} AS request_id, {one.item} AS item_id, {kind or repr(title)} AS type, "
+                f"SELECT {one.key} AS request_id, {one.item} AS item_id, {written} AS type, "
                 f"{time.column} AS happened_at FROM {discovery.quoted(one.table.relation)} AS t"
             )
             rulings.append(([title], "", False) if kind is None else self._wanted(one, kind))

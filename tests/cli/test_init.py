@@ -307,9 +307,22 @@ def test_events_of_several_tables_keep_the_types_that_they_have(log: Log) -> Non
     recipe = log.init("--yes")["relevance"]["events"]
     assert log.code == 0, log.err
     assert {rule["type"]: rule["grade"] for rule in recipe["rules"]} == {"click": 1, "orders": 1}
-    assert "event_type AS type" in recipe["select"]
+    assert "CAST(event_type AS VARCHAR) AS type" in recipe["select"]
     assert "'orders' AS type" in recipe["select"]
     assert "without view, as nearly every list has it: it says what was shown" in log.output.read_text()
+
+
+def test_types_that_are_an_enum_join_the_name_of_a_table(log: Log, postgres_url: str) -> None:
+    shown, events = shop()
+    of = by_kind(events)
+    fill(postgres_url, search_log=shown, orders=of["purchase"])
+    fill(postgres_url, search_events=[{**one, "event_type": "click"} for one in of["click"]])
+    with sa.create_engine(postgres_url).begin() as connection:
+        connection.exec_driver_sql("CREATE TYPE kind AS ENUM ('click', 'view')")
+        connection.exec_driver_sql("ALTER TABLE search_events ALTER event_type TYPE kind USING event_type::kind")
+    log.init("--yes", url=postgres_url)
+    assert log.code == 0, log.err
+    assert log.series() != []
 
 
 @pytest.mark.parametrize("name", ["dislike", "return"])

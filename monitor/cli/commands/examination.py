@@ -49,7 +49,7 @@ from monitor.measures.examination import (
 from monitor.measures.measure import LEAST_LOOK, Measure, Table
 from monitor.messages.explanation import misfit
 from monitor.messages.tables import count, number, percent
-from monitor.messages.words import NO_OTHER_LISTS, assumes, utc
+from monitor.messages.words import NO_OTHER_LISTS, assumes, brief, utc
 from monitor.source.engine import Database
 from monitor.source.pull import Pull
 from monitor.source.swaps import counts_by_slice
@@ -257,7 +257,7 @@ class UsedExamination:
         if self.measure is None:
             yield f"{self.monitor}: no measure is corrected for where people look; `{fits}` prints one"
             return
-        yield f"{self.monitor}: {self.measure}"
+        yield f"{self.monitor}: {brief(self.measure)}"
         for where, ranks in self.looks.items():
             yield f"Looks relative to rank 1, {where or 'all requests'}:"
             yield from rows(ranks, "  ")
