@@ -293,16 +293,16 @@ def measures_of(monitor: Monitor, texts: Iterable[str]) -> list[Measure]:
     return found or list(monitor.measures)
 
 
-def refused_in_words(refused: Mapping[str, int], unmatched: int | None, requests: float) -> str:
+def refused_in_words(refused: Mapping[str, int], unmatched: int | None, requests: int) -> str:
     """Refused counts by reason, and where to look if there are many for so many requests; empty if there are none."""
     from monitor.drift.constants import REFUSED_SHARE
-    from monitor.messages.words import counted
+    from monitor.messages.words import SEE_CHECKS, counted
 
     told = [counted(rows, reason) for reason, rows in sorted(refused.items()) if rows]
     if unmatched:
         told.append(f"{counted(unmatched, 'event')} for which no impression was found")
     many = sum(refused.values()) > REFUSED_SHARE * requests
-    return ", ".join(told) + "; that is a lot: rankmon check-config --connect looks for the cause" * many
+    return ", ".join(told) + f"; that is a lot: {SEE_CHECKS}" * many
 
 
 def level_of(verdict: Verdict | None) -> dict[str, Any]:

@@ -123,6 +123,13 @@ class WebConfig(Section):
         PageAddress,
         key("Address at which people reach the page, for links in notifications. Default: the listen address."),
     ] = ""
+    host_names: Annotated[
+        tuple[Text, ...],
+        key(
+            "Further names by which it is reached. With them, requests under any other name are refused: only IP "
+            "addresses, names without a dot and the host of `external_url` are accepted too."
+        ),
+    ] = ()
     config_file: Annotated[
         Maybe[Text],
         key(

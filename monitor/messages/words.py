@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from monitor.drift.constants import REFUSED_SHARE
 from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
@@ -27,6 +28,20 @@ def counted(number: int, noun: str) -> str:
     """
     one = noun.replace("_", " ")
     return f"{number:,} {one if number == 1 else _PLURALS.get(one, one + 's')}"
+
+
+SEE_CHECKS = "rankmon check-config --connect looks for the cause"
+
+
+def without_rank_one(lists: int, requests: int) -> str:
+    """How many of the requests have nothing at rank 1, and where to look; empty if they are few.
+
+    >>> without_rank_one(500, 1000), without_rank_one(100, 1000)
+    ('500 of 1,000 requests have no item at rank 1: rankmon check-config --connect looks for the cause', '')
+    """
+    if lists <= REFUSED_SHARE * requests:
+        return ""
+    return f"{lists:,} of {requests:,} requests have no item at rank 1: {SEE_CHECKS}"
 
 
 CALLED = "rankmon {}"

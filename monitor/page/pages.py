@@ -24,7 +24,16 @@ from monitor.messages.explanation import (
 )
 from monitor.messages.notification import About, notification
 from monitor.messages.templates import topic
-from monitor.messages.words import ago, brief, command, counted, decayed, not_judged, over_the_last
+from monitor.messages.words import (
+    ago,
+    brief,
+    command,
+    counted,
+    decayed,
+    not_judged,
+    over_the_last,
+    without_rank_one,
+)
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
 from monitor.page.looks import look_figures, looks
@@ -141,6 +150,7 @@ def _article(
         "now": now,
         "next_run": None if next_run is None else time.time() - next_run,
         "coverage": coverage_of(snapshot),
+        "without_rank_one": without_rank_one(snapshot.without_rank_one, snapshot.requests),
         "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident),
         "others_open": [_open(snapshot, one) for one in others],

@@ -152,6 +152,11 @@ def with_results(traffic: Floats) -> Floats:
     return found
 
 
+def without_rank_one(traffic: Floats) -> int:
+    """Requests that showed something, but nothing at rank 1, by (8,) traffic sums."""
+    return max(0, round(float(with_results(traffic) - traffic[RANK_ONE])))
+
+
 def without_results(traffic: Floats) -> float:
     """Share of requests that showed nothing, by (8,) traffic sums; 0 without requests."""
     return float(1 - with_results(traffic) / traffic[REQUESTS]) if traffic[REQUESTS] else 0.0

@@ -26,7 +26,7 @@ from monitor.measures.measure import Measure
 from monitor.messages.explanation import on_retraining
 from monitor.messages.words import lasting, utc
 from monitor.series.intervals import REACH
-from monitor.series.partials import REQUESTS, RESERVED, UNMATCHED, bucket_of
+from monitor.series.partials import REQUESTS, RESERVED, UNMATCHED, bucket_of, without_rank_one
 from monitor.series.slices import FullDimension
 from monitor.series.windows import History, Point, SliceKey, latest_final_end, points
 from monitor.service.history import SeriesHistory, VerdictHistory
@@ -70,6 +70,8 @@ class MonitorSnapshot:
     Attributes:
         refused: reason -> rows refused in the longest window.
         unmatched: events for which no impression was found; None where they are not counted.
+        requests, without_rank_one: requests in the longest window, and those that showed something, but nothing at
+            rank 1.
         future_rows, due_buckets: rows dated in the future, buckets left for the next cycle; None before the daemon's
             first.
         opened: the open incidents, in the order of `MATTERS`.
@@ -94,6 +96,8 @@ class MonitorSnapshot:
     provisional_buckets: int = 0
     refused: MappingProxyType[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unmatched: int | None = None
+    requests: int = 0
+    without_rank_one: int = 0
     future_rows: int | None = None
     due_buckets: int | None = None
     readings: tuple[RuleReading, ...] = ()
@@ -200,6 +204,8 @@ def take_snapshot(monitor: Monitor, store: Store, now: float, every_slice: bool 
         provisional_buckets=int((~traffic.final).sum()),
         refused=MappingProxyType(store.refused(monitor.traffic, begin, end)),
         unmatched=int(recent[:, UNMATCHED].sum()) if monitor.counts_unmatched else None,
+        requests=int(recent[:, REQUESTS].sum()),
+        without_rank_one=without_rank_one(recent.sum(axis=0)),
         readings=_readings(monitor, store, state, histories, since),
         places=MappingProxyType(_places(monitor, store)),
         came=tuple(sorted(_came(traffic))),

@@ -47,8 +47,9 @@ class Access:
         if config.users != self._config.users:
             self.passwords = Passwords(config.users, self._threads) if config.users else None
         self._config = config
-        self._is_local = is_loopback(web.host) or web.host == "localhost"
+        self._is_by_name = bool(web.host_names) or is_loopback(web.host) or web.host == "localhost"
         self._names = {web.host, urlsplit(web.external_url).hostname, socket.gethostname().lower()}
+        self._names |= {name.lower() for name in web.host_names}
 
     def foreign(self, scope: Scope) -> Response | None:
         """A refusal for browsers sent here by another site's page; None for all other requests.
@@ -63,11 +64,13 @@ class Access:
         )
         if not is_reading and site not in ("none", "same-origin"):
             return PlainTextResponse("requests from pages of other sites are refused\n", 403)
-        if scope["path"] in OPEN or self.passwords is not None or (is_reading and not self._is_local):
+        if scope["path"] in OPEN or self.passwords is not None or (is_reading and not self._is_by_name):
             return None
         if self._knows(host):
             return None
-        return PlainTextResponse("unknown host name; set web.external_url to the address you use\n", 421)
+        return PlainTextResponse(
+            "unknown host name; set web.external_url to the address you use, or add it to web.host_names\n", 421
+        )
 
     def _knows(self, host: str) -> bool:
         try:

@@ -15,6 +15,7 @@ from monitor.conditions.incident import matter_of
 from monitor.conditions.verdicts import verdict_names
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import TITLES
+from monitor.messages.words import plain
 from monitor.series.windows import SliceKey
 from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import OVERALL, format_duration
@@ -47,9 +48,10 @@ class Gauge:
                 if number is None:
                     continue
                 if isinstance(labels, Mapping):
-                    overall.add_sample(overall.name, dict(labels), number)
+                    overall.add_sample(overall.name, {name: plain(text) for name, text in labels.items()}, number)
                 else:
-                    (overall if len(labels) == len(self.labels) else slices).add_metric(labels, number)
+                    family = overall if len(labels) == len(self.labels) else slices
+                    family.add_metric([plain(text) for text in labels], number)
         yield from (family for family in (overall, slices) if family.samples)
 
 

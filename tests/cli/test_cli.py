@@ -848,6 +848,20 @@ def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon
     assert more.out == f"shop: 1 bucket stored\n{left_out('shop')}"
 
 
+def test_pages_logged_as_requests_of_their_own_are_reported(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
+    setting.write(of_shop("shop"))
+    assert "rank 1" not in rankmon("backfill", *SPAN).out + rankmon("status").out
+    engine = sa.create_engine(shop_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE rankings SET request_id = request_id || '-2' WHERE position > 5")
+    engine.dispose()
+    said = rankmon("backfill", *SPAN, "--again", "--force").out
+    found = re.search(r"shop: (\d+) of (\d+) requests have no item at rank 1: rankmon check-config --connect", said)
+    assert found, said
+    assert 2 * int(found[1]) == int(found[2]), "every list had more than five items"
+    assert " requests have no item at rank 1: rankmon check-config --connect" in rankmon("status").out
+
+
 def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
     setting.write(of_shop("shop"))
     rankmon("backfill", *SPAN)

@@ -27,6 +27,7 @@ import bcrypt
 import pytest
 from cryptography.hazmat.primitives import serialization as s
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -37,6 +38,7 @@ from monitor.errors import ConfigError, InputError
 from monitor.service.app import App
 from monitor.tls import Certificates, TlsConfig
 from monitor.web import Access, WebServer
+from monitor.web.access import Gate
 from monitor.web.passwords import MOST_REMEMBERED, MOST_WAITING, Passwords, TooManyChecks
 from tests.support.postgres import free_port
 from tests.support.prometheus import eventually
@@ -189,6 +191,27 @@ def test_a_name_that_suddenly_leads_here_gets_nothing(site: Site) -> None:
         assert get(app, "/-/reload", None, "POST").status == 200
         assert get(app, "/", None, Host="rank.example.com").status == 200, "as proxies hand it on"
         assert get(app, "/", None, Host="evil.example.com").status == 421
+
+
+def test_named_hosts_are_the_only_ones_wherever_it_listens() -> None:
+    def answer(request: Request) -> Response:
+        return Response()
+
+    for names, reading in (((), 200), (("mon.example.com", "Rank.Example.com"), 421)):
+        access = Access(WebConfig(("0.0.0.0", 0), host_names=names))
+        routes = [Route("/", answer, methods=["GET", "POST"])]
+        site = Starlette(routes=routes, middleware=[Middleware(Gate, access=access)])
+        web = WebServer("0.0.0.0", 0, site, access)
+        web.start()
+        try:
+            for host in ("10.1.2.3:9184", "rankmon", "rank.example.com:80", "mon.example.com")[: 2 + len(names)]:
+                assert ask(web.port, "/", Host=host).status == 200, host
+                assert ask(web.port, "/", method="POST", Host=host).status == 200, host
+            assert ask(web.port, "/", Host="evil.example.com").status == reading
+            refused = ask(web.port, "/", method="POST", Host="evil.example.com")
+            assert (refused.status, "web.host_names" in refused.body) == (421, True)
+        finally:
+            web.stop()
 
 
 def test_hashes_of_other_tools_and_long_passwords_are_taken(site: Site) -> None:

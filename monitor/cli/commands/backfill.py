@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,13 +16,20 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.commands.replay import rule_lines
-from monitor.cli.common import command, load_config, pick_monitors, prepared, progress, refused_in_words
+from monitor.cli.common import (
+    command,
+    load_config,
+    pick_monitors,
+    prepared,
+    progress,
+    refused_in_words,
+)
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
 from monitor.evaluation.run import judge_monitor
 from monitor.messages import words
 from monitor.messages.words import counted, utc
-from monitor.series.partials import REQUESTS, UNMATCHED, starts
+from monitor.series.partials import REQUESTS, UNMATCHED, starts, without_rank_one
 from monitor.service.app import App
 from monitor.service.cycle import CycleResult, run_backfill
 from monitor.service.reading import BatchSize
@@ -105,8 +112,9 @@ def fill(app: App, monitor: Monitor, span: tuple[int, int], again: bool = False,
     kept = f", {counted(outcome.kept, 'final one')} {fewer}" if outcome.kept else ""
     kept += f", {outcome.held} kept, with no requests or no labels left in the source" if outcome.held else ""
     click.echo(f"{name}: {counted(outcome.stored, 'bucket')} stored{kept}")
-    if outcome.stored and (refused := outages.through(lambda: _refused(app, monitor, span))):
-        click.echo(f"{name}: left out of this period: {refused}")
+    if outcome.stored:
+        for line in outages.through(lambda: list(_oddities(app, monitor, span))):
+            click.echo(f"{name}: {line}")
     if judgement is not None and judgement.incidents:
         every, new = len(judgement.incidents), sum(s.incident.id not in before for s in judgement.incidents)
         of_them = "" if new == every else f", {new or 'none'} of them new"
@@ -177,7 +185,10 @@ class _Outages:
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
 
-def _refused(app: App, monitor: Monitor, span: tuple[int, int]) -> str:
-    crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL)
-    requests, unmatched = crowd[:, [REQUESTS, UNMATCHED]].sum(axis=0).tolist()
-    return refused_in_words(app.store.refused(monitor.traffic, *span), int(unmatched), requests)
+def _oddities(app: App, monitor: Monitor, span: tuple[int, int]) -> Iterator[str]:
+    crowd = app.store.history(monitor.traffic, *span, overall_only=True).slice(OVERALL).sum(axis=0)
+    requests, unmatched = int(crowd[REQUESTS]), int(crowd[UNMATCHED])
+    if refused := refused_in_words(app.store.refused(monitor.traffic, *span), unmatched, requests):
+        yield f"left out of this period: {refused}"
+    if missing := words.without_rank_one(without_rank_one(crowd), requests):
+        yield missing

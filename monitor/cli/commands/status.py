@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitor.cli.common import command, level_of, pick_monitors, refused_in_words, rendered, store_config, stored
+from monitor.cli.common import (
+    command,
+    level_of,
+    pick_monitors,
+    refused_in_words,
+    rendered,
+    store_config,
+    stored,
+)
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, lines
 from monitor.conditions.evidence import Matter
@@ -26,6 +34,7 @@ from monitor.messages.words import (
     not_judged,
     over_the_last,
     utc,
+    without_rank_one,
 )
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.service.retention import baselines_gone, doubt
@@ -66,6 +75,8 @@ def _status(monitor: Monitor, store: Store, now: float) -> Shown:
         "provisional_buckets": found.provisional_buckets,
         "refused_rows": dict(found.refused),
         "unmatched_events": found.unmatched,
+        "requests": found.requests,
+        "without_rank_one": found.without_rank_one,
         "windows": _windows(found),
         "assumed": assumed(monitor.measures) or None,
         "alerts": [_reading(r) for r in found.readings],
@@ -129,9 +140,10 @@ def _runs(state: State, now: float) -> Iterator[str]:
 
 
 def _stored(state: State) -> Iterator[str]:
-    requests = max((window["requests"] for window in state["windows"]), default=0)
+    requests = state["requests"]
     refused = refused_in_words(state["refused_rows"], state["unmatched_events"], requests)
     yield refused and f"left out of the longest window: {refused}"
+    yield without_rank_one(state["without_rank_one"], requests)
     if again := state["restated_in_a_day"]:
         yield f"final buckets read again in the last 24 h: {again}, for late rankings or on request"
     yield from (f"{full}; see rankmon slices show {state['monitor']}" for full in state["full_slices"])
