@@ -64,7 +64,7 @@ class ConcurrentChange:
 
     Attributes:
         value, usual: in the last day of the fall, and in the same hours of the last week before it; for a rule in its
-            window, and in its baseline.
+            newest window or the first one wholly fallen, and in its baseline.
     """
 
     what: Changed

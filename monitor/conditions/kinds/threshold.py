@@ -110,7 +110,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
     concurrent: tuple[ConcurrentChange, ...] = ()
     if rule.measure is not None and not rule.rises and evaluation.value is not None and evaluation.value < before:
         concurrent = _without_results(view, key, evaluation.end, rule.window, spans, evaluation.value / before)
-        concurrent = concurrent or _rose(view, place, evaluation.end, rule.window, sums[place])
+        concurrent = concurrent or _rose(rule, view, place, since, evaluation.end)
     return Threshold(
         rule=rule.name,
         severity=rule.severity,
@@ -149,9 +149,22 @@ def _without_results(
     return (ConcurrentChange("no_results", now, before),) if accounts_for(now, before, left) else ()
 
 
-def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...]:
-    """Says that people found more in a window whose measure fell; empty if either count fell significantly."""
-    rises, history = list[ConcurrentChange](), view.history
+def _rose(rule: Rule, view: View, place: int, since: int, end: int) -> tuple[ConcurrentChange, ...]:
+    """Says that people find more since the measure fell; empty if they found significantly less in the newest window.
+
+    What the first wholly fallen window said stands: the newest one may have too few requests to say it again.
+    """
+    newest = _rises(rule, view, place, since, end)
+    first = min(end, since + rule.window)
+    if newest or newest is None or first < end - rule.reach:
+        return newest or ()
+    return _rises(rule, view, place, since, first) or ()
+
+
+def _rises(rule: Rule, view: View, place: int, since: int, end: int) -> tuple[ConcurrentChange, ...] | None:
+    """The count per request that rose significantly in the window that ends at `end`; None if either fell so."""
+    rises, history, window = list[ConcurrentChange](), view.history, rule.window
+    before = _sums(view, _reference(rule, end, since))[place]
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)
         usual = float(b.read_as(_EACH, _per_request(before, what)))
@@ -159,7 +172,7 @@ def _rose(view: View, place: int, end: int, window: int, before: Floats) -> tupl
         if lower is None or upper is None or method == "sampling":
             continue
         if upper < usual:
-            return ()
+            return None
         inside = (history.starts >= end - window) & (history.starts < end)
         rises += [ConcurrentChange(what, float(b.read_as(_EACH, sums[inside].sum(axis=0))), usual)] * (lower > usual)
     return tuple(rises[:1])
