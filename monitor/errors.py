@@ -7,6 +7,18 @@ Where = tuple[str | int, ...]
 """Place of a value in the configuration, as keys and list indexes: ("monitors", 0, "bucket")."""
 
 NO_MEMORY = "out of memory; give this process more, or read a shorter period at a time"
+NO_THREADS = "out of threads; raise the limit on processes (ulimit -u, TasksMax, the container's pids) or on memory"
+
+
+def exhausted(error: BaseException) -> str:
+    """What this process has run out of, with the fix; empty if that is not the error.
+
+    >>> exhausted(RuntimeError("can't start new thread"))[:14], exhausted(RuntimeError("bad"))
+    ('out of threads', '')
+    """
+    if isinstance(error, MemoryError):
+        return NO_MEMORY
+    return NO_THREADS if isinstance(error, RuntimeError) and str(error) == "can't start new thread" else ""
 
 
 class RankmonError(Exception):

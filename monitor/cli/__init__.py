@@ -30,7 +30,6 @@ from monitor import __version__
 from monitor.cli import commands
 from monitor.cli.common import HELP, Listing, first_sentence
 from monitor.errors import (
-    NO_MEMORY,
     ClockError,
     ConfigError,
     InputError,
@@ -41,6 +40,7 @@ from monitor.errors import (
     StoreError,
     Undelivered,
     Unserved,
+    exhausted,
 )
 from monitor.logs import silence_drivers
 from monitor.messages.words import plain
@@ -190,8 +190,10 @@ def _run(arguments: list[str]) -> int:
     except RankmonError as error:
         click.echo(f"rankmon: {error}", err=True)
         return exit_code(error)
-    except MemoryError:
-        click.echo(f"rankmon: {NO_MEMORY}", err=True)
+    except (MemoryError, RuntimeError) as error:
+        if not (said := exhausted(error)):
+            raise
+        click.echo(f"rankmon: {said}", err=True)
         return 1
     return result if isinstance(result, int) else 0
 

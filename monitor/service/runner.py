@@ -12,7 +12,7 @@ from typing import Protocol
 
 from monitor.clock import Clock, SystemClock
 from monitor.conditions.arrivals import Misread
-from monitor.errors import NO_MEMORY, ClockError, InputError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked
+from monitor.errors import ClockError, InputError, LeaseLost, SourceError, Stopped, StoreError, StoreLocked, exhausted
 from monitor.evaluation.notices import Recipients
 from monitor.evaluation.run import judge_monitor
 from monitor.messages.explanation import misfit
@@ -354,7 +354,7 @@ class Runner:
             self._fail(error, _reason(error), now, retry_in)
 
     def _fail(self, error: Exception, reason: str, now: float, retry_in: RetryIn | None) -> None:
-        name, said = self.monitor.name, storable(str(NO_MEMORY if isinstance(error, MemoryError) else error))
+        name, said = self.monitor.name, storable(exhausted(error) or str(error))
         times = 1 + (self._status.failure.times if self._status.failure else 0)
         self._telemetry.count("rankmon_evaluation_failures", name, reason)
         if reason == "bug":
@@ -390,7 +390,9 @@ def warnings_of(monitor: Monitor, result: CycleResult, known_future_rows: int | 
 def _reason(error: Exception) -> str:
     if isinstance(error, SourceError):
         return error.reason
-    kinds = {MemoryError: "resources", ClockError: "clock", StoreLocked: "locked", StoreError: "store"}
+    if exhausted(error):
+        return "resources"
+    kinds = {ClockError: "clock", StoreLocked: "locked", StoreError: "store"}
     return next((reason for kind, reason in kinds.items() if isinstance(error, kind)), "bug")
 
 

@@ -177,3 +177,14 @@ def test_a_lack_of_memory_is_told_without_a_traceback(
         capsys.readouterr().err
         == "rankmon: out of memory; give this process more, or read a shorter period at a time\n"
     )
+
+
+def test_a_lack_of_threads_is_reported_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> str:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("monitor.cli.commands.version.platform.python_version", refused)
+    assert cli.run(["version"]) == 1
+    assert capsys.readouterr().err.startswith("rankmon: out of threads; raise the limit on processes (ulimit -u, ")
