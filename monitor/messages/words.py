@@ -100,7 +100,8 @@ _UNSEEN = re.compile(
 def plain(text: str, one_line: bool = False) -> str:
     r"""Text from outside, safe to show: control and invisible characters are escaped as in JSON.
 
-    Used for every output: terminal, log, page and notifications.
+    Used for all that people read: terminal, log, page and notifications. Not for labels of metrics: two values would
+    become one, and Prometheus refuses a scrape with a series twice.
 
     >>> print(plain("a\x1b[2J b\u202ec"))
     a\u001b[2J b\u202ec

@@ -15,7 +15,6 @@ from monitor.conditions.incident import matter_of
 from monitor.conditions.verdicts import verdict_names
 from monitor.measures.measure import Measure
 from monitor.messages.explanation import TITLES
-from monitor.messages.words import plain
 from monitor.series.windows import SliceKey
 from monitor.service.snapshot import MonitorSnapshot
 from monitor.types import OVERALL, format_duration
@@ -48,10 +47,9 @@ class Gauge:
                 if number is None:
                     continue
                 if isinstance(labels, Mapping):
-                    overall.add_sample(overall.name, {name: plain(text) for name, text in labels.items()}, number)
+                    overall.add_sample(overall.name, dict(labels), number)
                 else:
-                    family = overall if len(labels) == len(self.labels) else slices
-                    family.add_metric([plain(text) for text in labels], number)
+                    (overall if len(labels) == len(self.labels) else slices).add_metric(labels, number)
         yield from (family for family in (overall, slices) if family.samples)
 
 

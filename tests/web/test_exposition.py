@@ -308,11 +308,3 @@ def test_formats_that_somebody_makes_up_fill_no_memory(board: Board, telemetry: 
         text, _ = kept.text(f"application/openmetrics-text;version=1.0.{number}")
     assert len(kept._kept) <= MAX_FORMATS
     assert list(text_string_to_metric_families(text.decode().removesuffix("# EOF\n")))
-
-
-def test_names_from_a_log_command_no_terminal(telemetry: Telemetry) -> None:
-    made = Board()
-    made.publish(snapshot(series("ndcg@10", point("device", "mo\x1b[2J\u202ebile\x07", 0.6))))
-    shown = text(made, telemetry)
-    assert r'value="mo\\u001b[2J\\u202ebile\\u0007"' in shown
-    assert all(c.isprintable() or c == "\n" for c in shown)
