@@ -233,7 +233,7 @@ def pick_monitors(config: Config, names: tuple[str, ...]) -> list[Monitor]:
 
 
 @contextmanager
-def monitor_in_store(config_path: Path, name: str) -> Iterator[tuple[Monitor, Store]]:
+def monitor_in_store(config_path: Path, name: str | None) -> Iterator[tuple[Monitor, Store]]:
     """A configured monitor, and the store. Raises what `load_config`, `Config.monitor` and `stored` do."""
     config = store_config(config_path)
     wanted = config.monitor(name)

@@ -42,6 +42,23 @@ def monitors_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return named
 
 
+def monitor_option(text: str = "Monitor (default: the only one).") -> Callable[[Any], Any]:
+    """One monitor as an argument or with `--monitor`; passed as `monitor`, None if it is not named."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.argument("monitor", required=False)
+        @click.option("-m", "--monitor", "option", help=text)
+        @wraps(command)
+        def named(*args: Any, monitor: str | None, option: str | None, **kwargs: Any) -> Any:
+            if monitor is not None and option is not None:
+                raise click.UsageError("the monitor is given twice: use --monitor or MONITOR")
+            return command(*args, monitor=monitor or option, **kwargs)
+
+        return named
+
+    return decorated
+
+
 class RemarkParam(click.ParamType[str]):
     """A remark by people, on one line, so that it fits lists and tables."""
 

@@ -274,13 +274,17 @@ class Config:
         """`rankmon.yaml:12: monitors[0].rankings.item`, of a value that stands there, or of what would hold it."""
         return f"{self.path}:{line_of(where, self.lines)}: {path_of(where)}"
 
-    def monitor(self, name: str) -> Monitor:
-        """The monitor of that name.
+    def monitor(self, name: str | None) -> Monitor:
+        """The monitor of that name, or the only one.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or several and no name.
         """
-        return _named(name, self.monitors, "monitor")
+        if name is not None:
+            return _named(name, self.monitors, "monitor")
+        if len(self.monitors) > 1:
+            raise InputError(f"name a monitor: {', '.join(one.name for one in self.monitors)}")
+        return self.monitors[0]
 
     def source(self, name: str) -> SourceConfig:
         """The source of that name.

@@ -23,7 +23,13 @@ LEAST_SPAN = 28 * DAY
 
 @dataclass(frozen=True)
 class SliceUsage:
-    """A value with a place: requests in the counted span, start of its last UTC day, seconds, what is open on it."""
+    """A value with a place.
+
+    Attributes:
+        requests: in the counted span.
+        last_day: start of its last UTC day with a request, seconds.
+        kept_by: "RULE is firing" or "is pending", which keeps its place; empty if nothing does.
+    """
 
     value: str
     requests: int
@@ -62,7 +68,7 @@ def dimensions(monitor: Monitor, store: Store) -> list[DimensionUsage]:
     """The places of each dimension, busiest values first. Raises StoreError."""
     usage, present = store.usage(monitor.name, span_of(monitor)), store.places(monitor.name).present
     standing = ((name, kept.condition.state) for name, kept in store.alerts.state(monitor.name).conditions.items())
-    stuck = {(of, value): f"is {state} by {rule}" for (rule, of, value), state in standing if state != "ok"}
+    stuck = {(of, value): f"{rule} is {state}" for (rule, of, value), state in standing if state != "ok"}
     return [_dimension(one, usage, present.get(one.dimension, set()), stuck) for one in monitor.slices]
 
 
@@ -136,7 +142,7 @@ def _going(monitor: Monitor, dimension: DimensionUsage, wish: ReleaseRequest) ->
 
 
 def _kept(dimension: DimensionUsage, held: SliceUsage) -> str:
-    return f"{named(dimension.name, held.value)} {held.kept_by}; it keeps its place until that is over"
+    return f"{named(dimension.name, held.value)} keeps its place while {held.kept_by}"
 
 
 def _told(dimension: DimensionUsage, going: list[SliceUsage], since: int, dry_run: bool) -> str:

@@ -655,7 +655,7 @@ def test_a_table_of_series_has_the_newest_windows_says_so_and_on_what_each_inter
     short, whole = rankmon(*one), rankmon(*one, "--from", "2026-02-01")
     assert len(short.out.splitlines()) == 1 + 24 < len(whole.out.splitlines())
     assert short.out.splitlines()[-1].split() == whole.out.splitlines()[-1].split()
-    assert re.fullmatch(r"shop: after 2026-02-\d\d \d\d:00 UTC only; --from 2026-02-01 shows all\n", short.err)
+    assert re.fullmatch(r"shop: windows since 2026-02-\d\d \d\d:00 UTC; add --from 2026-02-01 for all\n", short.err)
     assert whole.err == ""
     assert (len(rankmon(*one, "--format", "csv").out.splitlines()), "") == (len(whole.out.splitlines()), whole.err)
     rests = [re.search(r" – [\d.]+ +(\d+ (?:requests alone|windows before)) ", row) for row in whole.out.splitlines()]

@@ -272,10 +272,10 @@ def test_a_value_that_something_is_open_on_keeps_its_place(bench: Bench) -> None
     row = {"monitor": "search", "rule": "slice_missing", "dimension": "device", "value": "x1", "identity": "i"}
     with bench.store.writing() as connection:
         connection.execute(conditions.insert().values(**row, state="firing", since=START, streak=1))
-    with pytest.raises(InputError, match="device=x1 is firing by slice_missing; it keeps its place until that is over"):
+    with pytest.raises(InputError, match="device=x1 keeps its place while slice_missing is firing"):
         bench.release("x1", force=True)
     said, told = bench.release(silent=True)
-    assert said == "device=x1 is firing by slice_missing; it keeps its place until that is over"
+    assert said == "device=x1 keeps its place while slice_missing is firing"
     assert "by device=x2; 1 of 3" in told
 
 

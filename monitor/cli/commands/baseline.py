@@ -12,7 +12,7 @@ import numpy as np
 
 from monitor.cli.commands.power import of_series
 from monitor.cli.common import group, level_of, monitor_in_store, rendered
-from monitor.cli.options import InstantParam, by_option, config_option, note_option
+from monitor.cli.options import InstantParam, by_option, config_option, monitor_option, note_option
 from monitor.cli.render import Shown, table_of
 from monitor.conditions.checkpoint import BaselineReset
 from monitor.conditions.verdict_hours import judged, step_of
@@ -34,9 +34,9 @@ baseline = group(__name__)
 
 @baseline.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @rendered("table", "json")
-def show(config_path: Path, monitor: str) -> Shown:
+def show(config_path: Path, monitor: str | None) -> Shown:
     """Show what the baseline was fitted on, what it still needs, and the level of each series."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         return _report(baseline_status(wanted, store))
@@ -44,12 +44,12 @@ def show(config_path: Path, monitor: str) -> Shown:
 
 @baseline.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @click.option("--from", "since", type=InstantParam(), help="Start of the new baseline (default: this hour).")
 @click.option("--version", help="Start where this model version began to serve most requests.")
 @note_option("Why.")
 @by_option()
-def begin(config_path: Path, monitor: str, since: int | None, version: str | None, note: str, by: str) -> None:
+def begin(config_path: Path, monitor: str | None, since: int | None, version: str | None, note: str, by: str) -> None:
     """Start a new baseline after a lasting change.
 
     The open alarm is withdrawn. Daily and weekly patterns are kept. Judging resumes after two days, with more tolerance

@@ -11,7 +11,7 @@ import click
 
 from monitor.cli.commands.incidents import find
 from monitor.cli.common import command, monitor_in_store, writing
-from monitor.cli.options import config_option
+from monitor.cli.options import config_option, monitor_option
 from monitor.errors import InputError
 from monitor.page.fall import draw_fall
 from monitor.page.png import as_png
@@ -22,14 +22,14 @@ from monitor.store.alerts import StoredIncident
 
 @command
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @click.option("--incident", help="Id of an incident, open or closed.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="A .png or .svg.")
-def chart(config_path: Path, monitor: str, incident: str | None, output: Path) -> None:
+def chart(config_path: Path, monitor: str | None, incident: str | None, output: Path) -> None:
     if output.suffix not in (".png", ".svg"):
         raise InputError(f"{output} is neither .png nor .svg")
     with monitor_in_store(config_path, monitor) as (watched, store):
-        svg = draw_fall(fall_of(watched, store, _shown(store, monitor, incident)))
+        svg = draw_fall(fall_of(watched, store, _shown(store, watched.name, incident)))
     drawn = svg.encode() if output.suffix == ".svg" else as_png(svg)
     with writing(output):
         output.write_bytes(drawn)

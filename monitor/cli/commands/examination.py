@@ -22,7 +22,7 @@ from monitor.cli.common import (
     source_of,
     warn_of_two_pages,
 )
-from monitor.cli.options import InstantParam, config_option, past_options
+from monitor.cli.options import InstantParam, config_option, monitor_option, past_options
 from monitor.cli.render import column, record, rows
 from monitor.conditions.examined import RECENT, ExaminationCheck, Misfit
 from monitor.config.report import nearest
@@ -277,15 +277,15 @@ examination = group(__name__)
 
 @examination.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @rendered("table", "json")
-def show(config_path: Path, monitor: str) -> UsedExamination:
+def show(config_path: Path, monitor: str | None) -> UsedExamination:
     """Show the looks that the measure uses, and those that the last daily check found."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         used = wanted.corrected or next((m for m in wanted.measures if m.is_corrected), None)
         checked = None if wanted.corrected is None else store.verdicts.newest_check(wanted.name)
     if used is None:
-        return UsedExamination(monitor, None, {})
+        return UsedExamination(wanted.name, None, {})
     tables = {ALL: used.examination, **dict(used.by_slice)}
     parts = [*tables, *(() if checked is None else checked.now.parts)]
     looks = {"=".join(filter(None, part)): _looks(tables.get(part), checked, part) for part in dict.fromkeys(parts)}
@@ -293,11 +293,11 @@ def show(config_path: Path, monitor: str) -> UsedExamination:
         needs = "it needs `drift:`, `rankings.query` and labels by clicks"
         days = (
             f"`rankmon run` checks once a day, given {LEAST_REFERENCE_DAYS + RECENT // DAY} whole days with clicks and "
-            f"enough swaps; `rankmon examination fit {monitor}` says whether there are enough"
+            f"enough swaps; `rankmon examination fit {wanted.name}` says whether there are enough"
         )
-        return UsedExamination(monitor, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
+        return UsedExamination(wanted.name, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
     spans = (checked.at, checked.known_since, checked.known_until, checked.since, checked.changed_since)
-    return UsedExamination(monitor, str(used), looks, *spans, checked.misfit(used))
+    return UsedExamination(wanted.name, str(used), looks, *spans, checked.misfit(used))
 
 
 def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[LooksAtRank]:
@@ -311,7 +311,7 @@ def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str
 
 @examination.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @past_options
 @click.option("--by", "dimension", help="One of the monitor's slices, such as device: estimate each of its values.")
 @click.option(
@@ -333,7 +333,7 @@ def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str
 @rendered("table", "json")
 def fit(
     config_path: Path,
-    monitor: str,
+    monitor: str | None,
     depth: int,
     days: int,
     dimension: str | None,

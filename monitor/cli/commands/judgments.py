@@ -22,7 +22,7 @@ import numpy as np
 
 from monitor.arrays import Floats
 from monitor.cli.common import command, load_config, nothing_shown, rendered, source_of, warn_of_two_pages, writing
-from monitor.cli.options import config_option, past_options
+from monitor.cli.options import config_option, monitor_option, past_options
 from monitor.cli.render import column, record
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts, estimate, smoothed
@@ -53,7 +53,7 @@ class MadeJudgments:
 
 @command
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
 @click.option(
     "--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Grade of the most wanted item."
@@ -68,7 +68,7 @@ class MadeJudgments:
 @rendered("table", "json")
 def judgments(
     config_path: Path,
-    monitor: str,
+    monitor: str | None,
     output: Path,
     max_grade: int,
     prior: float | None,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from monitor.cli.common import group, load_config, rendered
-from monitor.cli.options import InstantParam, config_option
+from monitor.cli.options import InstantParam, config_option, monitor_option
 from monitor.cli.render import column, record
 from monitor.conditions.evidence import MATTERS
 from monitor.conditions.rules import SEVERITIES
@@ -44,10 +44,10 @@ class RoutedCase:
 
 @route.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @click.option("--at", type=InstantParam(), help="When it opens (default: now).")
 @rendered("table", "json")
-def show(config_path: Path, monitor: str, at: int | None) -> list[RoutedCase]:
+def show(config_path: Path, monitor: str | None, at: int | None) -> list[RoutedCase]:
     """Show who is notified of each kind of incident of a monitor. Critical data incidents take both matters' routes."""
     config, now, found = load_config(config_path, unread=("sources",)), time.time() if at is None else at, []
     routing = Routing(config.monitor(monitor), config.routes)

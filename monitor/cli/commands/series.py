@@ -117,7 +117,7 @@ def _table(
     since, until = (given if given is not None else known for given, known in zip(bounds, span, strict=True))
     newest = min(until, span[1]) - max(WINDOWS * every, DAY)
     if for_people and bounds[0] is None and newest > since:
-        click.echo(f"{monitor.name}: after {utc(newest)} only; --from {utc(since)[:10]} shows all", err=True)
+        click.echo(f"{monitor.name}: windows since {utc(newest)}; add --from {utc(since)[:10]} for all", err=True)
         since = newest
     table = series_table(store, monitor, measures, lengths, (since, until), every, slices)
     for text in _left_out(store, monitor, measures, (since, until)):

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from monitor.cli.common import group, monitor_in_store, rendered
-from monitor.cli.options import config_option
+from monitor.cli.options import config_option, monitor_option
 from monitor.cli.render import Shown, table_of
 from monitor.messages.tables import Columns, count, percent
 from monitor.messages.words import named, utc
@@ -24,9 +24,9 @@ slices = group(__name__)
 
 @slices.command()
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @rendered("table", "json")
-def show(config_path: Path, monitor: str) -> list[Shown]:
+def show(config_path: Path, monitor: str | None) -> list[Shown]:
     """Show each value that has a series, when it was last seen, and the share of `other`."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         days = format_duration(span_of(wanted))
@@ -76,6 +76,6 @@ def _lines(found: DimensionUsage, monitor: str, days: str) -> Iterator[str]:
         f"requests in {days}": lambda held: count(held.requests),
         "share": lambda held: share(held.requests),
         "last day": lambda held: f"none for {days}" if held.last_day is None else utc(held.last_day)[:10],
-        "": lambda held: f"it {held.kept_by}" if held.kept_by else "",
+        "": lambda held: held.kept_by,
     }
     yield from (f"  {line}" for line in table_of(columns, found.held, left=(0, 3, 4)))

@@ -12,7 +12,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.common import command, load_config
-from monitor.cli.options import config_option
+from monitor.cli.options import config_option, monitor_option
 from monitor.conditions.evidence import MATTERS, Matter
 from monitor.conditions.incident import Incident
 from monitor.conditions.rules import SEVERITIES, Severity, worst
@@ -29,8 +29,7 @@ from monitor.types import Monitor
 @command
 @config_option
 @click.option("--channel", "names", multiple=True, help="Only this channel (default: all).")
-@click.argument("monitor", required=False)
-@click.option("-m", "--monitor", "named", help="Monitor whose name and labels to use (default: the first).")
+@monitor_option("Monitor whose name and labels to use (default: the first).")
 @click.option(
     "--severity",
     type=click.Choice(SEVERITIES),
@@ -43,17 +42,14 @@ def test_alert(
     config_path: Path,
     names: tuple[str, ...],
     monitor: str | None,
-    named: str | None,
     severity: Severity | None,
     matter: Matter | None,
 ) -> int:
-    if monitor is not None and named is not None:
-        raise click.UsageError("the monitor is given twice: use --monitor or MONITOR")
     config = load_config(config_path, log=True, unread=("sources",))
     known = {r.channel: r for r in receivers(config.channels)}
     if unknown := [n for n in names if n not in known]:
         raise InputError(f"there is no channel {unknown[0]!r}; known are {', '.join(known)}")
-    notice, failed = _test(config, monitor or named, severity), None
+    notice, failed = _test(config, monitor, severity), None
     if config.monitor(notice.monitor).paging == "prometheus":
         text = "Prometheus pages for it, which this does not test; check that its RankmonWatchdog arrives"
         click.echo(f"rankmon: {notice.monitor}: {text}", err=True)

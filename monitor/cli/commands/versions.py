@@ -18,7 +18,7 @@ from monitor.causes.diagnosis import dimensions
 from monitor.causes.sample import RequestSample, SampleQuery
 from monitor.causes.versions import by_place, compare, in_order, names
 from monitor.cli.common import command, finished, load_config, measures_of, rendered, source_of, stored
-from monitor.cli.options import InstantParam, config_option
+from monitor.cli.options import InstantParam, config_option, monitor_option
 from monitor.cli.render import Shown, table_of
 from monitor.conditions.verdict_hours import judged, step_of
 from monitor.conditions.verdicts import MASKED
@@ -43,7 +43,7 @@ MOST = 200_000
 
 @command
 @config_option
-@click.argument("monitor")
+@monitor_option()
 @click.option("--from", "since", type=InstantParam(), help="Start (default: a week before the end).")
 @click.option("--to", "until", type=InstantParam(), help="End (default: the newest final bucket).")
 @click.option(
@@ -58,7 +58,7 @@ MOST = 200_000
 @rendered("text", "json")
 def versions(
     config_path: Path,
-    monitor: str,
+    monitor: str | None,
     since: int | None,
     until: int | None,
     pair: tuple[str, str] | None,
@@ -68,7 +68,7 @@ def versions(
     config = load_config(config_path)
     wanted = config.monitor(monitor)
     if wanted.rankings.model_version is None:
-        raise InputError(NO_VERSION.format(monitor))
+        raise InputError(NO_VERSION.format(wanted.name))
     measure, by = _measure(wanted, text), _by(wanted, dimension)
     with stored(config) as store:
         span = _span(wanted, since, until, store)
@@ -78,7 +78,7 @@ def versions(
         two = pair or _newer_against_older(wanted, sample, store)
     found = _compare(wanted, sample, two, by, of)
     document = {
-        "monitor": monitor,
+        "monitor": wanted.name,
         "measure": str(measure),
         "assumed": assumed([measure]) or None,
         "since": span[0],
