@@ -37,6 +37,8 @@ _READS: dict[str, dict[str, Any]] = {"sqlite": {"rankmon_reads": True}, "postgre
 _SILENCE = 30
 """Seconds after which a vanished server is noticed."""
 
+_STANDBY = "this server is a standby or read-only; set store.url to the primary"
+
 _SHARED = threading.local()
 """The connection a thread reads over within `Connected.at_once`."""
 
@@ -88,9 +90,12 @@ class Connected:
                 _SHARED.connection = former
 
     def check_writable(self) -> None:
-        """Raises StoreError if this user may only read the store's file."""
-        path = self.url.database
-        fault = files.fault_of(Path(path)) if self.dialect == "sqlite" and path and path != ":memory:" else ""
+        """Raises StoreError if this user may only read the store's file, or the server is a standby."""
+        if self.dialect == "postgresql":
+            fault = _STANDBY if self.scalar(sa.text("SELECT current_setting('transaction_read_only') = 'on'")) else ""
+        else:
+            path = self.url.database
+            fault = files.fault_of(Path(path)) if path and path != ":memory:" else ""
         if fault:
             raise StoreError(f"store: {fault}")
 
@@ -322,7 +327,7 @@ _REMEDIES = (
     ((), "not permitted to log in", "let this user log in: ALTER ROLE ... LOGIN"),
     (("53300",), "too many connections", "allow this user more connections, or let others use fewer"),
     ((), "permission denied for database", "let this user connect: GRANT CONNECT ON DATABASE"),
-    (("25006",), "", "this server is a standby or read-only; set store.url to the primary"),
+    (("25006",), "", _STANDBY),
     ((), "permission denied for table", _TABLES),
     ((), "permission denied for sequence", _TABLES),
     (("3D000",), 'FATAL: database "', "create this database, with this user as its owner, or change store.url"),

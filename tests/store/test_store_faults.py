@@ -207,8 +207,9 @@ def test_a_server_that_only_reads_is_to_be_replaced_by_the_one_that_is_written_t
     with engine.connect() as connection:
         connection.exec_driver_sql(f'ALTER DATABASE "{engine.url.database}" SET default_transaction_read_only = on')
     engine.dispose()
-    with pytest.raises(StoreError, match=r"this server is a standby or read-only; set store\.url to the primary"):
-        Store(make_url(postgres_url)).schema.migrate()
+    for ask in (lambda store: store.schema.migrate(), Store.check_writable):
+        with pytest.raises(StoreError, match=r"this server is a standby or read-only; set store\.url to the primary"):
+            ask(Store(make_url(postgres_url)))
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def _ask_store(config: Config, warnings: list[str]) -> str:
     if missing:
         return f"store: {missing}"
     with opened(config) as store:
+        store.check_writable()
         if lacking := store.schema.lacks():
             return f"store: answers; {lacking}"
         store.schema.check()
