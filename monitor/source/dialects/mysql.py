@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,7 @@ _HAS_ROWID_FILTER = (10, 4, 3)
 """The MariaDB version that introduced it; older ones refuse the switch."""
 
 _COLLATIONS = re.compile(r"Illegal mix of collations \((\w+),\w+\) and \((\w+),\w+\)")
+_NUMBERED = re.compile(r"""\(\d+, (?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\)""")
 _HOST = re.compile(r".*@'?([^'\s]*)")
 
 
@@ -106,6 +108,19 @@ class MySQL(Dialect):
         connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         return connection
+
+    def reworded(self, said: str, is_missing: bool) -> str:
+        """The message without the driver's tuple around it, which holds the number first.
+
+        >>> MySQL().reworded(str((1146, "Table 'shop.log' doesn't exist")), True)
+        "Table 'shop.log' doesn't exist (1146)"
+        >>> MySQL().reworded("lost connection", False)
+        'lost connection'
+        """
+        if not _NUMBERED.fullmatch(said):
+            return said
+        number, text = ast.literal_eval(said)
+        return f"{text} ({number})"
 
     def grantee(self, account: str, user: str) -> str:
         """A name and host pattern, from a text like name@host."""
