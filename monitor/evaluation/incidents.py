@@ -59,12 +59,16 @@ def gathered(
     return [gather(monitor.name, open_before.get(matter), some, matter, origin) for matter, some in matters.items()]
 
 
-def derived(monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch) -> IncidentUpdate:
-    """Incidents derived from the open ones on."""
+def derived(
+    monitor: Monitor, state: AlertState, checkpoint: Checkpoint, events: EventBatch, resolved: Sequence[Evidence] = ()
+) -> IncidentUpdate:
+    """Incidents derived from the open ones on. `resolved`: what was found of those resolved lately, newest first."""
     incidents, placed = list[StoredIncident](), list[Placed]()
     open_before = {matter: stored.incident for matter, stored in state.open.items()}
     for of_matter, placed_there in gathered(monitor, open_before, events, state.origin):
-        incidents += [described(monitor, state, incident, placed_there, events, checkpoint) for incident in of_matter]
+        incidents += [
+            described(monitor, state, incident, placed_there, events, checkpoint, resolved) for incident in of_matter
+        ]
         placed += placed_there
     return IncidentUpdate(monitor, state, checkpoint, events, incidents, placed)
 
@@ -171,8 +175,9 @@ def described(
     placed: Iterable[Placed],
     events: EventBatch,
     checkpoint: Checkpoint,
+    resolved: Sequence[Evidence] = (),
 ) -> StoredIncident:
-    """An incident with the newest evidence of what fires in it, or last fired."""
+    """An incident with the newest evidence of what fires in it, or last fired. `resolved` as of `derived`."""
     was = as_open(state, incident.id)
     former = {f.name: f for f in (was.findings if was is not None else ())}
     changes = [p.change for p in placed if p.incident == incident.id]
@@ -180,7 +185,7 @@ def described(
     changed = {name: events.evidence[change] for name, change in last.items() if change in events.evidence}
     if incident.is_open:
         evidence = _with_origin(former, _with_origin(changed, events.newest))
-        since, faults = events.unjudged, _faults(state, events, checkpoint)
+        since, faults = events.unjudged, _faults(state, events, checkpoint, resolved)
         fires = [(name, evidence[name]) for name in incident.firing or {} if name in evidence]
         findings = [
             replace(f.doubted(_doubt(f, faults), former.get(name)), unjudged=since.get(name, f.unjudged))
@@ -206,17 +211,21 @@ def described(
     return replace(was or StoredIncident(incident), incident=begun, findings=tuple(findings))
 
 
-def _faults(state: AlertState, events: EventBatch, checkpoint: Checkpoint) -> list[Evidence]:
-    """The faults of the data found now by which values may be wrong, most severe first, with their newest evidence."""
+def _faults(
+    state: AlertState, events: EventBatch, checkpoint: Checkpoint, resolved: Sequence[Evidence]
+) -> list[Evidence]:
+    """The faults of the data by which values may be wrong: those found now, most severe first, and those that ended."""
     newest = {f.name: f for stored in state.open.values() for f in stored.findings} | events.newest
     firing = checkpoint.firing()
-    return [newest[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in newest]
+    found = [newest[name] for name in ((kind, "", "") for kind in DOUBTED) if name in firing and name in newest]
+    over = [evidence for change, evidence in events.evidence.items() if change.was == "firing"]
+    return [*found, *(f for f in (*reversed(over), *resolved) if f.name[0] in DOUBTED)]
 
 
 def _doubt(found: Threshold, faults: Iterable[Evidence]) -> Evidence | None:
     """The first fault in the window: of all data, of the rule's slice, or else of the slice that fell most."""
     fell = [(found.dimension, found.slice)] if found.dimension else [(s.dimension, s.slice) for s in found.slices[:1]]
-    lately = (f for f in faults if f.end > found.end - found.window)
+    lately = (f for f in faults if f.since < found.end and f.end > found.end - found.window)
     hit = (f for f in lately if not f.is_of_slices or f.affected.intersection(fell))
     return next(hit, None)
 

@@ -160,7 +160,7 @@ def _evaluated(
     sets = partial(conditions_of, monitor, arrivals, announced)
     after, events = fold_hours(checkpoint, past, sets, known_from, until)
     if not state.restated:
-        return derived(monitor, state, after, events)
+        return derived(monitor, state, after, events, _resolved(monitor, store) if after.firing() else ())
     recorded = {s.incident.id: s for s in store.alerts.incidents(monitor.name, most=None)}
     rolled_up = store.retention.rolled_up(monitor.traffic, 0, until)
     gone = max(0 if rolled_up is None else rolled_up[1], 0 if events.verdicts is None else events.verdicts.kept)
@@ -177,6 +177,12 @@ def _arrivals(
         return []
     opened = {matter: (stored.incident, stored.findings) for matter, stored in state.open.items()}
     return [ArrivalConditions(monitor, monitor.drift, now, arrived, until, opened, state.restated)]
+
+
+def _resolved(monitor: Monitor, store: Store) -> list[Evidence]:
+    """What was found of the newest resolved incidents on the data, newest first."""
+    closed = store.alerts.incidents(monitor.name, "resolved")
+    return [found for stored in closed if stored.incident.matter == "data" for found in stored.findings]
 
 
 def _newest(monitor: Monitor, state: AlertState, store: Store) -> Checkpoint:

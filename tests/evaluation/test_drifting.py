@@ -262,6 +262,21 @@ def test_a_rule_that_fires_while_labels_are_lost_says_so(bench: Bench) -> None:
     assert found.end - found.window < found.doubted_until < found.end
 
 
+def test_a_rule_that_fires_after_the_labels_are_back_still_doubts_the_data(bench: Bench) -> None:
+    fall = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY))
+    rule = Rule("drop", parse("ndcg(empty=zero)@10"), DAY, fall, 28 * HOUR, HOUR)
+    bench.monitor = replace(bench.monitor, alerts=(rule,))
+    past = Ranking.of(36).since(30, 30.75, coverage=0.2).draw()
+    bench.put(past.rows(0, 29 * 24))
+    bench.judge(day(29))
+    bench.live(past.rows(0, 31 * 24 + 12), 29 * 24, step=1)
+    of_data = next(s.incident for s in bench.incidents if s.incident.matter == "data")
+    quality = next(s for s in bench.incidents if s.incident.matter == "quality")
+    assert of_data.closed_at is not None
+    assert of_data.closed_at < quality.incident.opened_at
+    assert "The data are in doubt: verdict labels suspect." in sentence(quality.findings[0])
+
+
 def test_a_rule_that_fires_where_a_slice_lost_its_labels_says_so(bench: Bench) -> None:
     fall = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY))
     of_all = Rule("drop", parse("ndcg(empty=zero)@10"), DAY, fall, HOUR, HOUR)
