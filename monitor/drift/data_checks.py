@@ -170,8 +170,7 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     whole = sums.sum(axis=1)
     of_all = np.stack([whole, sums[:, unit - 1] if unit else whole], axis=1)
     expected, of_labels, ratio, mean = _of_labels(of_all, spread)
-    lacking = sums[LABELLED] < c.LABELS_OPENING_RATIO * sums[EXPECTED_LABELLED]
-    is_wide = bool(sums[SERVED][lacking].sum() > c.MOST_LOST * of_all[REQUESTS, 0])
+    is_wide = _do_most_lack(sums, ratio[0], spread)
     z = (of_all[LABELLED, 0] - expected[0]) / of_labels[0]
     is_unknown = spread.is_label_all or bool(_has_unseen(of_all)[0]) or not (of_all[EXPECTED] > 0).all()
     if not is_wide or z > c.LABELS_STILL_Z or is_unknown:
@@ -184,6 +183,19 @@ def explanation(sums: Floats, unit: int, spread: Dispersion, error: Floats, leas
     if not (labels_surely_lack(of_all[:, 0], spread) and odds[0] < -least):
         return "unclear"
     return "both" if of_labelled[0] < -error[0] * (2 * c.SURE_LOG) ** 0.5 else "labels"
+
+
+def _do_most_lack(sums: Floats, left: float, spread: Dispersion) -> bool:
+    """Whether labels may be missing from most of the traffic, in (9, S) sums; of all labels a share is `left`.
+
+    Not if the slices beyond those that lack most clearly have theirs: that is likelier than that they lack half as
+    large a share as all traffic. A cut of each slice's own share would go by chance, since a slice has few labels.
+    """
+    expected, error, ratio, _ = _of_labels(sums, spread)
+    order = np.argsort(ratio, kind="stable")
+    rest = order[np.cumsum(sums[SERVED, order]) > c.MOST_LOST * sums[REQUESTS].sum()]
+    half, none = ((sums[LABELLED] - share * expected) ** 2 / (2 * error**2) for share in ((1 + left) / 2, 1.0))
+    return len(rest) > 0 and float((half - none)[rest].sum()) <= c.LIKELIER_LOG
 
 
 def labels_surely_lack(sums: Floats, spread: Dispersion) -> bool:

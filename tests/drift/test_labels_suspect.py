@@ -216,6 +216,15 @@ def test_labels_explain_a_fall_if_they_are_missing_everywhere_and_are_worth_what
     assert explanation(fall(worth, lacking), unit, Dispersion(0.02, 0.1), ERROR) == expected
 
 
+@pytest.mark.parametrize(("requests", "expected"), [(150, "labels"), (1500, "model")], ids=["by chance", "surely"])
+def test_labels_are_missing_from_a_few_slices_alone_only_if_that_is_no_chance(
+    requests: float, expected: Explanation
+) -> None:
+    """Where all lose as many, half of the slices may seem to have nearly all of theirs."""
+    lacking = (0.8, 0.88, 0.99, 1.0)
+    assert explanation(fall(1.0, lacking, requests), 0, Dispersion(0.02, 0.1), ERROR) == expected
+
+
 def test_labels_that_are_in_no_measure_explain_no_fall() -> None:
     unseen = fall(1.0, (0.8, 0.8))
     unseen[JUDGED] = unseen[LABELLED]
