@@ -46,7 +46,7 @@ ADAPTERS = ("source", "store", "config", "page", "web", "notify")
 SHARED = (*PURE, "config", "errors", "database_url", "clock", "tls")
 VALUES = ("snapshot", "telemetry", "history", "slice_comparison", "reporting", "fall")
 SHOWN = tuple(f"monitor.service.{name}" for name in VALUES)
-"""What an adapter may import beside pure packages: plain values. `/metrics` and pages show snapshots and reports."""
+"""Plain values an adapter may import in addition to pure packages. `/metrics` and pages show snapshots and reports."""
 
 READ = {"config": ("monitor.source.dialects",)}
 """The configuration parses a `select:` by the rules of its database; a dialect is a plain value."""
