@@ -1,4 +1,4 @@
-"""Diagnoses taken from a real source: what they hold, what they leave out, and that they disturb nothing."""
+"""Diagnoses taken from a real source: what they contain, what they leave out, and that they disturb no cycle."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def watched() -> Monitor:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three weeks of the shop, and a store in which its incident is open."""
+    """A folder with three weeks of the shop and a store in which its incident is open."""
     folder = tmp_path_factory.mktemp("diagnosing")
     shop_database(folder / "shop.db", Shop(story=STORY), STORY.start, STORY.history_end)
     store, monitor = new_store(f"sqlite:///{folder}/store.db"), watched()
@@ -73,7 +73,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Source:
-    """The shop's database, that counts, and fails as it is told."""
+    """The shop's database; it records what is read and fails on demand."""
 
     source: Any
     fault: Exception | None = None
@@ -93,7 +93,7 @@ class Source:
 
 @dataclass
 class Bench:
-    """A store with an open incident, and the source that it came from."""
+    """A store with an open incident, and its source."""
 
     store: Store
     source: Source
@@ -119,7 +119,7 @@ class Bench:
         return first_fired(self.incident, self.store)
 
     def join(self, *slices: str) -> None:
-        """Have the rule fire on more slices, an hour after the incident opened."""
+        """Makes the rule fire on more slices, an hour after the incident opened."""
         (step,) = [t for t in self.store.alerts.transitions("shop") if t.became == "firing" and not t.dimension]
         assert step.evidence is not None
         with self.store.writing() as connection:
@@ -131,7 +131,7 @@ class Bench:
                 connection.execute(transitions.insert().values(row))
 
     def fire(self, *slices: str) -> None:
-        """Have the rule fire on nothing but these slices any more; "" is all traffic."""
+        """Makes the rule still fire on these slices only; "" is all traffic."""
         with self.store.writing() as connection:
             (summary,) = connection.execute(sa.select(incidents.c.summary)).scalars()
             found = json.loads(summary)
@@ -159,7 +159,7 @@ def bench(filled: Path, tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.fixture
 def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
-    """The same shop, with verdicts in place of the rule."""
+    """The same shop with verdicts instead of the rule."""
     monitor = replace(watched(), alerts=(), drift=Drift(parse("ndcg@10"), "device"))
     store, source = new_store(f"sqlite:///{tmp_path}/store.db"), pull(monitor, f"sqlite:///{filled}/shop.db")
     with store.hold("shop") as lease:
@@ -170,10 +170,10 @@ def judged(filled: Path, tmp_path: Path) -> Iterator[Bench]:
     store.close()
 
 
-# ---- what is found -------------------------------------------------------------------------------------------------
+# ---- contents ------------------------------------------------------------------------------------------------------
 
 
-def test_the_requests_of_the_window_and_of_the_weeks_before_are_those_that_are_stored(bench: Bench) -> None:
+def test_captured_requests_match_the_stored_window_and_earlier_weeks(bench: Bench) -> None:
     found = bench.capture()
     window, *weeks = found["captured"]["periods"]
     assert [p["since"] for p in weeks] == [window["since"] - n * WEEK for n in (1, 2, 3)]
@@ -185,7 +185,7 @@ def test_the_requests_of_the_window_and_of_the_weeks_before_are_those_that_are_s
     assert found["captured"]["value"] == pytest.approx(found["fell"]["value"], abs=1e-12)
 
 
-def test_the_guilty_device_and_version_are_named(bench: Bench) -> None:
+def test_a_capture_names_the_guilty_device_and_version(bench: Bench) -> None:
     found = bench.capture()
     assert (found["slices"][0]["slice"], found["slices_by_z"][0]["slice"]) == ("mobile", "mobile")
     assert found["split"]["within"] + found["split"]["mix"] == pytest.approx(
@@ -197,7 +197,7 @@ def test_the_guilty_device_and_version_are_named(bench: Bench) -> None:
     assert compared["upper"] < 0
 
 
-def test_lost_requests_are_in_the_source_and_lost(bench: Bench, filled: Path) -> None:
+def test_listed_requests_exist_in_the_source_and_lost_value(bench: Bench, filled: Path) -> None:
     found = bench.capture()["captured"]["requests"]
     assert len(found) == 20
     assert all(r["value"] < r["expected"] for r in found)
@@ -212,7 +212,7 @@ def test_lost_requests_are_in_the_source_and_lost(bench: Bench, filled: Path) ->
     engine.dispose()
 
 
-def test_queries_are_ids_unless_their_texts_were_switched_on(bench: Bench, filled: Path) -> None:
+def test_query_texts_are_hidden_unless_switched_on(bench: Bench, filled: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{filled}/shop.db")
     with engine.connect() as connection:
         texts = set(connection.execute(sa.text("SELECT DISTINCT query FROM rankings")).scalars())
@@ -229,7 +229,7 @@ def test_queries_are_ids_unless_their_texts_were_switched_on(bench: Bench, fille
     assert {q["text"] for q in shown} <= texts
 
 
-def test_of_a_verdict_the_split_is_its_own(judged: Bench) -> None:
+def test_a_verdicts_diagnosis_uses_the_verdicts_own_split(judged: Bench) -> None:
     bench, store = judged, judged.store
     found = bench.capture()
     (verdict,) = store.verdicts.between("shop", found["fired_at"] - 1, found["fired_at"])
@@ -239,16 +239,20 @@ def test_of_a_verdict_the_split_is_its_own(judged: Bench) -> None:
     assert found["split"]["from"] == "verdict"
     assert found["split"]["before"] == verdict.split.before
     told = {p["slice"]: (p["before"], p["value"], p["z"]) for p in found["slices"] if p["dimension"] == "device"}
-    assert told == {p.slice: (p.before, p.value, p.z) for p in verdict.split.parts}, "what it is against in both"
+    assert told == {p.slice: (p.before, p.value, p.z) for p in verdict.split.parts}, (
+        "slices are compared with the same baseline as the split"
+    )
     assert {p["against"] for p in found["slices"] if p["dimension"] != "device"} == {"before"}
     whole = found["split"]
     assert whole["within"] + whole["mix"] == pytest.approx(whole["value"] - whole["before"], abs=1e-12)
     assert found["slices_by_z"][0]["slice"] == "mobile"
     empty = {r["value"] for r in found["captured"]["requests"]}
-    assert empty == {0.0}, "here a request without a click is one that lost"
+    assert empty == {0.0}, "here a request without a click counts as a loss"
 
 
-def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_that_lost_their_labels_are_left_out_of_a_capture(
+    judged: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench, store = judged, judged.store
     whole = bench.capture()
     assert (whole["dimension"], whole["unlabelled"]) == ("", [])
@@ -260,7 +264,7 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     assert found["unlabelled"] == ["mobile"]
     assert "mobile" not in {r["slice"] for r in found["captured"]["requests"]}
     assert found["coverage"]["requests"] < whole["coverage"]["requests"]
-    assert found["versions"] == [], "a version's partials are of all slices"
+    assert found["versions"] == [], "a version's partials include all slices"
     read, both = (sum(v["requests"] for v in d["captured"]["versions"]) for d in (found, whole))
     assert 0 < read < both
     assert (
@@ -272,7 +276,7 @@ def test_slices_that_had_lost_their_labels_are_no_part_of_it(judged: Bench, monk
     assert "Model versions in the window, without mobile, from the requests read" in text
 
 
-def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) -> None:
+def test_a_report_without_label_events_does_not_mention_them(bench: Bench) -> None:
     found = bench.capture()
 
     def text(document: dict[str, Any]) -> str:
@@ -285,13 +289,11 @@ def test_of_labels_that_are_no_events_nothing_is_said_of_events(bench: Bench) ->
     assert "events" not in without.partition("Labels and traffic")[2].partition("\n\n")[0]
 
 
-def test_twice_the_same_comes_to_the_same(bench: Bench) -> None:
+def test_capturing_twice_gives_the_same_document(bench: Bench) -> None:
     assert bench.capture() == bench.capture()
 
 
-def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_requests_are_sampled_and_the_notes_say_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bench.capture()
     monkeypatch.setattr(d, "MOST_REQUESTS", 200)
     bench.source.asked = []
@@ -301,12 +303,14 @@ def test_of_more_than_fits_a_sample_is_looked_at_and_that_is_said(
     assert any("are sampled, at most 200 requests" in note for note in found["captured"]["notes"])
     assert not any("sample" in note for note in whole["captured"]["notes"])
     read = sum(until - since for since, until in bench.source.asked)
-    assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), "not all of it is read"
-    assert found["split"] == whole["split"], "what is stored needs no sample"
+    assert read < 0.5 * sum(p["until"] - p["since"] for p in found["captured"]["periods"]), (
+        "only part of each period is read"
+    )
+    assert found["split"] == whole["split"], "stored partials need no sample"
     assert found == bench.capture()
 
 
-def test_a_range_that_is_too_large_for_memory_is_read_in_parts(bench: Bench) -> None:
+def test_a_range_too_large_for_memory_is_read_in_parts(bench: Bench) -> None:
     whole, read = bench.capture(), bench.source.source.read
 
     def small(since: int, until: int) -> Reading:
@@ -323,7 +327,7 @@ def test_a_range_that_is_too_large_for_memory_is_read_in_parts(bench: Bench) -> 
         bench.capture()
 
 
-def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None:
+def test_a_purged_source_leaves_the_stored_parts_and_a_note(bench: Bench) -> None:
     whole = bench.capture()
     bench.source.holds_since = whole["window"][0]
     found = bench.capture()
@@ -336,7 +340,7 @@ def test_a_purged_source_leaves_what_is_stored_and_says_so(bench: Bench) -> None
     assert empty["slices"] == whole["slices"]
 
 
-def test_of_a_slice_that_fell_its_requests_are_looked_at(bench: Bench) -> None:
+def test_a_fallen_slice_captures_only_its_requests(bench: Bench) -> None:
     (transition,) = [t for t in bench.store.alerts.transitions("shop") if t.became == "firing"]
     finding = replace(transition.evidence, dimension="device", slice="mobile") if transition.evidence else None
     assert finding is not None
@@ -354,18 +358,18 @@ def test_of_a_slice_that_fell_its_requests_are_looked_at(bench: Bench) -> None:
     assert {r["slice"] for r in found["captured"]["requests"]} == {"mobile"}
 
 
-def test_without_a_query_column_that_is_said(bench: Bench) -> None:
+def test_a_missing_query_column_is_noted(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, query=None, model_version=None))
     found = bench.capture()["captured"]
     assert found["queries"] is None
     assert found["comparison"] is None
     assert any("name their column under `rankings: query`" in note for note in found["notes"])
     assert {r["by_query"] for r in found["requests"]} == {False}
-    assert {r["slice"] for r in found["requests"]} == {"mobile"}, "the others did not fall"
+    assert {r["slice"] for r in found["requests"]} == {"mobile"}, "the other slices did not fall"
 
 
-def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(bench: Bench) -> None:
-    """Of healthy requests a quarter has no click either: in order of time they would fill the list."""
+def test_without_queries_requests_with_nothing_relevant_are_not_listed(bench: Bench) -> None:
+    """A quarter of healthy requests has no click either; sorted by time they would fill the list."""
     zero = parse("ndcg(empty=zero)@10")
     bench.monitor = replace(
         bench.monitor, rankings=replace(bench.monitor.rankings, query=None), measures=(zero,),
@@ -383,7 +387,7 @@ def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(be
     assert 0.2 < before < 0.4
     lost = found["captured"]["requests"]
     assert {r["slice"] for r in lost} == {"mobile"}
-    assert min(r["expected"] for r in lost) > 0.7, "of requests with something relevant"
+    assert min(r["expected"] for r in lost) > 0.7, "expected among requests with something relevant"
     text = "\n".join(lines(bench.incident, [Told(bench.first.name, bench.first.at, found)], []))
     assert "  In the slices that fell, requests with nothing relevant are not part of this: " in text
     with sa.create_engine(bench.source.source.database.url).connect() as connection:
@@ -391,19 +395,19 @@ def test_without_queries_a_request_with_nothing_relevant_is_not_one_that_lost(be
     assert {r["request"] for r in lost} <= clicked
 
 
-def test_when_versions_served_is_from_the_store_and_not_the_hours_that_were_looked_at(bench: Bench) -> None:
-    """A day and the same hours of the weeks before know nothing of the time between them."""
+def test_serving_times_of_versions_come_from_the_store(bench: Bench) -> None:
+    """The captured periods are a day and the same hours of earlier weeks; they miss the time in between."""
     rollout = LAST - 2 * DAY
     found = bench.capture()
-    assert found["window"][0] not in (rollout, rollout - DAY), "or it would be right by chance"
+    assert found["window"][0] not in (rollout, rollout - DAY), "otherwise the expected time would be right by chance"
     one, other = (found["captured"]["comparison"][which] for which in ("first", "second"))
     assert (one["version"], one["since"], one["until"]) == ("v1", FIRST, rollout)
     assert (other["version"], other["since"]) == ("v2", rollout)
     assert found["captured"]["comparison"]["resolution"] == HOUR
 
 
-def test_judgments_by_query_are_read_beside_the_query(database_url: str) -> None:
-    """There the query stands twice in what is asked for: once to be judged by, once to be told apart by."""
+def test_judgments_by_query_and_the_query_slice_are_read_together(database_url: str) -> None:
+    """The query is selected twice: once to join judgments, once as the query slice."""
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE shown (request TEXT, query TEXT, item TEXT, position INT, at BIGINT)"))
@@ -424,14 +428,14 @@ def test_judgments_by_query_are_read_beside_the_query(database_url: str) -> None
     assert list(reading.slices["rankmon_query"]) == ["a", "b"]
 
 
-# ---- when it is taken ----------------------------------------------------------------------------------------------
+# ---- timing --------------------------------------------------------------------------------------------------------
 
 
 def never() -> bool:
     return False
 
 
-def test_it_is_taken_once(bench: Bench) -> None:
+def test_a_diagnosis_is_taken_once(bench: Bench) -> None:
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     assert diagnoser.advance(never) == bench.incident.incident.id
     document, asked = bench.document, len(bench.source.asked)
@@ -441,7 +445,7 @@ def test_it_is_taken_once(bench: Bench) -> None:
     assert (bench.document, len(bench.source.asked)) == (document, asked)
 
 
-def test_a_cycle_that_is_over_takes_one_step_more_and_the_next_goes_on(bench: Bench) -> None:
+def test_a_diagnosis_continues_over_several_cycles(bench: Bench) -> None:
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     taken = [diagnoser.advance(lambda: True)]
     assert len(bench.source.asked) == 1
@@ -454,7 +458,7 @@ def test_a_cycle_that_is_over_takes_one_step_more_and_the_next_goes_on(bench: Be
     assert {**bench.document, "captured": None} == {**bench.capture(), "captured": None}
 
 
-def test_a_source_that_fails_is_asked_again_ever_more_rarely_until_it_answers(bench: Bench) -> None:
+def test_a_failing_source_is_retried_with_growing_pauses(bench: Bench) -> None:
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     bench.source.fault = SourceError("it is away", "connect")
     failed = []
@@ -471,14 +475,14 @@ def test_a_source_that_fails_is_asked_again_ever_more_rarely_until_it_answers(be
     assert bench.document is not None
 
 
-def test_data_that_broke_are_not_diagnosed(bench: Bench) -> None:
+def test_data_incidents_are_not_diagnosed(bench: Bench) -> None:
     with bench.store.writing() as connection:
         connection.execute(sa.text("UPDATE incidents SET matter = 'data'"))
     assert Diagnoser(bench.monitor, bench.store, bench.open).advance(never) is None
     assert bench.source.asked == []
 
 
-def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
+def test_a_resolved_incident_stops_the_reading(bench: Bench) -> None:
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     diagnoser.advance(lambda: True)
     with bench.store.writing() as connection:
@@ -487,7 +491,7 @@ def test_what_is_over_is_not_read_any_more(bench: Bench) -> None:
     assert len(bench.source.asked) == 1
 
 
-def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
+def test_the_stored_document_needs_no_source(bench: Bench) -> None:
     found = StoredFall(bench.monitor, bench.first, bench.store).document(bench.incident.incident)
     assert found["slices"][0]["slice"] == "mobile"
     assert "captured" not in found
@@ -497,7 +501,7 @@ def test_what_the_store_knows_needs_no_source(bench: Bench) -> None:
 # ---- several conditions --------------------------------------------------------------------------------------------
 
 
-def test_what_still_fires_is_looked_at_before_what_is_over(bench: Bench) -> None:
+def test_still_firing_conditions_come_before_ended_ones(bench: Bench) -> None:
     bench.join("mobile", "desktop")
     assert fired(bench.incident, bench.store)[0].name == ("drop", "", "")
     bench.fire("mobile")
@@ -514,7 +518,7 @@ def test_what_still_fires_is_looked_at_before_what_is_over(bench: Bench) -> None
     assert bench.first.name == ("drop", "device", "mobile"), "the gravest first"
 
 
-def test_what_is_the_gravest_has_a_diagnosis_however_many_others_have_one(bench: Bench) -> None:
+def test_the_gravest_condition_is_diagnosed_beyond_the_limit(bench: Bench) -> None:
     bench.join(*(f"slice {n}" for n in range(2 * MOST)))
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     diagnoser.advance(never)
@@ -527,7 +531,7 @@ def test_what_is_the_gravest_has_a_diagnosis_however_many_others_have_one(bench:
     assert len(conditions(bench)) == MOST + 1
 
 
-def test_of_a_slice_its_versions_are_told_by_what_was_read(bench: Bench) -> None:
+def test_a_slices_versions_are_counted_from_its_captured_requests(bench: Bench) -> None:
     bench.join("mobile")
     bench.fire("mobile")
     found = bench.capture()
@@ -538,12 +542,12 @@ def test_of_a_slice_its_versions_are_told_by_what_was_read(bench: Bench) -> None
 
 
 def conditions(bench: Bench) -> list[tuple[str, str]]:
-    """Of which there are diagnoses, by dimension and value."""
+    """The conditions with a diagnosis, as dimension and value."""
     found = bench.store.verdicts.diagnoses(bench.incident.incident.id)
     return [one.condition[1:] for one in found if one.document is not None]
 
 
-def test_each_condition_that_fires_has_a_diagnosis_of_its_own(bench: Bench) -> None:
+def test_each_firing_condition_gets_its_own_diagnosis(bench: Bench) -> None:
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     diagnoser.advance(never)
     assert conditions(bench) == [("", "")]
@@ -557,11 +561,11 @@ def test_each_condition_that_fires_has_a_diagnosis_of_its_own(bench: Bench) -> N
         assert document is not None
         assert document["slice"] == name
         assert {r["slice"] for r in document["captured"]["requests"]} == {name}
-    assert bench.document == before, "the first is that of all traffic, as it was"
+    assert bench.document == before, "the diagnosis of all traffic is unchanged"
     assert diagnoser.advance(never) is None
 
 
-def test_all_traffic_is_diagnosed_before_slices_and_no_more_than_so_many(bench: Bench) -> None:
+def test_all_traffic_is_diagnosed_first_and_the_number_is_limited(bench: Bench) -> None:
     bench.join(*(f"slice {n}" for n in range(2 * MOST)))
     assert fired(bench.incident, bench.store)[0].name[1:] == ("", "")
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
@@ -576,7 +580,7 @@ def test_all_traffic_is_diagnosed_before_slices_and_no_more_than_so_many(bench: 
     assert len(bench.source.asked) == asked
 
 
-def test_why_nothing_was_captured_is_kept_until_something_is(bench: Bench) -> None:
+def test_a_failed_capture_keeps_its_error_until_one_succeeds(bench: Bench) -> None:
     diagnoser, id_ = Diagnoser(bench.monitor, bench.store, bench.open), bench.incident.incident.id
     bench.source.fault = SourceError("it is away", "connect")
     with pytest.raises(SourceError):
@@ -600,9 +604,11 @@ def test_why_nothing_was_captured_is_kept_until_something_is(bench: Bench) -> No
     assert bench.store.verdicts.diagnoses(id_) == [done]
 
 
-def test_one_that_fails_does_not_keep_the_others_from_being_captured(bench: Bench) -> None:
+def test_a_failing_capture_does_not_block_the_others(bench: Bench) -> None:
     bench.join("mobile")
-    bench.source.bad = bench.first.at - DAY  # the first second of all traffic's window; the other begins an hour later
+    bench.source.bad = (
+        bench.first.at - DAY
+    )  # the first second of all traffic's window; the slice's window starts an hour later
     diagnoser = Diagnoser(bench.monitor, bench.store, bench.open)
     failures = 0
     for _ in range(6):
@@ -614,7 +620,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_captured(bench: Benc
     assert conditions(bench) == [("device", "mobile")]
 
 
-def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:
+def test_a_period_of_unknown_size_does_not_count_as_sampled() -> None:
     from monitor.causes.sample import NO_REQUESTS
 
     assert not CapturedPeriod((0, HOUR), NO_REQUESTS, None).plain()["is_sampled"]
@@ -625,7 +631,7 @@ def test_a_period_that_is_stored_but_unknown_is_no_sample() -> None:
 
 @dataclass
 class Daemon:
-    """A runner over the bench, whose detailed reading may fail by itself."""
+    """A runner over the bench; its detailed reading can fail separately."""
 
     bench: Bench
     cycle_source: Any
@@ -661,7 +667,7 @@ def daemon(bench: Bench, filled: Path) -> Daemon:
     return Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db"))
 
 
-def test_a_cycle_pages_and_then_explains(daemon: Daemon) -> None:
+def test_a_cycle_sends_notices_and_takes_a_diagnosis(daemon: Daemon) -> None:
     assert daemon.runner.run().error is None
     assert daemon.bench.document is not None
     kinds = {n.kind for n in [daemon.bench.store.alerts.notices(daemon.bench.incident.incident.id)[1]] if n is not None}
@@ -670,7 +676,7 @@ def test_a_cycle_pages_and_then_explains(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("fault", [SourceError("it is away", "connect"), ValueError("a bug"), KeyError("x")])
-def test_whatever_fails_in_a_diagnosis_the_cycle_is_well(
+def test_a_failing_diagnosis_does_not_fail_the_cycle(
     daemon: Daemon, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon.bench.source.fault = fault
@@ -691,22 +697,22 @@ def test_a_runner_without_a_detailed_reader_diagnoses_nothing(bench: Bench, fill
     assert bench.document is None
 
 
-def test_no_text_of_a_query_reaches_log_or_outbox(bench: Bench, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_query_texts_never_reach_log_or_outbox(bench: Bench, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     bench.monitor = replace(bench.monitor, drift=Drift(parse("ndcg@10"), "device", show_queries=True))
     Daemon(bench, pull(bench.monitor, f"sqlite:///{filled}/shop.db")).runner.run()
     assert "is diagnosed: see rankmon explain-incident" in caplog.text
     assert bench.document is not None
     texts = [q["text"] for q in bench.document["captured"]["queries"]["worst"] if " " in q["text"]]
-    assert texts, "of one word there are some that are in other words"
+    assert texts, "single words also occur inside other words"
     with bench.store.reading() as connection:
         sent = "".join(connection.execute(sa.text("SELECT document FROM outbox")).scalars())
     assert sent
     assert not any(text in caplog.text or text in sent for text in texts)
 
 
-def test_what_a_process_that_was_killed_owed_is_made_up_for_though_the_incident_is_over(bench: Bench) -> None:
-    """It opened, was told, and was over before any process came to look closer."""
+def test_a_resolved_incident_left_undiagnosed_is_diagnosed_later(bench: Bench) -> None:
+    """A killed process had opened and reported the incident; it resolved before any process diagnosed it."""
     name = bench.incident.incident.id
     with bench.store.writing() as connection:
         over = {"state": "resolved", "closed_at": LAST, "told": True}
@@ -719,7 +725,7 @@ def test_what_a_process_that_was_killed_owed_is_made_up_for_though_the_incident_
     assert len(bench.source.asked) == asked
 
 
-def test_what_is_owed_but_cannot_be_had_is_given_up(bench: Bench) -> None:
+def test_an_overdue_diagnosis_is_given_up_after_three_failures(bench: Bench) -> None:
     with bench.store.writing() as connection:
         connection.execute(incidents.update().values(state="resolved", closed_at=LAST, told=True))
     bench.source.fault = SourceError("gone", "missing")

@@ -1,4 +1,4 @@
-"""Where a fall came from, by stored partials: terms that add up, and the guilty slice first."""
+"""Where a fall came from, by stored partials: the terms add up, and the guilty slice comes first."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SLICES = ("a", "b", "c", "d")
 def partials(
     hours: np.ndarray, rates: Mapping[str, float], means: Mapping[str, float], seed: int, waves: float = 0.0
 ) -> History:
-    """Hours of a dimension with a daily cycle, each request's value 0 or 1; overall is their sum.
+    """Hours of one dimension with a daily cycle; a request's value is 0 or 1, and overall is the sum of the slices.
 
-    `waves` is the relative standard deviation of an hour's mean beyond its requests' own.
+    `waves`: relative standard deviation of an hour's mean, in addition to the sampling noise of its requests.
     """
     rng = np.random.default_rng(seed)
     sums = np.zeros((len(hours), len(rates) + 1, len(b.FIELDS)))
@@ -55,7 +55,7 @@ def stored(
     measure: Measure = NDCG,
     waves: float = 0.0,
 ) -> d.StoredPartials:
-    """Four weeks of the first of each pair, then a day of the second."""
+    """Four weeks with the first of each pair, then a day with the second."""
     past = np.arange(END - DAY - 4 * WEEK, END - DAY, HOUR)
     history = partials(np.arange(END - DAY, END, HOUR), rates[1], means[1], seed + 500_000, waves)
     history = history.after(partials(past, rates[0], means[0], seed, waves))
@@ -71,24 +71,24 @@ EVEN = dict.fromkeys(SLICES, 40.0)
 LEVEL = {"a": 0.4, "b": 0.5, "c": 0.6, "d": 0.3}
 
 
-# ---- what is compared with what ------------------------------------------------------------------------------------
+# ---- periods to compare --------------------------------------------------------------------------------------------
 
 
-def test_the_same_hours_of_four_weeks_before() -> None:
+def test_a_window_is_compared_with_the_same_hours_of_four_weeks() -> None:
     assert [(END - DAY - since) // DAY for since, _ in d.same_hours((END - DAY, END), END - DAY)] == [7, 14, 21, 28]
 
 
-def test_what_reaches_into_the_fall_is_left_out() -> None:
+def test_weeks_that_overlap_the_fall_are_left_out() -> None:
     assert [(END - DAY - since) // DAY for since, _ in d.same_hours((END - DAY, END), END - 10 * DAY)] == [14, 21, 28]
 
 
-def test_where_no_week_is_stored_days_are_and_where_nothing_is_nothing() -> None:
+def test_without_stored_weeks_earlier_days_are_compared() -> None:
     days = d.same_hours((END - DAY, END), END - DAY, END - 5 * DAY)
     assert [(END - DAY - since) // DAY for since, _ in days] == [1, 2, 3, 4]
     assert d.same_hours((END - DAY, END), END - DAY, END - DAY) == ()
 
 
-def test_long_windows_are_held_against_whole_ones_before() -> None:
+def test_a_long_window_is_compared_with_a_whole_earlier_one() -> None:
     (only,) = d.same_hours((END - 3 * WEEK, END), END - 3 * WEEK)
     assert only == (END - 6 * WEEK, END - 3 * WEEK)
 
@@ -98,29 +98,29 @@ def monitor() -> Monitor:
     return replace(made, measures=(NDCG, parse("mrr@10")), drift=Drift(NDCG, "device"))
 
 
-def test_overall_is_looked_at_before_its_slices_and_quality_before_coverage() -> None:
+def test_overall_is_diagnosed_before_slices_and_quality_before_coverage() -> None:
     coverage = replace(DROP, judged="label_coverage")
     found = d.subject(monitor(), [coverage, SLICE, DROP], DROP.end)
     assert (found.finding, found.key, found.measure) == (DROP, OVERALL, NDCG)
     assert found.window == (DROP.end - DROP.window, DROP.end)
 
 
-def test_of_a_slice_that_slice_is_looked_at() -> None:
+def test_a_slice_finding_diagnoses_that_slice() -> None:
     assert d.subject(monitor(), [SLICE], SLICE.end).key == (SLICE.dimension, SLICE.slice)
 
 
-def test_a_verdict_is_on_the_reading_that_it_judged() -> None:
+def test_a_verdict_is_diagnosed_on_the_reading_it_judged() -> None:
     found = d.subject(monitor(), [of_kind("degraded", DROP)], DROP.end)
     assert str(found.measure) == "ndcg(empty=zero)@10"
 
 
-def test_of_a_long_fall_the_last_week_is_looked_at() -> None:
+def test_a_long_fall_is_diagnosed_on_its_last_week() -> None:
     found = d.subject(monitor(), [replace(DROP, window=20 * DAY, since=DROP.end - 20 * DAY)], DROP.end)
     assert found.window == (DROP.end - WEEK, DROP.end)
     assert all(until <= DROP.end - 20 * DAY for _, until in found.before)
 
 
-def test_where_only_coverage_fell_the_first_measure_is_looked_at_beside_it() -> None:
+def test_a_coverage_fall_is_diagnosed_on_the_first_measure() -> None:
     assert d.subject(monitor(), [replace(DROP, judged="label_coverage")], DROP.end).measure == NDCG
     assert d.subject(monitor(), [], END).window == (END - monitor().windows[0], END)
 
@@ -130,7 +130,7 @@ def test_where_only_coverage_fell_the_first_measure_is_looked_at_beside_it() -> 
 
 @pytest.mark.parametrize("reading", ["ndcg@10", "ndcg(empty=zero)@10", "ndcg(aggregate=pooled)@10"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_terms_add_up_to_the_drop(seed: int, reading: str) -> None:
+def test_within_and_mix_terms_add_up_to_the_drop(seed: int, reading: str) -> None:
     rng = np.random.default_rng(seed)
     draw = [{name: float(rng.uniform(0.1, 0.9)) for name in SLICES} for _ in range(2)]
     rates = [{name: float(rng.uniform(1, 60)) for name in SLICES} for _ in range(2)]
@@ -151,7 +151,7 @@ def test_the_terms_add_up_to_the_drop(seed: int, reading: str) -> None:
     assert read_back["within"] + read_back["mix"] == found.within + found.mix
 
 
-def test_the_guilty_slice_is_first_by_z_and_by_contribution() -> None:
+def test_the_guilty_slice_ranks_first_by_z_and_by_contribution() -> None:
     first_by_z = first_by_part = 0
     for seed in range(100):
         guilty = SLICES[seed % 4]
@@ -165,19 +165,19 @@ def test_the_guilty_slice_is_first_by_z_and_by_contribution() -> None:
 
 
 @pytest.mark.parametrize("waves", [0.0, 0.3])
-def test_z_of_what_did_not_change_is_that_of_noise(waves: float) -> None:
-    """Also where hours differ by more than their requests: with sampling alone it would be twice as much."""
+def test_z_of_unchanged_slices_looks_like_noise(waves: float) -> None:
+    """Also where hours differ by more than sampling noise: an error from sampling alone would double z."""
     zs = []
     for seed in range(60):
         found = d.split_by(stored((EVEN, EVEN), (LEVEL, LEVEL), seed, waves=waves), "device")
         assert found is not None
         zs += [p.z for p in found.parts]
     assert abs(float(np.mean(zs))) < 0.25
-    assert 0.6 < float(np.std(zs)) < 1.2, "above 1 it would blame the innocent"
+    assert 0.6 < float(np.std(zs)) < 1.2, "a spread above 1 would blame innocent slices"
 
 
-def test_nothing_is_sure_of_a_slice_of_which_a_single_request_is_known() -> None:
-    """It has no spread, and so seemed surer than any."""
+def test_a_slice_with_one_earlier_request_has_z_zero() -> None:
+    """Regression: with no spread, this slice looked more certain than any other."""
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     sums = made.history.sums.copy()
     past, slice_ = made.history.starts < END - DAY, made.history.slices.index(("device", "a"))
@@ -191,13 +191,13 @@ def test_nothing_is_sure_of_a_slice_of_which_a_single_request_is_known() -> None
 
 
 def row_of(requests: float, total: float) -> np.ndarray:
-    """The sums of so many requests of equal value."""
+    """The sums of `requests` requests of equal value."""
     row = np.zeros(len(b.FIELDS))
     row[[b.REQUESTS, b.TOTAL, b.SQUARES]] = requests, total, total**2 / requests
     return row
 
 
-def test_another_mix_alone_is_all_mix() -> None:
+def test_a_changed_mix_alone_is_all_mix() -> None:
     shifted = EVEN | {"d": 200.0}
     found = d.split_by(stored((EVEN, shifted), (LEVEL, LEVEL)), "device")
     assert found is not None
@@ -205,7 +205,7 @@ def test_another_mix_alone_is_all_mix() -> None:
     assert abs(found.within) < 0.02
 
 
-def test_a_slice_that_comes_or_goes_is_mix() -> None:
+def test_a_slice_that_appears_or_vanishes_counts_as_mix() -> None:
     found = d.split_by(
         stored(({"a": 40, "b": 40}, {"a": 40, "n": 40}), ({"a": 0.5, "b": 0.5}, {"a": 0.5, "n": 0.1})), "device"
     )
@@ -215,7 +215,7 @@ def test_a_slice_that_comes_or_goes_is_mix() -> None:
     assert found.within + found.mix == pytest.approx(found.value - found.before, abs=1e-12)
 
 
-def test_a_slice_that_came_with_the_fall_is_new_and_stands_beside_the_others_of_its_hours() -> None:
+def test_a_slice_new_with_the_fall_is_compared_with_the_others_in_its_hours() -> None:
     made = stored(({"a": 40, "n": 0}, {"a": 40, "n": 40}), ({"a": 0.5, "n": 0.5}, {"a": 0.5, "n": 0.2}))
     document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
     parts = {part["slice"]: part for part in document["slices"]}
@@ -235,13 +235,13 @@ def test_a_slice_that_came_with_the_fall_is_new_and_stands_beside_the_others_of_
     assert f"({100 * (value / others - 1):+.1f} %)" in rows[-1]
 
 
-def test_without_a_past_or_such_a_dimension_there_is_no_split() -> None:
+def test_without_a_past_or_the_dimension_there_is_no_split() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     assert d.split_by(replace(made, subject=replace(made.subject, before=())), "device") is None
     assert d.split_by(made, "country") is None
 
 
-def test_hours_before_that_were_read_and_are_empty_are_no_lack_of_dimensions() -> None:
+def test_a_missing_split_names_its_true_reason() -> None:
     none, nobody = replace(monitor(), slices=()), dict.fromkeys(SLICES, 0.0)
     for made, rates, why in (
         (monitor(), nobody, "no requests from before the fall are stored"),
@@ -256,7 +256,7 @@ def test_hours_before_that_were_read_and_are_empty_are_no_lack_of_dimensions() -
 # ---- the document --------------------------------------------------------------------------------------------------
 
 
-def test_queries_and_versions_are_no_dimensions_to_split_by() -> None:
+def test_queries_and_versions_are_not_split_dimensions() -> None:
     rankings = replace(RANKINGS, query="text", model_version="model")
     slices = (
         Slice("model_version", "model"),
@@ -265,12 +265,14 @@ def test_queries_and_versions_are_no_dimensions_to_split_by() -> None:
         Slice("device", "device"),
     )
     made = replace(monitor(), rankings=rankings, slices=slices)
-    assert [s.dimension for s in d.dimensions(made)] == ["device", "country"], "what verdicts mix by comes first"
+    assert [s.dimension for s in d.dimensions(made)] == ["device", "country"], (
+        "the dimension of verdicts' mix comes first"
+    )
     assert made.version_slice == slices[0]
     assert monitor().version_slice is None
 
 
-def test_the_document_is_plain_data_with_slices_both_ways() -> None:
+def test_the_document_is_plain_data_with_both_slice_rankings() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL | {"b": 0.3}))
     found = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
     assert found["split"]["from"] == "partials"
@@ -281,16 +283,16 @@ def test_the_document_is_plain_data_with_slices_both_ways() -> None:
     assert found["split"]["window"] == found["window"] == list(made.subject.window)
 
 
-def test_fallen_are_the_slices_that_lead_by_z() -> None:
+def test_fallen_slices_are_those_leading_by_z() -> None:
     def part(slice_: str, z: float, within: float = -0.01, dimension: str = "device") -> dict[str, object]:
         return {"dimension": dimension, "slice": slice_, "z": z, "within": within}
 
     found = [part("ios", -9.0), part("tv", -5.0), part("web", -2.5), part("up", 3.0, 0.1), part("de", -9.0, -0.1, "c")]
     assert d.fallen(found, "device") == {"ios", "tv"}
-    assert d.fallen([part("web", -1.5)], "device") == frozenset(), "as chance has it"
+    assert d.fallen([part("web", -1.5)], "device") == frozenset(), "this much happens by chance"
 
 
-def test_requests_with_nothing_relevant_are_told_now_and_before() -> None:
+def test_coverage_reports_requests_with_nothing_relevant_now_and_before() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     now = made.history.starts >= END - DAY
     made.history.sums[now, :, b.EMPTY] = made.history.sums[now, :, b.REQUESTS] / 2
@@ -298,7 +300,7 @@ def test_requests_with_nothing_relevant_are_told_now_and_before() -> None:
     assert (found["empty"], found["empty_before"]) == (0.5, 0.0)
 
 
-def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
+def test_a_versions_serving_time_comes_from_its_buckets() -> None:
     rankings = replace(RANKINGS, model_version="model")
     made = replace(monitor(), rankings=rankings, slices=(Slice("model_version", "model"),), bucket=HOUR)
     starts = np.arange(0, 10 * HOUR, HOUR)
@@ -310,12 +312,12 @@ def test_when_a_version_served_is_by_the_buckets_that_have_it() -> None:
 
 
 def of_verdict(before: float) -> d.VerdictSplit:
-    """What a verdict made of b's fall, against its baseline, over the last 5 hours."""
+    """A verdict's split of b's fall, against its baseline, over the last 5 hours."""
     share, means = np.array([0.5, 0.5]), (np.array([0.4, before]), np.array([0.4, 0.3]))
     return d.VerdictSplit(split(("a", "b"), (share, share), means, np.array([0.1, 0.1])), (END - 5 * HOUR, END))
 
 
-def test_a_verdict_s_slices_stand_in_place_of_those_against_the_weeks_and_say_so() -> None:
+def test_a_verdicts_slices_replace_those_compared_with_earlier_weeks() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL | {"b": 0.3}))
     sums = np.concatenate([made.history.sums, made.history.sums[:, 1:2]], axis=1)
     names = (*made.history.slices, ("country", "de"))
@@ -326,10 +328,12 @@ def test_a_verdict_s_slices_stand_in_place_of_those_against_the_weeks_and_say_so
     against = {(p["dimension"], p["slice"]): (p["against"], p["before"]) for p in found["slices_by_z"]}
     assert against["device", "b"] == ("baseline", 0.9)
     assert against["country", "de"][0] == "before"
-    assert {slice_ for dimension, slice_ in against if dimension == "device"} == {"a", "b"}, "and no other of it"
+    assert {slice_ for dimension, slice_ in against if dimension == "device"} == {"a", "b"}, (
+        "no other slice of the dimension"
+    )
 
 
-def test_the_split_of_a_verdict_is_of_a_day_at_most_before_the_alarm_opened() -> None:
+def test_a_verdicts_split_covers_the_newest_alarm_up_to_one_day() -> None:
     parts = of_verdict(0.5).split
     old, new = Alarm("a", END - 90 * HOUR, END - 80 * HOUR, 0, 1, 0), Alarm("b", END - 7 * HOUR, END, 0, 1, 0)
     made = Verdict(END, "degraded", alarms=(old, new), split=parts)
@@ -350,21 +354,21 @@ def test_the_split_of_a_verdict_is_of_a_day_at_most_before_the_alarm_opened() ->
         (None, (DROP.value, None)),
     ],
 )
-def test_figures_that_moved_since_are_told_from_those_that_did_not(
+def test_only_figures_that_moved_since_are_reported(
     now: Evidence | None, expected: tuple[float, float | None] | None
 ) -> None:
     found = d.moved(json.loads(json.dumps(DROP.plain())), now)
     assert (None if found is None else (found["value"], found["value_now"])) == expected
 
 
-def test_a_finding_comes_back_as_it_was() -> None:
+def test_a_finding_survives_the_document() -> None:
     made = stored((EVEN, EVEN), (LEVEL, LEVEL))
     made = replace(made, subject=replace(made.subject, finding=DROP))
     document = json.loads(json.dumps(d.from_stored(monitor(), made, None)))
     assert evidence_of(document["fell"]) == DROP
 
 
-def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:
+def test_coverage_leaves_out_slices_that_lost_their_labels() -> None:
     window, before = (100 * HOUR, 103 * HOUR), ((76 * HOUR, 79 * HOUR),)
     starts = np.array([*range(*before[0], HOUR), *range(*window, HOUR)], np.int64)
     keys = (OVERALL, ("device", "mobile"), ("device", "desktop"))
@@ -382,8 +386,10 @@ def test_of_slices_that_had_lost_their_labels_nothing_is_told() -> None:
     stored = d.StoredPartials(subject, History(starts, final, keys, sums), History(starts, final, keys, traffic), HOUR)
     whole = d.coverage(stored)
     assert whole["labelled"] == pytest.approx(120 / 450)
-    assert (whole["events"], whole["events_before"]) == (pytest.approx(20 / 150), 1.0), "all that came, on nothing too"
+    assert (whole["events"], whole["events_before"]) == (pytest.approx(20 / 150), 1.0), (
+        "all events, including unmatched ones"
+    )
     found = d.coverage(replace(stored, unlabelled=(("device", "mobile"),)))
     assert (found["requests"], found["labelled"], found["labelled_before"]) == (150, 0.8, 0.8)
-    assert (found["events"], found["events_before"]) == (0.3, 0.3), "those on nothing may be of what is left out"
+    assert (found["events"], found["events_before"]) == (0.3, 0.3), "unmatched events may belong to the slices left out"
     assert (found["empty"], found["empty_before"]) == (0.2, 0.2)

@@ -1,4 +1,4 @@
-"""Who lost most in a fall, against a plain count; and that texts of queries stay out unless they were asked for."""
+"""Who lost most in a fall, checked by a plain count; query texts stay out unless requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.causes.test_sample import requests
 HOUR, DAY = 3600, 86_400
 
 
-def test_a_request_is_held_against_its_query_then_its_slice_then_the_whole() -> None:
+def test_a_request_is_compared_with_its_query_then_slice_then_all() -> None:
     before = requests([0.9, 0.7, 0.2, 0.4], ["a", "a", "b", None], places=["x", "x", "x", "y"])
     now = requests([0.1, 0.1, 0.1, 0.1], ["a", "new", "new", None], first=10, places=["x", "y", "z", "z"])
     found = {r["request"]: (r["expected"], r["by_query"]) for r in lost_requests(now, before)}
@@ -28,7 +28,7 @@ def test_a_request_is_held_against_its_query_then_its_slice_then_the_whole() -> 
     }
 
 
-def test_those_that_lost_most_come_first_and_winners_not_at_all() -> None:
+def test_the_largest_losses_come_first_and_gains_are_left_out() -> None:
     before = requests([0.5] * 40)
     now = requests([i / 40 for i in range(40)], first=100)
     found = lost_requests(now, before)
@@ -39,7 +39,7 @@ def test_those_that_lost_most_come_first_and_winners_not_at_all() -> None:
     }  # fmt: skip
 
 
-def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_those_with_worse_lists() -> None:
+def test_requests_with_nothing_relevant_are_marked_apart_from_worse_lists() -> None:
     now = requests([0.0, 0.0, 0.3, 0.5], ["a"] * 4, first=10)
     now = replace(now, bare=np.array([True, True, False, False]))
     found = losses(now, requests([0.5] * 4, ["a"] * 4), HOUR, with_text=False)
@@ -56,12 +56,12 @@ def test_requests_that_lost_all_for_they_have_nothing_relevant_are_told_from_tho
     )
 
 
-def test_without_a_time_before_nobody_lost() -> None:
+def test_without_earlier_requests_no_loss_is_listed() -> None:
     assert lost_requests(requests([0.1]), NO_REQUESTS) == []
     assert lost_requests(NO_REQUESTS, requests([0.1])) == []
 
 
-def test_queries_are_ranked_by_what_they_add_to_the_change() -> None:
+def test_queries_are_ranked_by_their_contribution_to_the_change() -> None:
     before = requests([0.9] * 8 + [0.9] * 2, ["often"] * 8 + ["rare"] * 2)
     now = requests([0.6] * 8 + [0.1] * 2 + [0.5] * 2, ["often"] * 8 + ["rare"] * 2 + ["new"] * 2, first=50)
     found = lost_queries(now, before, with_text=True)
@@ -71,7 +71,7 @@ def test_queries_are_ranked_by_what_they_add_to_the_change() -> None:
     assert (found["seen"], found["common"], found["common_share"]) == (3, 2, pytest.approx(10 / 12))
 
 
-def test_the_error_of_a_query_is_that_of_all_queries_together() -> None:
+def test_a_querys_error_is_pooled_over_all_queries() -> None:
     rng = np.random.default_rng(5)
     queries = [f"q{i % 20}" for i in range(2_000)]
     before = requests(rng.normal(0.5, 0.1, 2_000).tolist(), queries)  # type: ignore[arg-type]
@@ -81,10 +81,10 @@ def test_the_error_of_a_query_is_that_of_all_queries_together() -> None:
     assert all(-4 < q["z"] < 0 for q in found["worst"])
     lone = lost_queries(requests([0.2], ["q19"], first=9_000), before, with_text=False)
     assert lone is not None
-    assert lone["worst"][0]["z"] == pytest.approx(-3, abs=0.7), "one request, of which there is no spread"
+    assert lone["worst"][0]["z"] == pytest.approx(-3, abs=0.7), "one request has no spread of its own"
 
 
-def test_no_text_of_a_query_unless_it_was_asked_for() -> None:
+def test_query_texts_are_included_only_on_request() -> None:
     before, now = requests([0.9, 0.8], ["my secret", "my secret"]), requests([0.1], ["my secret"], first=9)
     found = losses(now, before, HOUR, with_text=False)
     assert "secret" not in json.dumps(found)
@@ -92,11 +92,11 @@ def test_no_text_of_a_query_unless_it_was_asked_for() -> None:
     assert "secret" in json.dumps(losses(now, before, HOUR, with_text=True))
 
 
-def test_where_requests_have_no_query_there_is_no_word_of_queries() -> None:
+def test_without_queries_the_result_has_no_queries() -> None:
     assert losses(requests([0.1]), requests([0.9]), HOUR, with_text=False)["queries"] is None
 
 
-def test_the_versions_of_the_window_are_compared_the_older_first() -> None:
+def test_versions_of_the_window_are_compared_older_first() -> None:
     now = requests([0.9, 0.1] * 4, None, ["v1", "v2"] * 4)
     found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
@@ -104,11 +104,11 @@ def test_the_versions_of_the_window_are_compared_the_older_first() -> None:
     found = losses(now, NO_REQUESTS, HOUR, with_text=False, served={"v1": (HOUR, 9 * HOUR), "v2": (0, 9 * HOUR)})[
         "comparison"
     ]
-    assert (found["first"]["version"], found["difference"]) == ("v2", pytest.approx(0.8)), "by what is stored"
+    assert (found["first"]["version"], found["difference"]) == ("v2", pytest.approx(0.8)), "the stored times decide"
     assert losses(requests([0.5]), NO_REQUESTS, HOUR, with_text=False)["comparison"] is None
 
 
-def test_versions_of_the_window_that_came_one_after_the_other_are_told_to() -> None:
+def test_consecutive_versions_of_the_window_are_marked_as_such() -> None:
     now = requests([0.9] * 30 + [0.1] * 30, None, ["v1"] * 30 + ["v2"] * 30)
     served = {"v1": (0, 28 * HOUR), "v2": (28 * HOUR, 80 * HOUR)}
     found = losses(now, NO_REQUESTS, HOUR, with_text=False, served=served)["comparison"]
@@ -116,13 +116,13 @@ def test_versions_of_the_window_that_came_one_after_the_other_are_told_to() -> N
     assert (found["first"]["until"], found["second"]["since"], found["resolution"]) == (28 * HOUR, 28 * HOUR, HOUR)
 
 
-def test_the_edges_of_what_was_looked_at_are_not_when_a_version_served() -> None:
+def test_the_edges_of_the_window_are_not_taken_as_serving_times() -> None:
     now = requests([0.9] * 30 + [0.1] * 30, None, ["v1"] * 30 + ["v2"] * 30)
     found = losses(now, NO_REQUESTS, HOUR, with_text=False)["comparison"]
     assert {found[which][edge] for which in ("first", "second") for edge in ("since", "until")} == {None}
 
 
-def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None:
+def test_a_single_version_is_compared_with_the_one_before_it() -> None:
     before = requests([0.9] * 4, None, ["v1"] * 4)
     found = losses(requests([0.5], None, ["v2"], first=9), before, HOUR, with_text=False)["comparison"]
     assert (found["first"]["version"], found["second"]["version"]) == ("v1", "v2")
@@ -133,12 +133,12 @@ def test_where_one_version_served_it_is_held_against_the_one_before_it() -> None
 
 
 def bare(sample: RequestSample) -> RequestSample:
-    """Requests of value 0 taken for ones with nothing relevant."""
+    """The sample with requests of value 0 marked as having nothing relevant."""
     return replace(sample, bare=sample.values == 0)
 
 
-def test_without_queries_only_requests_of_slices_that_fell_are_named() -> None:
-    """web is worse than the whole, as it ever was; ios fell."""
+def test_without_queries_only_requests_of_fallen_slices_are_listed() -> None:
+    """web is below average, as always; ios fell."""
     places = ["ios", "web"] * 20
     before = requests([0.9, 0.2] * 20, places=places)
     now = requests([0.6, 0.19] * 20, places=places, first=100)
@@ -147,7 +147,7 @@ def test_without_queries_only_requests_of_slices_that_fell_are_named() -> None:
     assert found["why"] == ""
 
 
-def test_without_queries_those_with_nothing_relevant_are_no_loss_and_their_share_is_told() -> None:
+def test_without_queries_requests_with_nothing_relevant_are_only_counted() -> None:
     before = bare(requests([0.0, 0.8, 0.7, 0.9], places=["ios"] * 4))
     now = bare(requests([0.0, 0.5, 0.0, 0.4], places=["ios"] * 4, first=10))
     found = lost_by_slice(now, before, {"ios"})
@@ -158,7 +158,7 @@ def test_without_queries_those_with_nothing_relevant_are_no_loss_and_their_share
     assert found["left_out"] == [0.5, 0.25]
 
 
-def test_where_nothing_sound_remains_no_request_is_named_and_it_says_why() -> None:
+def test_an_empty_list_of_losses_says_why() -> None:
     before = bare(requests([0.0, 0.8, 0.8, 0.8], places=["ios"] * 4))
     now = bare(requests([0.0, 0.0, 0.0, 0.8], places=["ios"] * 4, first=10))
     found = lost_by_slice(now, before, {"ios"})
@@ -169,12 +169,12 @@ def test_where_nothing_sound_remains_no_request_is_named_and_it_says_why() -> No
     assert "no slice fell significantly" in found["why"]
 
 
-def test_with_queries_all_are_held_against_theirs() -> None:
+def test_with_queries_every_request_is_compared_with_its_query() -> None:
     before, now = requests([0.9, 0.8], ["a", "b"]), requests([0.1, 0.1], ["a", "b"], first=5)
     assert len(losses(now, before, HOUR, with_text=False, fallen=frozenset())["requests"]) == 2
 
 
-def test_versions_side_by_side_by_what_was_read() -> None:
+def test_versions_are_tabulated_from_the_requests_read() -> None:
     before = requests([0.9, 0.7], None, ["v1", "v1"])
     now = requests([0.2, 0.4, 0.8], None, ["v2", "v2", "v1"], first=9)
     found = by_version(now, before, HOUR)

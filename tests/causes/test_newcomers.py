@@ -1,4 +1,4 @@
-"""What began lately is held against what is served beside it."""
+"""A slice or version that started recently is compared with what is served at the same time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.causes.test_version_mix import END, FELL, WORSE, difference, log, sto
 ALL = {"mobile": 0.1, "desktop": 0.1, "watch": 0.1}
 
 
-def test_a_version_that_serves_a_tenth_is_told_with_its_difference_and_an_interval_that_holds_it() -> None:
+def test_a_version_serving_a_tenth_is_reported_with_its_difference_and_interval() -> None:
     found = log(ALL)
     (one,) = newcomers(stored(found), "device", END)
     v2 = found[found["version"] == "v2"]
@@ -30,14 +30,14 @@ def test_a_version_that_serves_a_tenth_is_told_with_its_difference_and_an_interv
     )
 
 
-def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before_it() -> None:
+def test_a_version_alone_in_a_slice_is_compared_with_that_slices_past() -> None:
     (one,) = newcomers(stored(log({"mobile": 1.0})), "device", END)
     assert (one.is_before, one.within) == (True, "device")
     assert one.lower < WORSE < one.upper < 0
     assert ", the device values only it serves were at " in begun_lately(one)
 
 
-def test_a_slice_that_came_up_is_held_against_all_others_and_the_worst_is_first() -> None:
+def test_a_new_slice_is_compared_with_all_others_and_the_worst_comes_first() -> None:
     found = log(ALL, worse=0.1)
     is_late = (found["device"] == "watch") & (found["at"] < FELL)
     told = newcomers(stored(found[~is_late]), "device", END)
@@ -52,17 +52,17 @@ def test_a_slice_that_came_up_is_held_against_all_others_and_the_worst_is_first(
 @pytest.mark.parametrize(
     ("since", "until", "begin", "why"),
     [
-        (FELL - 2 * WEEK, END, 0, "it has been there for two weeks"),
+        (FELL - 2 * WEEK, END, 0, "it started two weeks ago"),
         (END - HOUR, END, 0, "it has too few requests to compare"),
-        (FELL, END, FELL - DAY, "what was before is not known"),
+        (FELL, END, FELL - DAY, "the time before it is unknown"),
     ],
 )
-def test_others_are_not_told(since: int, until: int, begin: int, why: str) -> None:
+def test_old_thin_or_unknown_versions_are_not_newcomers(since: int, until: int, begin: int, why: str) -> None:
     history = stored(log(ALL, since=since)).between(begin, END)
     assert newcomers(history, "device", until) == [], why
 
 
-def test_intervals_of_a_version_that_is_the_same_hold_zero() -> None:
+def test_intervals_of_an_equal_version_contain_zero() -> None:
     hits = 0
     for seed in range(20):
         (one,) = newcomers(stored(log(ALL, worse=0.0, seed=seed)), "device", END)

@@ -1,4 +1,4 @@
-"""Which single requests are looked at: always the same ones, and what they add up to is what the partials say."""
+"""Which single requests are sampled: always the same ones, and their sums agree with the partials."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def requests(
     )
 
 
-def test_the_same_ones_are_kept_in_whatever_parts_they_come() -> None:
+def test_a_sample_is_the_same_in_whatever_parts_it_is_read() -> None:
     whole = requests([0.5] * 500)
     kept = set(whole.at_most(100).ids)
     parts = [whole.where(np.arange(500) % 3 == n) for n in range(3)]
@@ -55,17 +55,17 @@ def test_the_same_ones_are_kept_in_whatever_parts_they_come() -> None:
         found = (found + part).at_most(100)
     assert set(found.ids) == kept
     assert len(kept) == 100
-    assert kept != {f"r{i}" for i in range(100)}, "the first ones are no sample"
+    assert kept != {f"r{i}" for i in range(100)}, "the first ones would not be a sample"
 
 
-def test_what_fits_is_kept_whole() -> None:
+def test_a_sample_that_fits_is_kept_whole() -> None:
     whole = requests([0.1, 0.2])
     assert whole.at_most(2) is whole
     assert NO_REQUESTS.mean is None
     assert whole.mean == pytest.approx(0.15)
 
 
-def test_some_slices_are_left_out_as_if_they_had_not_been_read() -> None:
+def test_excluded_slices_count_as_unread() -> None:
     whole = requests([0.1, 0.2, 0.3], places=["tv", "pc", "tv"])
     found = whole.without_places({"tv"})
     assert (found.ids, found.read, found.empty) == (("r1",), 1, {})
@@ -82,7 +82,7 @@ def test_a_sample_is_not_biased() -> None:
     "wanted",
     ["ndcg@10", "ndcg(empty=zero)@10", "ndcg(empty=one)@10", "ndcg(aggregate=pooled)@10", "ctr@10"],
 )
-def test_weights_are_what_the_partials_are_read_as(wanted: str) -> None:
+def test_sample_weights_match_the_partials(wanted: str) -> None:
     rng, measure = np.random.default_rng(2), parse(wanted)
     over, under = rng.random(50), 1 + rng.random(50)
     empty = rng.random(50) < 0.3
@@ -95,25 +95,25 @@ def test_weights_are_what_the_partials_are_read_as(wanted: str) -> None:
 
 
 @pytest.mark.parametrize("reading_", ["ndcg@10", "ndcg(empty=zero)@10"])
-def test_requests_with_nothing_relevant_are_counted_though_they_may_have_no_value(reading_: str) -> None:
+def test_requests_with_nothing_relevant_are_counted_even_without_a_value(reading_: str) -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
     found = sampled(read, SampleQuery(parse(reading_), None, "device", None))
     assert found.empty == {"v1": (2, 1), "v2": (1, 1), "(none)": (1, 0)}
     assert len(found) == (2 if reading_ == "ndcg@10" else 4)
     both = (found + found).at_most(1)
-    assert both.empty["v1"] == (4, 2), "of all that were read, kept or not"
+    assert both.empty["v1"] == (4, 2), "counts include all requests read, kept or not"
     assert found.of_place("").empty == {}
 
 
-def test_what_has_nothing_relevant_is_known_of_each_request_in_whatever_parts_they_come() -> None:
+def test_each_request_keeps_its_nothing_relevant_flag() -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 0, 0, 2])
     found = sampled(read, SampleQuery(parse("ndcg(empty=zero)@10"), None, "device", None))
     assert found.is_bare.tolist() == [False, True, True, False]
     assert (found.of_version("v1") + found.of_version("v2")).is_bare.tolist() == [False, True, True]
-    assert requests([0.0]).is_bare.tolist() == [False], "not known"
+    assert requests([0.0]).is_bare.tolist() == [False], "unknown counts as False"
 
 
-def test_of_one_slice_nothing_else_is_kept() -> None:
+def test_a_sample_of_one_slice_keeps_only_that_slice() -> None:
     read = reading([1, 2, 3, 4], ["v1", "v1", "v2", None], grades=[1, 1, 1, 2])
     by = Slice("device", "device")
     every = sampled(read, SampleQuery(parse("ndcg@10"), None, "device", by, frozenset({"v1", "v2"})))
@@ -126,11 +126,11 @@ def test_of_one_slice_nothing_else_is_kept() -> None:
     ("every", "wanted", "to_read"),
     [(10_000, 10_000, 10_000), (1_000_000, 1_000_000, 20_000), (1_000_000, 250_000, 80_000), (10**7, 5_000, 200_000)],
 )
-def test_of_a_thin_slice_more_is_read_but_not_without_end(every: int, wanted: int, to_read: int) -> None:
+def test_a_thin_slice_is_read_further_up_to_a_limit(every: int, wanted: int, to_read: int) -> None:
     assert RequestCounts(every, wanted).to_read(20_000) == to_read
 
 
-def test_pieces_cover_a_period_that_fits_and_nothing_else() -> None:
+def test_pieces_cover_a_period_that_fits_exactly() -> None:
     found = list(pieces(0, 24 * HOUR, HOUR, 12_000, 20_000))
     assert found[0][0] == 0
     assert found[-1][1] == 24 * HOUR
@@ -139,7 +139,7 @@ def test_pieces_cover_a_period_that_fits_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("requests_", [1_000_000, 5_000_000, 10**12])
-def test_of_more_than_fits_a_like_share_of_every_part_is_read(requests_: int) -> None:
+def test_pieces_of_a_large_period_take_an_equal_share_of_every_hour(requests_: int) -> None:
     found = list(pieces(0, 24 * HOUR, HOUR, requests_, 20_000))
     lengths = [end - start for start, end in found]
     assert len(found) == 24
@@ -147,22 +147,22 @@ def test_of_more_than_fits_a_like_share_of_every_part_is_read(requests_: int) ->
     assert sum(lengths) == pytest.approx(max(24, 24 * HOUR * 20_000 / requests_), rel=0.05)
     assert found == list(pieces(0, 24 * HOUR, HOUR, requests_, 20_000))
     assert requests_ != 1_000_000 or len({start % HOUR for start, _ in found}) > 12, (
-        "what comes by the clock comes then"
+        "reads at one fixed minute would only see what runs by the clock"
     )
 
 
-def test_what_nobody_counted_is_read_in_bounded_steps() -> None:
+def test_a_period_of_unknown_size_is_read_in_bounded_steps() -> None:
     found = list(pieces(0, 7 * 24 * HOUR, HOUR, None, 20_000))
     assert 12 <= len(found) <= 48
     assert found[-1][1] == 7 * 24 * HOUR
 
 
-def test_requests_by_query_leave_out_those_without() -> None:
+def test_requests_by_query_leave_out_requests_without_one() -> None:
     found = by_query(requests([1, 2, 3], ["a", None, "a"]))
     assert {query: rows.tolist() for query, rows in found.items()} == {"a": [0, 2]}
 
 
-def test_no_id_breaks_a_store() -> None:
+def test_ids_are_made_safe_for_the_store() -> None:
     assert text("a\x00b") == "ab"
     assert len(text("x" * 5000)) == 200
     assert text("\ud800").encode()

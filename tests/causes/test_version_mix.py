@@ -1,4 +1,4 @@
-"""Versions that serve different slices: what is told of them, by the page and by single requests, beside pandas."""
+"""Versions that serve different slices: how the page and single requests compare them, checked against pandas."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ Shares = dict[str, float]
 def log(
     shares: Shares, worse: float = WORSE, since: int = FELL, until: int = END, seed: int = 1, desktop: float = 0.0
 ) -> pd.DataFrame:
-    """Requests of five weeks and two days, of which v2 gets these shares of each device from some moment on.
+    """Requests of five weeks and two days; v2 gets these shares of each device between `since` and `until`.
 
     Args:
-        worse: what v2 adds to a request's value; `desktop` what the last two days add to one on a desktop.
+        worse: what v2 adds to a request's value.
+        desktop: what the last two days add to the value of desktop requests.
     """
     rng = np.random.default_rng(seed)
     size = 110 * END // HOUR
@@ -54,13 +55,13 @@ def log(
 
 
 def difference(found: pd.DataFrame, is_it: pd.Series) -> float:
-    """Between the `means`."""
+    """The difference of the two `means`."""
     it, others = means(found, is_it)
     return it - others
 
 
 def means(found: pd.DataFrame, is_it: pd.Series) -> tuple[float, float]:
-    """Of some requests and of all others, hour by hour, weighted by n_v n_o / (n_v + n_o)."""
+    """Means of some requests and of all others, hour by hour, weighted by n_v n_o / (n_v + n_o)."""
     by = found.groupby([found["at"] // HOUR, is_it])["value"].agg(["mean", "size"]).unstack(fill_value=0.0)
     number, mean = by["size"].to_numpy(), by["mean"].to_numpy()
     weight = number[:, 0] * number[:, 1] / number.sum(axis=1)
@@ -69,7 +70,7 @@ def means(found: pd.DataFrame, is_it: pd.Series) -> tuple[float, float]:
 
 
 def stored(found: pd.DataFrame) -> History:
-    """As the store has it: sums of an hour by device, and sums of an hour by version."""
+    """The log as the store holds it: hourly sums by device and hourly sums by version."""
     starts = np.arange(0, END, HOUR)
     keys: list[SliceKey] = [OVERALL]
     keys += [("device", one) for one in MEANS] + [("model_version", one) for one in ("v1", "v2")]
@@ -84,7 +85,7 @@ def stored(found: pd.DataFrame) -> History:
 
 
 def read(found: pd.DataFrame, with_queries: bool = True) -> RequestSample:
-    """As single requests are read."""
+    """The log as a sample of single requests."""
     size = len(found)
     queries = tuple(f"q{one}" for one in found["query"]) if with_queries else (None,) * size
     served, values = found["at"].to_numpy(np.int64), found["value"].to_numpy(float)
@@ -104,10 +105,10 @@ def named(found: pd.DataFrame, lost: float = 0.02, end: int = END) -> str | None
     return None if one is None else one.version
 
 
-# ---- as the page tells it --------------------------------------------------------------------------------------------
+# ---- on the page -----------------------------------------------------------------------------------------------------
 
 
-def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before_it() -> None:
+def test_a_version_alone_in_a_slice_is_compared_with_that_slices_past() -> None:
     found = log({"mobile": 1.0})
     one = weak(stored(found), "model_version", (FELL, FELL), END, lost(found), "device")
     assert one is not None
@@ -119,10 +120,10 @@ def test_a_version_that_serves_one_slice_alone_is_held_against_that_slice_before
     assert one.value == pytest.approx(now["value"].mean(), abs=1e-12)
     assert one.others == pytest.approx(before["value"].mean(), abs=1e-12)
     assert one.lower < WORSE < one.upper
-    assert one.part == pytest.approx(-lost(found), abs=0.01), "it takes no more from the mean than that fell by"
+    assert one.part == pytest.approx(-lost(found), abs=0.01), "its contribution does not exceed the fall of the mean"
 
 
-def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> None:
+def test_a_version_sharing_one_slice_is_compared_with_the_others_there() -> None:
     found = log({"watch": 0.6}, worse=-0.2)
     one = weak(stored(found), "model_version", (FELL, FELL), END, 0.02, "device")
     assert one is not None
@@ -134,7 +135,7 @@ def test_a_share_of_one_slice_is_held_against_what_the_others_served_there() -> 
     assert f"the others in the same device and hours at {one.others:.3f}: {one.value - one.others:+.3f}" in told
 
 
-def test_a_share_of_all_is_held_against_all_others() -> None:
+def test_a_version_sharing_every_slice_is_compared_with_all_others() -> None:
     found = log({"mobile": 0.2, "desktop": 0.2, "watch": 0.2}, worse=-0.2)
     one = weak(stored(found), "model_version", (FELL, FELL), END, 0.02, "device")
     assert one is not None
@@ -145,8 +146,8 @@ def test_a_share_of_all_is_held_against_all_others() -> None:
     assert one.others == pytest.approx(others, abs=0.002)
 
 
-def test_both_means_leave_out_the_hours_in_which_a_version_served_alone() -> None:
-    """The others' mean was worked out from all that v2 served: a worse day that it had alone made the others worse."""
+def test_both_means_leave_out_hours_a_version_served_alone() -> None:
+    """Regression: the others' mean came from everything v2 served, so a bad day of v2 alone made them look worse."""
     found = log({"mobile": 0.2, "desktop": 0.2, "watch": 0.2}, worse=0.0)
     found = found.assign(version=np.where(found["at"] >= END - DAY, "v2", found["version"]))
     found = found.assign(value=np.where(found["at"] >= END - DAY, found["value"] / 2, found["value"]))
@@ -156,27 +157,27 @@ def test_both_means_leave_out_the_hours_in_which_a_version_served_alone() -> Non
     assert (one.value, one.others) == (pytest.approx(it, abs=0.001), pytest.approx(others, abs=0.001))
 
 
-def test_both_means_are_of_the_slices_that_a_version_shares() -> None:
-    """What it serves alone in one slice was in its mean, and so in the others'."""
+def test_both_means_cover_only_shared_slices() -> None:
+    """Regression: a slice it serves alone went into its mean, and so into the others'."""
     (one,) = newcomers(stored(log({"mobile": 1.0, "desktop": 0.3}, worse=0.0)), "device", END)
     assert (one.value, one.others) == (pytest.approx(MEANS["desktop"], abs=0.03),) * 2
 
 
-def test_what_all_lose_from_hour_to_hour_is_no_difference_while_a_version_gets_more() -> None:
-    """v2, which is the same model, has a tenth and then a half of the requests, and all are worse by then."""
+def test_a_common_loss_during_a_rollout_is_not_blamed_on_the_version() -> None:
+    """v2 is the same model. Its share grows from a tenth to a half while every request gets worse."""
     few, half = (log(dict.fromkeys(MEANS, share), worse=0.0) for share in (0.1, 0.5))
     found = pd.concat([few[few["at"] < FELL + DAY], half[half["at"] >= FELL + DAY]])
     found.loc[found["at"] >= FELL + DAY, "value"] -= 0.1
     lately = found[found["at"] >= FELL].groupby("version")["value"].mean()
-    assert lately["v2"] < lately["v1"] - 0.02, "or there is nothing to see through"
+    assert lately["v2"] < lately["v1"] - 0.02, "the naive difference must mislead"
     one = version_effect(stored(found), ("model_version", "v2"), "", (FELL, END), FELL)
     assert one is not None
     assert one.interval[0] < 0 < one.interval[1]
 
 
 @pytest.mark.parametrize("wave", [0.0, 0.3])
-def test_an_interval_is_as_wide_as_waves_in_the_requests_make_it(wave: float) -> None:
-    """What requests of one hour and version share: in 200 logs, 95 % of intervals contain that nothing differs."""
+def test_intervals_cover_variation_between_hours(wave: float) -> None:
+    """`wave`: variation shared by the requests of one hour and version. In 200 logs, 95 % of intervals contain 0."""
     rng, hours, inside = np.random.default_rng(5), np.arange(0, 200 * HOUR, HOUR), 0
     for _ in range(200):
         sums = np.zeros((len(hours), 3, len(b.FIELDS)))
@@ -194,20 +195,20 @@ def test_an_interval_is_as_wide_as_waves_in_the_requests_make_it(wave: float) ->
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_an_innocent_version_of_the_worst_slice_is_not_named_for_the_fall_of_another(seed: int) -> None:
+def test_an_innocent_version_in_the_worst_slice_is_not_blamed(seed: int) -> None:
     for shares in ({"watch": 1.0}, {"watch": 0.5}, {"watch": 1.0, "mobile": 0.5}):
         found = log(shares, worse=0.0, since=FELL - 4 * DAY, desktop=-0.15, seed=seed)
         of = found[found["at"] >= FELL].groupby("version")["value"].mean()
-        assert of["v2"] < of["v1"] - 0.01, "or there is nothing to see through"
+        assert of["v2"] < of["v1"] - 0.01, "the naive difference must mislead"
         assert named(found, lost(found)) is None
 
 
-def test_a_version_that_took_as_much_long_before_the_fall_is_not_its_cause() -> None:
+def test_a_version_equally_bad_long_before_the_fall_is_not_blamed() -> None:
     early, late = (log({"mobile": 0.3, "desktop": 0.3, "watch": 0.3}, since=FELL - days * DAY) for days in (6, 1))
     assert (named(early, 0.036), named(late, 0.036)) == (None, "v2")
 
 
-def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
+def test_a_version_that_stopped_serving_gets_no_rollback_advice() -> None:
     found = log({"mobile": 1.0}, until=END - 6 * HOUR)
     history = stored(found)
     one = weak(history, "model_version", (FELL, FELL), END, lost(found), "device")
@@ -227,12 +228,12 @@ def test_one_that_serves_no_more_is_not_to_be_taken_back() -> None:
     assert "roll model version v2 back" not in said
 
 
-def test_what_is_told_before_the_weeks_before_are_known_is_nothing() -> None:
+def test_without_earlier_weeks_no_version_is_blamed() -> None:
     found = log({"mobile": 1.0})
     assert named(found[found["at"] >= FELL - 3 * DAY], 0.03) is None
 
 
-def test_shares_are_fitted_to_the_hours_where_these_tell_them() -> None:
+def test_slice_shares_are_fitted_from_enough_hours() -> None:
     rng = np.random.default_rng(3)
     slices = rng.poisson([40.0, 30.0, 10.0], (72, 3)).astype(float)
     for shares in ([1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.8, 0.0, 0.0]):
@@ -251,10 +252,10 @@ def test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_ser
         assert hits >= 13
 
 
-# ---- by single requests ----------------------------------------------------------------------------------------------
+# ---- from single requests --------------------------------------------------------------------------------------------
 
 
-def test_queries_are_paired_within_slices_as_pandas_has_it() -> None:
+def test_paired_queries_within_slices_match_pandas() -> None:
     found = log({"mobile": 0.7, "desktop": 0.1}, since=0)
     seen = compare(read(found), "v1", "v2", HOUR, "device")
     both = found[found["device"] != "watch"]
@@ -264,11 +265,11 @@ def test_queries_are_paired_within_slices_as_pandas_has_it() -> None:
     assert (seen.by, seen.dimension, seen.shared) == ("query", "device", len(pairs))
     assert seen.difference == pytest.approx(expected, abs=1e-12)
     assert seen.difference == pytest.approx(WORSE, abs=0.02)
-    assert seen.second.value - seen.first.value < WORSE - 0.02, "all against all it is another number"
+    assert seen.second.value - seen.first.value < WORSE - 0.02, "comparing all requests gives another number"
     assert seen.common == (pytest.approx((both["version"] == "v1").sum() / (found["version"] == "v1").sum()), 1.0)
 
 
-def test_without_queries_differences_are_averaged_over_the_slices_by_its_own_requests() -> None:
+def test_without_queries_slice_differences_are_weighted_by_the_versions_requests() -> None:
     found = log({"mobile": 0.7, "desktop": 0.1}, since=0)
     seen = compare(read(found, with_queries=False), "v1", "v2", HOUR, "device")
     both = found[found["device"] != "watch"].groupby(["device", "version"])["value"]
@@ -282,7 +283,7 @@ def test_without_queries_differences_are_averaged_over_the_slices_by_its_own_req
     assert (other.better > other.worse, seen.better < seen.worse) == (True, True)
 
 
-def test_of_versions_without_a_slice_in_common_neither_is_told_to_be_better() -> None:
+def test_versions_without_a_common_slice_are_not_compared() -> None:
     found = log({"watch": 1.0}, worse=0.0)
     stray = found.index[(found["at"] >= FELL) & (found["device"] == "watch")][:3]
     found.loc[stray, "version"] = "v1"
@@ -293,7 +294,7 @@ def test_of_versions_without_a_slice_in_common_neither_is_told_to_be_better() ->
     assert "against" not in said
 
 
-def test_the_page_and_the_requests_that_were_read_tell_the_same_of_a_version_that_serves_one_slice_alone() -> None:
+def test_page_and_captured_requests_agree_on_a_version_alone_in_a_slice() -> None:
     found = log({"mobile": 1.0})
     page = weak(stored(found), "model_version", (FELL, FELL), END, lost(found), "device")
     assert page is not None

@@ -1,4 +1,4 @@
-"""Sources that are wrong, away, or written in another way than declared: what a person is told, and what is counted."""
+"""Sources that are wrong, away or in another format than declared: error messages and counts of refused rows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +40,7 @@ def make(url: str, *statements: str) -> str:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         for statement in statements:
-            # psycopg takes a percent sign for a parameter.
+            # For psycopg, a percent sign starts a parameter.
             connection.exec_driver_sql(statement if url.startswith("sqlite") else statement.replace("%", "%%"))
     engine.dispose()
     return url
@@ -79,21 +79,21 @@ def overall(url: str, monitor: Monitor) -> tuple[list[float], dict[str, int]]:
 # ---- away, missing, forbidden --------------------------------------------------------------------------------------
 
 
-def test_a_missing_sqlite_file_is_named_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_sqlite_file_is_reported_and_not_created(tmp_path: Path) -> None:
     path = tmp_path / "absent.db"
     found = error(lambda: pull(f"sqlite:///{path}", watched()).read(SINCE, SINCE + HOUR))
     assert (found.reason, str(found)) == ("connect", f"source s: there is no file {path}")
     assert not path.exists()
 
 
-def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     path.write_text("this is a text file, and a rather long one, so that it is no database header either " * 20)
     assert "file is not a database" in str(error(lambda: pull(f"sqlite:///{path}", watched()).read(SINCE, SINCE + 1)))
 
 
 @pytest.mark.parametrize(("table", "column"), [("log2", "grade"), ("log", "mark")])
-def test_a_missing_table_or_column_is_named_with_the_remedy(database_url: str, table: str, column: str) -> None:
+def test_a_missing_table_or_column_is_reported_with_the_remedy(database_url: str, table: str, column: str) -> None:
     make(database_url, LOG.replace("REAL", "DOUBLE PRECISION"))
     monitor = watched(rankings=replace(watched().rankings, relation=Relation((table,))), recipe=Column(column))
     found = error(lambda: pull(database_url, monitor).read(SINCE, SINCE + HOUR))
@@ -102,7 +102,7 @@ def test_a_missing_table_or_column_is_named_with_the_remedy(database_url: str, t
     assert "compare the table and columns in the configuration with the database" in str(found)
 
 
-def test_a_user_without_permission_is_told_to_be_granted_select(postgres_url: str) -> None:
+def test_a_permission_error_advises_to_grant_select(postgres_url: str) -> None:
     make(
         postgres_url,
         LOG.replace("REAL", "DOUBLE PRECISION"),
@@ -117,7 +117,7 @@ def test_a_user_without_permission_is_told_to_be_granted_select(postgres_url: st
     make(postgres_url, "DROP ROLE nobody_reads")
 
 
-def test_a_server_that_is_not_there_is_a_connection_error_without_the_password() -> None:
+def test_an_unreachable_server_is_reported_without_the_password() -> None:
     found = error(lambda: pull("postgresql://reader:geheim-123@127.0.0.1:1/shop", watched()).read(SINCE, SINCE + 1))
     assert found.reason == "connect"
     assert "geheim-123" not in str(found)
@@ -130,12 +130,12 @@ def test_an_unknown_database_kind_names_the_driver() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no url", "shop.db", "postgresql//x"])
-def test_what_is_no_url_is_said_to_be_none(text: str) -> None:
+def test_an_invalid_database_url_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a database URL; write e\.g\."):
         parse_url(text)
 
 
-def test_a_statement_that_takes_too_long_is_ended_on_postgresql(postgres_url: str) -> None:
+def test_a_slow_statement_times_out_on_postgresql(postgres_url: str) -> None:
     make(postgres_url, LOG.replace("REAL", "DOUBLE PRECISION"))
     row = "'r' AS request, 'a' AS item, 1 AS position, '2026-03-02T12:00:00Z' AS at, 1.0 AS grade"
     slow = Relation((), f"SELECT {row} FROM generate_series(1, 9) WHERE pg_sleep(5) IS NOT NULL")
@@ -144,7 +144,7 @@ def test_a_statement_that_takes_too_long_is_ended_on_postgresql(postgres_url: st
     assert (found.reason, "raise statement_timeout" in str(found)) == ("timeout", True)
 
 
-def test_a_statement_that_takes_too_long_is_ended_on_sqlite(sqlite_url: str) -> None:
+def test_a_slow_statement_times_out_on_sqlite(sqlite_url: str) -> None:
     make(sqlite_url, LOG)
     endless = """
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
@@ -155,7 +155,7 @@ def test_a_statement_that_takes_too_long_is_ended_on_sqlite(sqlite_url: str) -> 
     assert found.reason == "timeout"
 
 
-def test_a_source_cannot_be_written_to(database_url: str) -> None:
+def test_a_source_is_read_only(database_url: str) -> None:
     make(database_url, "CREATE TABLE t (a INTEGER)")
     database = Database("s", parse_url(database_url), 30)
     with pytest.raises(SourceError), database.reading() as reader:
@@ -163,24 +163,24 @@ def test_a_source_cannot_be_written_to(database_url: str) -> None:
     database.close()
 
 
-def test_reading_ends_when_the_process_is_told_to_end(sqlite_url: str) -> None:
+def test_reading_ends_when_the_process_stops(sqlite_url: str) -> None:
     make(sqlite_url, LOG, rows("'r', 'x', 1, '2026-03-02T12:00:00Z', 1"))
     database = Database("s", parse_url(sqlite_url), 30, stop=lambda: True)
     with pytest.raises(Stopped):
         Pull(watched(), database).read(SINCE, SINCE + HOUR)
 
 
-def test_more_rows_than_fit_are_refused_so_that_less_is_read_at_once(sqlite_url: str) -> None:
+def test_reading_more_rows_than_fit_is_refused(sqlite_url: str) -> None:
     lists = [f"'r{i}', 'x', 1, '2026-03-02T12:00:{i:02d}Z', 1" for i in range(30)]
     make(sqlite_url, LOG, rows(*lists))
     with pytest.raises(TooMany, match="more than 10 rows"):
         pull(sqlite_url, watched(), most_rows=10).read(SINCE, SINCE + HOUR)
 
 
-# ---- names and the user's own SELECT -------------------------------------------------------------------------------
+# ---- names and a user's SELECT -------------------------------------------------------------------------------------
 
 
-def test_names_are_quoted_never_pasted(database_url: str) -> None:
+def test_table_and_column_names_are_quoted(database_url: str) -> None:
     make(
         database_url,
         'CREATE TABLE "or""der; drop" ("Group" TEXT, "select" TEXT, "po sition" INTEGER, at TEXT, "a:b%c" INTEGER)',
@@ -190,7 +190,7 @@ def test_names_are_quoted_never_pasted(database_url: str) -> None:
     assert overall(database_url, watched(rankings=rankings, recipe=Column("a:b%c")))[0][0] == 1
 
 
-def test_a_select_may_hold_colons_percent_signs_comments_and_a_semicolon(database_url: str) -> None:
+def test_a_select_can_contain_colons_percent_signs_comments_and_a_semicolon(database_url: str) -> None:
     make(database_url, LOG.replace("REAL", "DOUBLE PRECISION"), rows("'r:1', 'x%', 1, '2026-03-02T12:00:00Z', 1"))
     select = """
         WITH picked AS (SELECT * FROM log WHERE request LIKE 'r:%' AND item <> ':x' /* 12:30 */)
@@ -201,7 +201,7 @@ def test_a_select_may_hold_colons_percent_signs_comments_and_a_semicolon(databas
     assert overall(database_url, monitor)[0][0] == 1
 
 
-# ---- dirt, named ---------------------------------------------------------------------------------------------------
+# ---- dirty rows ----------------------------------------------------------------------------------------------------
 
 AT = "'2026-03-02T12:00:00Z'"
 
@@ -225,7 +225,7 @@ AT = "'2026-03-02T12:00:00Z'"
         ("a missing place stays empty", [f"'r','a',3,{AT},1"], 1, 0.5, {}),
     ],
 )
-def test_dirt_is_counted_by_reason_and_left_out(
+def test_dirty_rows_are_counted_by_reason_and_left_out(
     sqlite_url: str, sentence: str, values: list[str], requests: int, value: float | None, refused: dict[str, int]
 ) -> None:
     make(sqlite_url, LOG, rows(*values))
@@ -248,7 +248,7 @@ def test_rows_from_the_future_do_not_count_as_fresh(sqlite_url: str) -> None:
     assert (fresh.newest, fresh.future_rows) == (SINCE, 1)
 
 
-def test_slices_without_end_are_capped_and_the_rest_is_other(sqlite_url: str) -> None:
+def test_slice_values_beyond_the_cap_become_other(sqlite_url: str) -> None:
     table = "CREATE TABLE log (request TEXT, item TEXT, position INTEGER, at TEXT, grade REAL, device TEXT)"
     many = [f"'r{i}','a',1,{AT},1,'device {i % 50}'" for i in range(200)]
     make(sqlite_url, table, rows(*many, f"'x','a',1,{AT},1,NULL", f"'y','a',1,{AT},1,'{'long' * 100}'"))
@@ -267,7 +267,7 @@ def test_a_request_whose_rows_differ_in_a_slice_is_mixed(sqlite_url: str) -> Non
     assert done.refused[(SINCE, "", ""), "mixed_slice"] == 1
 
 
-def test_a_request_that_straddles_a_bucket_belongs_to_its_earliest_row(database_url: str) -> None:
+def test_a_request_across_two_buckets_belongs_to_its_earliest_row(database_url: str) -> None:
     make(
         database_url,
         LOG.replace("REAL", "DOUBLE PRECISION"),
@@ -278,7 +278,7 @@ def test_a_request_that_straddles_a_bucket_belongs_to_its_earliest_row(database_
     assert overall(database_url, watched())[0][2] == pytest.approx(1 / np.log2(3))
 
 
-def test_early_late_and_lost_events_are_told_apart(database_url: str) -> None:
+def test_early_late_and_unmatched_events_are_counted_apart(database_url: str) -> None:
     make(
         database_url,
         LOG.replace("REAL", "DOUBLE PRECISION"),
@@ -300,7 +300,7 @@ def test_early_late_and_lost_events_are_told_apart(database_url: str) -> None:
     assert len(reading.unmatched) == 1
 
 
-def test_unknown_queries_and_judgments_give_no_sample_and_global_ideals_see_what_was_not_shown(
+def test_unjudged_queries_give_no_sample_and_a_global_ideal_includes_unshown_items(
     database_url: str,
 ) -> None:
     make(
@@ -335,7 +335,7 @@ def test_unknown_queries_and_judgments_give_no_sample_and_global_ideals_see_what
         (TimeColumn("at", "native", "Asia/Tokyo"), datetime(2026, 3, 2, 21)),  # noqa: DTZ001
     ],
 )
-def test_every_way_to_write_a_time_is_read_and_bounded_alike(column: TimeColumn, value: object) -> None:
+def test_every_time_format_is_read_and_bounded_the_same(column: TimeColumn, value: object) -> None:
     micros, bad, ambiguous = to_micros(column, [value, None])
     assert micros[0] == SINCE * 1_000_000
     assert bad.tolist() == [False, True]
@@ -356,7 +356,7 @@ def test_every_way_to_write_a_time_is_read_and_bounded_alike(column: TimeColumn,
         (TimeColumn("at", "%Y-%m-%dT%H:%M:%SZ"), START, "remove its format"),
     ],
 )
-def test_a_time_of_another_kind_than_declared_is_an_error_with_the_remedy(
+def test_a_time_of_an_undeclared_kind_is_an_error_with_the_remedy(
     column: TimeColumn, value: object, remedy: str
 ) -> None:
     found = error(lambda: to_micros(column, [value]))
@@ -364,7 +364,7 @@ def test_a_time_of_another_kind_than_declared_is_an_error_with_the_remedy(
     assert remedy in str(found)
 
 
-def test_local_times_that_stand_twice_or_never_are_flagged() -> None:
+def test_ambiguous_and_nonexistent_local_times_are_flagged() -> None:
     column = TimeColumn("at", "%Y-%m-%d %H:%M:%S", "Europe/Berlin")
     texts = ["2026-10-25 01:30:00", "2026-10-25 02:30:00", "2026-10-25 03:30:00", "2026-03-29 02:30:00"]
     read = to_micros(column, texts)
@@ -372,11 +372,11 @@ def test_local_times_that_stand_twice_or_never_are_flagged() -> None:
     assert not read.unreadable.any()
 
 
-def test_text_that_is_no_time_is_refused() -> None:
+def test_text_that_is_not_a_time_is_refused() -> None:
     assert to_micros(ISO, ["2026-03-02T12:00:00Z", "yesterday", ""])[1].tolist() == [False, True, True]
 
 
-def test_fractions_of_a_second_fall_into_the_right_bucket(sqlite_url: str) -> None:
+def test_times_with_fractions_of_a_second_fall_into_the_right_bucket(sqlite_url: str) -> None:
     make(
         sqlite_url,
         LOG,
@@ -406,7 +406,7 @@ def test_native_times_with_and_without_a_zone_are_read_from_postgresql(postgres_
         assert reading.rankings.grade.tolist() == [1.0], name
 
 
-def test_reads_are_bounded_by_time_so_that_the_index_is_used(postgres_url: str) -> None:
+def test_reads_use_the_index_on_the_time_column(postgres_url: str) -> None:
     make(
         postgres_url,
         LOG.replace("REAL", "DOUBLE PRECISION").replace("at TEXT", "at TIMESTAMPTZ"),
@@ -425,7 +425,7 @@ def test_reads_are_bounded_by_time_so_that_the_index_is_used(postgres_url: str) 
     source.database.close()
 
 
-def test_a_connection_that_broke_is_replaced_the_next_time(postgres: Any, postgres_url: str) -> None:
+def test_a_broken_connection_is_replaced_on_the_next_read(postgres: Any, postgres_url: str) -> None:
     make(postgres_url, LOG.replace("REAL", "DOUBLE PRECISION"), rows(f"'r','a',1,{AT},1"))
     source = pull(postgres_url, watched())
     assert source.read(SINCE, SINCE + HOUR).rankings.size == 1
@@ -436,7 +436,7 @@ def test_a_connection_that_broke_is_replaced_the_next_time(postgres: Any, postgr
     source.database.close()
 
 
-def test_a_clock_that_is_set_back_changes_no_reading(sqlite_url: str) -> None:
+def test_rows_ahead_of_a_clock_set_back_count_as_future(sqlite_url: str) -> None:
     make(sqlite_url, LOG, rows(f"'r','a',1,{AT},1"))
     source = pull(sqlite_url, watched())
     before = source.freshness(SINCE - HOUR, SINCE + HOUR)

@@ -1,4 +1,4 @@
-"""Known days, in the configuration and in an iCalendar file."""
+"""Known days, from the configuration and from an iCalendar file."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def refused(folder: Path, drift: str, name: str = "", text: str = "") -> str:
     return str(error.value)
 
 
-def test_days_are_taken_as_they_are_written(tmp_path: Path) -> None:
+def test_calendar_days_keep_their_dates_and_note(tmp_path: Path) -> None:
     drift = loaded(tmp_path, "calendar: [{from: 2026-11-27, until: 2026-12-01T06:00Z, note: Black Friday}]").drift
     assert drift is not None
     begin, end = parse_instant("2026-11-27"), parse_instant("2026-12-01T06:00Z")
     assert drift.calendar == (KnownDays(begin, end, "Black Friday"),)
 
 
-def test_two_daemons_with_other_days_judge_otherwise(tmp_path: Path) -> None:
+def test_different_calendar_days_change_how_a_monitor_is_judged(tmp_path: Path) -> None:
     drifts = (
         "calendar: [{from: 2026-11-27, until: 2026-11-28}]",
         "calendar: [{from: 2026-11-27, until: 2026-11-29}]",
@@ -98,7 +98,7 @@ ALL_DAY = ["DTSTART;VALUE=DATE:20260704"]
         ([IN_TOKYO, "DURATION:PT1H"], "", "UTC", ("2026-07-04T00:00", "2026-07-04T01:00")),
     ],
 )  # fmt: skip
-def test_an_event_lies_in_its_own_zone_or_in_the_calendars(
+def test_an_event_uses_its_own_zone_or_the_calendars(
     tmp_path: Path, lines: list[str], zone: str, given: str, span: tuple[str, str]
 ) -> None:
     drift = "calendar_file: days.ics" + (f", timezone: {given}" if given else "")
@@ -115,14 +115,14 @@ def test_an_event_lies_in_its_own_zone_or_in_the_calendars(
         (["Our own time"], "2026-07-04T00:00Z"),
     ],
 )
-def test_without_a_zone_of_the_calendar_its_only_vtimezone_is_it(tmp_path: Path, names: list[str], begin: str) -> None:
+def test_a_calendar_without_a_zone_uses_its_only_vtimezone(tmp_path: Path, names: list[str], begin: str) -> None:
     standard = "BEGIN:STANDARD\nDTSTART:19701025T030000\nTZOFFSETFROM:+0200\nTZOFFSETTO:+0100\nEND:STANDARD\n"
     zones = [f"BEGIN:VTIMEZONE\nTZID:{name}\n{standard}END:VTIMEZONE\n" for name in names]
     ((since, _),) = spans(tmp_path, "calendar_file: days.ics", file(*zones, event(*ALL_DAY)))
     assert since == parse_instant(begin)
 
 
-def test_days_in_the_configuration_are_of_its_zone_unless_they_name_one(tmp_path: Path) -> None:
+def test_configured_days_use_the_configured_zone_by_default(tmp_path: Path) -> None:
     days = "calendar: [{from: 2026-07-04, until: 2026-07-05T00:00Z}, {from: 2026-07-06 UTC, until: 2026-07-07}]"
     assert spans(tmp_path, f"{days}, timezone: America/New_York") == [
         (parse_instant("2026-07-04T04:00Z"), parse_instant("2026-07-05T00:00Z")),
@@ -130,7 +130,7 @@ def test_days_in_the_configuration_are_of_its_zone_unless_they_name_one(tmp_path
     ]
 
 
-def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_was_cancelled() -> None:
+def test_yearly_events_recur_except_on_excluded_dates() -> None:
     yearly = event("DTSTART;VALUE=DATE:20201224", "RRULE:FREQ=YEARLY", "EXDATE;VALUE=DATE:20221224", "SUMMARY:Eve")
     gone = event("DTSTART;VALUE=DATE:20260101", "STATUS:CANCELLED", uid="2")
     found = known_days(file(yearly, gone))
@@ -157,5 +157,5 @@ def test_what_comes_each_year_comes_each_year_but_for_its_exceptions_and_what_wa
         ("calendar: [{from: 2026-11-27, until: 2026-11-28, zone: UTC}]", "", "calendar[0].zone: there is no such key"),
     ],
 )  # fmt: skip
-def test_bad_days_are_named_with_their_place(tmp_path: Path, drift: str, text: str, said: str) -> None:
+def test_bad_calendar_days_are_reported_with_their_place(tmp_path: Path, drift: str, text: str, said: str) -> None:
     assert said in refused(tmp_path, drift, "days.ics" if text else "", text)

@@ -1,4 +1,4 @@
-"""The configuration: what is read, what is refused and in which words, and that no secret shows."""
+"""The configuration: what is read, what is refused with which message, and that no secret shows."""
 
 import dataclasses
 import doctest
@@ -68,7 +68,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a configuration: the minimal one with texts replaced, or one given as a whole."""
+    """Writes a configuration: the minimal one with texts replaced, or a complete text."""
 
     def _write(*changes: tuple[str, str], text: str = MINIMAL, name: str = "rankmon.yaml") -> Path:
         for old, new in changes:
@@ -83,7 +83,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def read(write: Write) -> Callable[..., Config]:
-    """The configuration that `write` wrote."""
+    """Loads what `write` writes."""
 
     def _read(*changes: tuple[str, str], text: str = MINIMAL, **environ: str) -> Config:
         return load(write(*changes, text=text), environ)
@@ -93,7 +93,7 @@ def read(write: Write) -> Callable[..., Config]:
 
 @pytest.fixture
 def one(read: Callable[..., Config]) -> Callable[..., Monitor]:
-    """The only monitor of a configuration."""
+    """Loads a configuration and returns its only monitor."""
 
     def _one(*changes: tuple[str, str], **environ: str) -> Monitor:
         (monitor,) = read(*changes, **environ).monitors
@@ -109,26 +109,26 @@ def also(lines: str) -> tuple[str, str]:
 
 
 def problems(path: Path, **environ: str) -> list[str]:
-    """The mistakes in a file, each without the folder in front."""
+    """The mistakes in a file, each without the folder's path."""
     with pytest.raises(ConfigError) as caught:
         load(path, environ)
     assert str(caught.value) == "\n".join(caught.value.problems)
     return [p.replace(f"{path.parent}/", "") for p in caught.value.problems]
 
 
-# What is refused
+# Mistakes
 
 
 @cache
 def refusal(path: Path) -> ConfigError:
-    """What a file that is wrong comes to; read once for all that is asked of it."""
+    """The error of an invalid file, loaded once for all tests."""
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     return caught.value
 
 
 def expected(path: Path) -> str:
-    """The message in a file's first line; whoever adds a channel need not change the messages that list all kinds."""
+    """The message in a file's first line; its placeholders for channel kinds are filled in, so new kinds fit."""
     first, *_ = path.read_text(encoding="utf-8").splitlines()
     assert first.startswith("# expect: ")
     *others, last = (f"`{kind}:`" for kind in sorted(channel_kinds()))
@@ -137,19 +137,19 @@ def expected(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", INVALID, ids=lambda p: p.stem)
-def test_each_mistake_is_told_in_these_words(path: Path) -> None:
+def test_each_invalid_file_gives_its_expected_message(path: Path) -> None:
     found = refusal(path)
     assert str(found) == "\n".join(found.problems)
     assert [p.replace(f"{path.parent}/", "") for p in found.problems] == [expected(path)]
 
 
 @pytest.mark.parametrize("path", INVALID, ids=lambda p: p.stem)
-def test_no_mistake_shows_a_secret_not_even_in_its_traceback(path: Path) -> None:
+def test_no_error_or_traceback_shows_a_secret(path: Path) -> None:
     shown = "".join(traceback.format_exception(refusal(path)))
     assert not [word for word in SECRET_WORDS if word in shown]
 
 
-def test_there_is_a_file_for_every_mistake_that_people_make() -> None:
+def test_at_least_100_invalid_files_are_tested() -> None:
     assert len(INVALID) >= 100
 
 
@@ -177,7 +177,7 @@ monitors:
 """
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) -> None:
+def test_all_mistakes_are_reported_together_in_file_order(write: Write) -> None:
     places = [p.split(": ")[:2] for p in problems(write(text=ALL_AT_ONCE))]
     assert places == [
         ["rankmon.yaml:1", "store.url"],
@@ -199,7 +199,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(write: Write) ->
 
 
 def bare_of_rules(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(configuration, alert rules) of a file with one monitor."""
+    """(configuration without rules, alert rules) of a file with one monitor."""
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     return config, config["monitors"][0].pop("alerts", [])
 
@@ -221,7 +221,7 @@ WRONG_VALUES = {
 
 
 def with_rules(write: Write, *rules: Path, **changes: Any) -> set[str]:
-    """The mistakes in a monitor with the rules of these files and some values, each without its line."""
+    """The mistakes in a monitor with the rules of these files and these values, without line numbers."""
     config = bare_of_rules(RULED)[0]
     monitor = config["monitors"][0] | {name.removesuffix("[]"): value for name, value in changes.items()}
     numbered = enumerate(bare_of_rules(path)[1][0] for path in rules)
@@ -230,7 +230,7 @@ def with_rules(write: Write, *rules: Path, **changes: Any) -> set[str]:
     return {re.sub(r"^rankmon.yaml:\d+: ", "", text) for text in found}
 
 
-def test_mistakes_in_rules_are_told_all_at_once(write: Write) -> None:
+def test_mistakes_in_several_rules_are_reported_together(write: Write) -> None:
     assert len(WRONG_RULES) > 20
     each = [with_rules(write, path) for path in WRONG_RULES]
     wanted = {
@@ -241,7 +241,7 @@ def test_mistakes_in_rules_are_told_all_at_once(write: Write) -> None:
     assert with_rules(write, *WRONG_RULES) == wanted
 
 
-def test_all_mistakes_of_one_rule_are_told(write: Write) -> None:
+def test_all_mistakes_in_one_rule_are_reported(write: Write) -> None:
     rule = {"name": "r", "measure": "mrr@10", "window": "2h", "drop": "5%", "slices": ["countri"]}
     config = bare_of_rules(RULED)[0]
     monitor = config["monitors"][0] | {"alerts": [rule]}
@@ -251,7 +251,7 @@ def test_all_mistakes_of_one_rule_are_told(write: Write) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG_VALUES)
-def test_a_value_that_cannot_be_read_hides_no_mistake_in_the_rules_and_makes_none_up(write: Write, name: str) -> None:
+def test_an_unreadable_value_neither_hides_nor_invents_mistakes_in_rules(write: Write, name: str) -> None:
     by_itself, of_rules = with_rules(write, **{name: WRONG_VALUES[name]}), with_rules(write, *WRONG_RULES)
     together = with_rules(write, *WRONG_RULES, **{name: WRONG_VALUES[name]})
     assert together - of_rules == by_itself
@@ -261,7 +261,7 @@ def test_a_value_that_cannot_be_read_hides_no_mistake_in_the_rules_and_makes_non
     assert len(hidden) <= 5
 
 
-def test_a_monitor_and_a_channel_with_a_mistake_exist_all_the_same(write: Write) -> None:
+def test_references_to_a_monitor_or_channel_with_a_mistake_stay_valid(write: Write) -> None:
     path = write(also("bucket: 1"))
     report, channel = "{channels: [mail], monitors: [search], at: '08:00', zone: UTC}", "{mail: {email: {host: 5}}}"
     path.write_text(f"{path.read_text()}reports: [{report}]\nchannels: {channel}\n", encoding="utf-8")
@@ -269,7 +269,7 @@ def test_a_monitor_and_a_channel_with_a_mistake_exist_all_the_same(write: Write)
     assert {text.partition(".")[0] for text in found} == {"channels", "monitors[0]"}
 
 
-def test_an_unknown_key_does_not_hide_that_a_name_is_taken(write: Write) -> None:
+def test_an_unknown_key_does_not_hide_a_duplicate_name(write: Write) -> None:
     twice = MINIMAL + MINIMAL[MINIMAL.index("  - name") :].replace("source:", "sauce: 1\n    source:")
     assert [p.split(": ")[1] for p in problems(write(text=twice))] == ["monitors[1].name", "monitors[1].sauce"]
 
@@ -279,7 +279,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert problems(tmp_path / "none.yaml") == [f"none.yaml: {remedy}"]
 
 
-def test_a_folder_is_no_configuration(tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     assert "cannot be read (Is a directory)" in problems(tmp_path / "conf")[0]
 
@@ -296,20 +296,20 @@ def test_a_control_character_is_refused_with_the_line(write: Write) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: " + "[" * 5000, "a: &a {<<: *a}"])
-def test_a_file_that_holds_itself_or_is_far_too_deep_is_refused(write: Write, text: str) -> None:
+def test_a_recursive_or_too_deep_file_is_refused(write: Write, text: str) -> None:
     assert problems(write(text=text))
 
 
-def test_aliases_cannot_blow_a_file_up(write: Write) -> None:
+def test_an_alias_bomb_is_refused(write: Write) -> None:
     bomb = "a: &a0 [x]\n" + "".join(f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(12))
     assert "is too large" in problems(write(text=bomb))[-1]
 
 
-def test_a_merge_that_is_no_mapping_is_refused(write: Write) -> None:
+def test_a_merge_that_is_not_a_mapping_is_refused(write: Write) -> None:
     assert "<< takes a mapping" in problems(write(also("<<: [a, b]")))[0]
 
 
-def test_a_truth_value_is_no_number(write: Write) -> None:
+def test_a_boolean_is_refused_as_a_number(write: Write) -> None:
     path = write(("position: position", "position: {column: position, base: true}"), also("min_completeness: true"))
     assert [p.split(": ")[1] for p in problems(path)] == [
         "monitors[0].rankings.position.base",
@@ -317,7 +317,7 @@ def test_a_truth_value_is_no_number(write: Write) -> None:
     ]
 
 
-def test_the_dimension_that_model_version_adds_counts_towards_the_limit(one: Callable[..., Monitor]) -> None:
+def test_the_model_version_slice_counts_towards_the_slice_limit(one: Callable[..., Monitor]) -> None:
     nine = also("slices: [a, b, c, d, e, f, g, h, i]")
     assert len(one(nine, ("time: served_at", "time: served_at\n      model_version: model")).slices) == 10
 
@@ -340,7 +340,7 @@ def _paths(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.sampled_from(_paths(yaml.safe_load(FULL))[1:]), junk=JUNK)
 @example(where=("sources", "shop", "url"), junk="sqlite:///other.db")
-def test_whatever_stands_in_a_place_is_taken_or_refused_in_words(where: Any, junk: Any, tmp_path: Path) -> None:
+def test_any_junk_value_is_accepted_or_refused_with_a_message(where: Any, junk: Any, tmp_path: Path) -> None:
     data = yaml.safe_load(FULL)
     holder = data
     for step in where[:-1]:
@@ -364,20 +364,20 @@ def _mistakes(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
-def test_every_example_loads_and_fits_the_schema(path: Path) -> None:
+def test_every_example_loads_and_matches_the_schema(path: Path) -> None:
     config = load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"})
     assert config.monitors
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
 
 
-def test_the_examples_show_every_label_recipe() -> None:
+def test_the_examples_cover_every_label_recipe() -> None:
     kinds = {
         type(m.recipe) for path in EXAMPLES for m in load(path, {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "y"}).monitors
     }
     assert kinds == {Events, Judgments, Column}
 
 
-def test_items_stand_for_item_and_position_and_are_part_of_the_definition(tmp_path: Path) -> None:
+def test_items_replace_item_and_position_and_belong_to_the_definition(tmp_path: Path) -> None:
     (example,) = [path for path in EXAMPLES if path.stem == "search-events"]
     given = yaml.safe_load(example.read_text(encoding="utf-8"))
     rankings, path = given["monitors"][0]["rankings"], tmp_path / "rankmon.yaml"
@@ -403,7 +403,7 @@ def test_the_schema_file_is_current() -> None:
     assert stored == json_schema(), "run: python -m monitor.config > config/rankmon.schema.json"
 
 
-def test_every_default_that_is_told_can_be_written() -> None:
+def test_every_default_in_the_schema_is_a_valid_value() -> None:
     schema = json_schema()
     told = [p for part in (schema, *schema["$defs"].values()) for p in part.get("properties", {}).values()]
     told = [p for p in told if "default" in p]
@@ -414,7 +414,7 @@ def test_every_default_that_is_told_can_be_written() -> None:
     assert (hours["from"]["default"], hours["to"]["default"]) == ("00:00", "24:00")
 
 
-def test_the_schema_is_a_valid_one() -> None:
+def test_the_schema_is_valid_json_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
 
 
@@ -430,7 +430,7 @@ def test_the_schema_is_a_valid_one() -> None:
         ("{grade: label}", "{grade: label}\n      judgments: {table: j, query: q, item: i, grade: g}"),
     ],
 )
-def test_editors_see_by_the_schema_what_is_wrong(old: str, new: str) -> None:
+def test_the_schema_alone_catches_common_mistakes(old: str, new: str) -> None:
     jsonschema.validate(yaml.safe_load(MINIMAL), json_schema())
     assert old in MINIMAL
     with pytest.raises(jsonschema.ValidationError):
@@ -447,7 +447,7 @@ def test_every_key_is_described() -> None:
     assert [(model, name) for model, name, part in _properties() if not part.get("description")] == []
 
 
-def test_every_default_is_told_in_the_description() -> None:
+def test_every_description_states_its_default() -> None:
     for model, name, part in _properties():
         default = part.get("default")
         if isinstance(default, str | int | float):
@@ -468,7 +468,7 @@ def test_every_default_is_told_in_the_description() -> None:
         ("keep", "retain", "store", ("rankmon.db}", "rankmon.db, keep: 730d}")),
     ],
 )
-def test_a_key_that_was_renamed_is_refused_with_its_new_name(
+def test_a_renamed_key_is_refused_with_its_new_name(
     write: Write, old: str, new: str, where: str, change: tuple[str, str]
 ) -> None:
     (problem,) = problems(write(change))
@@ -478,7 +478,7 @@ def test_a_key_that_was_renamed_is_refused_with_its_new_name(
 # Defaults
 
 
-def test_what_is_left_out_is_as_the_frozen_value_has_it(one: Callable[..., Monitor]) -> None:
+def test_omitted_keys_take_the_defaults_of_the_monitor_class(one: Callable[..., Monitor]) -> None:
     monitor = one()
     bare = Monitor(monitor.name, monitor.source, monitor.rankings, monitor.recipe, monitor.measures)
     assert dataclasses.replace(monitor, lookback=bare.lookback) == bare
@@ -492,7 +492,7 @@ def test_the_rest_of_the_configuration_has_defaults(read: Callable[..., Config])
     assert config.source("shop").statement_timeout == 60
 
 
-def test_a_monitor_overrides_the_defaults_and_joins_their_labels(one: Callable[..., Monitor]) -> None:
+def test_a_monitor_overrides_defaults_and_merges_their_labels(one: Callable[..., Monitor]) -> None:
     defaults = "defaults: {refresh: 1m, bucket: 30m, source: shop, labels: {team: a, env: prod}}\nmonitors:"
     monitor = one(("monitors:", defaults), ("    source: shop\n", ""), also("bucket: 2h\nlabels: {team: b}"))
     assert (monitor.refresh, monitor.bucket, monitor.source) == (60, 7200, "shop")
@@ -509,14 +509,14 @@ def test_a_monitor_overrides_the_defaults_and_joins_their_labels(one: Callable[.
         ("windows: [1h]\nlookback: 30d", 30 * 86400),
     ],
 )
-def test_lookback_reaches_over_the_longest_window_a_day_and_what_comes_late(
+def test_lookback_covers_the_longest_window_a_day_and_late_data(
     one: Callable[..., Monitor], settings: str, lookback: int
 ) -> None:
     assert one(also(settings)).lookback == lookback
 
 
 @pytest.mark.parametrize(("bucket", "window"), [("15m", 86400), ("24h", 86400), ("7d", 7 * 86400)])
-def test_the_window_left_out_is_a_day_or_a_longer_bucket(one: Callable[..., Monitor], bucket: str, window: int) -> None:
+def test_the_default_window_is_a_day_or_a_longer_bucket(one: Callable[..., Monitor], bucket: str, window: int) -> None:
     assert one(also(f"bucket: {bucket}")).windows == (window,)
 
 
@@ -531,19 +531,19 @@ def test_an_events_recipe_is_read_in_full(one: Callable[..., Monitor]) -> None:
     assert (recipe.combine, recipe.max_grade, recipe.count_unmatched) == ("max", None, True)
 
 
-def test_a_measure_takes_the_highest_grade_from_the_rules(one: Callable[..., Monitor]) -> None:
+def test_a_measure_takes_its_max_grade_from_the_label_rules(one: Callable[..., Monitor]) -> None:
     rules = ("{type: rating, minimum: 2, grade: value}", "{type: purchase, grade: 3}")
     measures = ("[ndcg@10]", "[err@20, 'ndcg(ideal=max,max_grade=5)@10', ndcg(ideal=max)@10]")
     assert [m.max_grade for m in one((COLUMN, EVENTS), rules, measures).measures] == [3, 5, 3]
 
 
-def test_two_readings_of_one_kernel_are_no_duplicates(one: Callable[..., Monitor]) -> None:
+def test_two_readings_of_one_kernel_are_both_kept(one: Callable[..., Monitor]) -> None:
     monitor = one(("[ndcg@10]", "[ndcg@10, ndcg(aggregate=pooled)@10]"))
     assert len(monitor.measures) == 2
     assert len(monitor.definitions) == 2  # the traffic, and one kernel
 
 
-def test_the_models_version_is_a_dimension_of_its_own(one: Callable[..., Monitor]) -> None:
+def test_the_model_version_becomes_a_slice(one: Callable[..., Monitor]) -> None:
     version = ("time: served_at", "time: served_at\n      model_version: model")
     first = Slice("model_version", "model", 200)
     assert one(version, also("slices: [device]")).slices == (first, Slice("device", "device"))
@@ -551,7 +551,7 @@ def test_the_models_version_is_a_dimension_of_its_own(one: Callable[..., Monitor
     assert one(version, listed).slices == (Slice("device", "device"), Slice("model_version", "model", 3))
 
 
-def test_of_a_model_replaced_each_week_every_version_has_a_series_for_years(
+def test_weekly_model_versions_all_keep_a_series_for_years(
     one: Callable[..., Monitor],
 ) -> None:
     (dimension,) = one(("time: served_at", "time: served_at\n      model_version: model")).slices
@@ -580,7 +580,7 @@ def test_positions_may_count_from_zero(one: Callable[..., Monitor]) -> None:
         ("{column: t, format: '%Y%m%d%H%M%S', timezone: UTC}", TimeColumn("t", "%Y%m%d%H%M%S", "UTC")),
     ],
 )
-def test_times_that_sort_are_taken(one: Callable[..., Monitor], written: str, column: TimeColumn) -> None:
+def test_sortable_time_formats_are_accepted(one: Callable[..., Monitor], written: str, column: TimeColumn) -> None:
     assert one(("time: served_at", f"time: {written}")).rankings.time == column
 
 
@@ -598,7 +598,7 @@ def test_times_that_sort_are_taken(one: Callable[..., Monitor], written: str, co
         ("t; DROP TABLE t", ()),
     ],
 )
-def test_a_table_is_its_names_parts(text: str, parts: tuple[str, ...]) -> None:
+def test_a_table_name_is_split_into_its_parts(text: str, parts: tuple[str, ...]) -> None:
     assert fields.table_parts(text) == parts
 
 
@@ -609,7 +609,7 @@ def test_blanks_and_a_semicolon_around_a_select_start_no_new_series(one: Callabl
     assert plain.definitions == block.definitions
 
 
-def test_the_doctests_of_the_fields_hold() -> None:
+def test_doctests_of_fields_pass() -> None:
     assert doctest.testmod(fields).failed == 0
 
 
@@ -634,22 +634,22 @@ def test_an_escaped_variable_stays_as_text(one: Callable[..., Monitor]) -> None:
     assert one(("item: item_id", "item: 'a$${NAME}$$b$c'")).rankings.item == "a${NAME}$$b$c"
 
 
-def test_a_variable_in_a_comment_is_none(one: Callable[..., Monitor]) -> None:
+def test_a_variable_in_a_comment_is_ignored(one: Callable[..., Monitor]) -> None:
     assert one(also("# ${NOT_SET}"))
 
 
-def test_numbers_may_come_from_variables(read: Callable[..., Config]) -> None:
+def test_numbers_can_come_from_variables(read: Callable[..., Config]) -> None:
     assert read(("store:", "scheduler: {workers: '${N}'}\nstore:"), N="7").scheduler.workers == 7
 
 
 @pytest.mark.parametrize("base", [0, 1])
-def test_the_base_of_positions_may_come_from_a_variable(one: Callable[..., Monitor], base: int) -> None:
+def test_the_base_of_positions_can_come_from_a_variable(one: Callable[..., Monitor], base: int) -> None:
     made = one(("position: position", "position: {column: position, base: '${BASE}'}"), BASE=str(base))
     assert made.rankings.position.base == base
 
 
 @pytest.mark.parametrize(("text", "amount"), [("0.05", 0.05), ("7%", 0.07)])
-def test_a_drop_may_come_from_a_variable_as_a_difference_or_as_a_share(
+def test_a_drop_from_a_variable_can_be_a_difference_or_a_share(
     one: Callable[..., Monitor], text: str, amount: float
 ) -> None:
     rule = "alerts: [{name: low, measure: ndcg@10, drop: '${DROP}', baseline: {trailing: 7d}}]"
@@ -668,25 +668,25 @@ def test_a_drop_may_come_from_a_variable_as_a_difference_or_as_a_share(
         ("label_coverage", "label_coverage"),
     ],
 )
-def test_a_rule_on_clicks_judges_requests_without_any_as_0_unless_it_says_otherwise(
+def test_a_rule_on_clicks_counts_empty_requests_as_0_by_default(
     one: Callable[..., Monitor], written: str, judged: str
 ) -> None:
     rule = one(also(f'alerts: [{{name: low, measure: "{written}", floor: 0.2}}]')).alerts[0]
     assert rule.judged == judged
 
 
-def test_what_a_rule_judges_is_shown_beside_what_is_configured(one: Callable[..., Monitor]) -> None:
+def test_the_measure_a_rule_judges_is_shown_in_addition(one: Callable[..., Monitor]) -> None:
     made = one(also("alerts: [{name: low, measure: ndcg@10, floor: 0.2}]"))
     assert [str(measure) for measure, _ in made.shown][-1] == "ndcg(empty=zero)@10"
     assert {d.kernel for d in made.definitions} == {"traffic", *(str(m.kernel) for m in made.measures)}
 
 
-def test_a_password_that_is_also_in_the_url_is_no_contradiction(read: Callable[..., Config]) -> None:
+def test_a_password_repeated_in_the_url_is_accepted(read: Callable[..., Config]) -> None:
     config = read(("{url: sqlite:///shop.db}", "{url: 'postgresql://u:hunter%402@h/d', password: hunter@2}"))
     assert config.source("shop").url.password == "hunter@2"
 
 
-def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(
+def test_secret_files_are_relative_to_the_configuration_and_lose_a_final_newline(
     read: Callable[..., Config], tmp_path: Path
 ) -> None:
     (tmp_path / "url").write_text("postgresql://reader@db/shop\n")
@@ -698,7 +698,7 @@ def test_secret_files_lie_beside_the_configuration_and_may_end_in_a_newline(
 @pytest.mark.parametrize(
     ("content", "said"), [(b"\n", "is empty"), (b"\xff", "is not written in UTF-8"), (None, "cannot be read")]
 )
-def test_a_secret_file_that_holds_no_secret_is_refused(
+def test_an_empty_or_unreadable_secret_file_is_refused(
     write: Write, tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     if content is None:
@@ -727,7 +727,7 @@ def test_a_secret_file_that_holds_no_secret_is_refused(
         ("${WORD}", {"WORD": "hunter2"}, "there is no file ${WORD}; relative paths start at"),
     ],
 )
-def test_a_secrets_file_that_is_not_there_is_told_in_full_with_its_variables_but_never_as_a_secret(
+def test_a_missing_secret_file_is_named_without_showing_a_secret(
     write: Write, written: str, environ: dict[str, str], told: str
 ) -> None:
     path = write(("{url: sqlite:///shop.db}", f"{{url: 'postgresql://u@h/d', password_file: '{written}'}}"))
@@ -746,7 +746,7 @@ def test_a_secrets_file_that_is_not_there_is_told_in_full_with_its_variables_but
         "{url_file: '${DIR}/url'}",
     ],
 )
-def test_who_reads_no_source_needs_neither_its_password_nor_its_variables(write: Write, source: str) -> None:
+def test_commands_that_read_no_source_need_no_source_secrets(write: Write, source: str) -> None:
     path = write(("{url: sqlite:///shop.db}", source))
     with pytest.raises(ConfigError):
         load(path, {})
@@ -754,7 +754,7 @@ def test_who_reads_no_source_needs_neither_its_password_nor_its_variables(write:
     assert (config.sources, config.monitor("search").source) == ((), "shop")
 
 
-def test_who_reads_no_source_is_told_of_all_other_mistakes(write: Write) -> None:
+def test_commands_that_read_no_source_still_report_other_mistakes(write: Write) -> None:
     path = write(
         ("{url: sqlite:///shop.db}", "{url: '${URL}'}"), ("ndcg@10", "nothing@10"), ("source: shop", "source: sho")
     )
@@ -773,24 +773,24 @@ def test_who_reads_no_source_is_told_of_all_other_mistakes(write: Write) -> None
         "templates: none",
     ],
 )
-def test_who_works_on_the_store_alone_needs_nothing_else_to_be_right(write: Write, part: str) -> None:
+def test_commands_on_the_store_alone_ignore_mistakes_elsewhere(write: Write, part: str) -> None:
     path = write(text=f"{MINIMAL}{part}\n")
     with pytest.raises(ConfigError):
         load(path, {})
     assert [m.name for m in store_config(path).monitors] == ["search"]
 
 
-def test_a_password_needs_no_escaping_beside_the_url(read: Callable[..., Config]) -> None:
+def test_a_separate_password_needs_no_escaping(read: Callable[..., Config]) -> None:
     url = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P}'}")
     assert read(url, P="p@s:s/#").source("shop").url.password == "p@s:s/#"
 
 
-def test_an_empty_password_is_none(read: Callable[..., Config]) -> None:
+def test_an_empty_password_counts_as_no_password(read: Callable[..., Config]) -> None:
     url = ("{url: sqlite:///shop.db}", "{url: 'postgresql://u@h/d', password: '${P:-}'}")
     assert read(url).source("shop").url.password is None
 
 
-def test_a_relative_file_of_a_database_lies_beside_the_configuration(
+def test_relative_database_files_start_at_the_configurations_folder(
     read: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -816,15 +816,15 @@ def test_a_relative_file_of_a_database_lies_beside_the_configuration(
         ("postgresql://u@h/shop", "shop"),
     ],
 )
-def test_what_is_no_relative_file_is_left_as_it_is(read: Callable[..., Config], url: str, database: str | None) -> None:
+def test_urls_without_a_relative_file_stay_unchanged(
+    read: Callable[..., Config], url: str, database: str | None
+) -> None:
     assert (read(("sqlite:///shop.db", f"'{url}'")).source("shop").url.database or None) == database
 
 
 @pytest.mark.parametrize("secret", ["hunter 2", "h 2", "h!2a"])
 @pytest.mark.parametrize("change", [("name: search", "name: ${SECRET}"), ("[ndcg@10]", "['${SECRET}']")])
-def test_a_value_from_the_environment_is_not_shown_when_it_stands_in_the_wrong_place(
-    write: Write, change: tuple[str, str], secret: str
-) -> None:
+def test_a_misplaced_environment_value_is_not_shown(write: Write, change: tuple[str, str], secret: str) -> None:
     (problem,) = problems(write(change), SECRET=secret)
     assert secret not in problem
     assert "'${SECRET}'" in problem
@@ -836,14 +836,14 @@ def _secretive(read: Callable[..., Config], password: str = "hunter2") -> Config
     return read(source, store, P=password)
 
 
-def test_no_secret_shows_in_any_text_of_a_configuration(read: Callable[..., Config]) -> None:
+def test_secrets_are_absent_from_every_repr_of_a_configuration(read: Callable[..., Config]) -> None:
     config = _secretive(read)
     assert config.source("shop").url.password == "hunter2"
     parts = (config, config.store, config.sources, config.source("shop").url, config.store.url)
     assert "hunter" not in " ".join(f"{part} {part!r}" for part in parts)
 
 
-def test_a_secret_among_a_drivers_own_options_does_not_show(read: Callable[..., Config]) -> None:
+def test_a_secret_in_driver_options_is_not_shown(read: Callable[..., Config]) -> None:
     config = read(("sqlite:///shop.db", "'mssql+pyodbc://?odbc_connect=DSN%3Dshop%3BPWD%3Dhunter2'"))
     assert "hunter2" in config.source("shop").url.query["odbc_connect"]
     assert "hunter" not in f"{config} {config!r}"
@@ -852,7 +852,7 @@ def test_a_secret_among_a_drivers_own_options_does_not_show(read: Callable[..., 
 # Reloading, looking up
 
 
-def test_a_configuration_is_equal_to_itself_read_again_and_unequal_once_anything_changed(
+def test_configurations_are_equal_exactly_when_nothing_changed(
     read: Callable[..., Config],
 ) -> None:
     assert _secretive(read) == _secretive(read)
@@ -860,7 +860,7 @@ def test_a_configuration_is_equal_to_itself_read_again_and_unequal_once_anything
     assert read() != read(also("refresh: 6m"))
 
 
-def test_a_configuration_cannot_be_changed(read: Callable[..., Config]) -> None:
+def test_a_configuration_is_frozen(read: Callable[..., Config]) -> None:
     config = read()
     for value, name in [
         (config, "monitors"),
@@ -886,7 +886,7 @@ def test_monitors_and_sources_are_found_by_name(read: Callable[..., Config]) -> 
 # YAML
 
 
-def test_words_that_older_yaml_takes_for_something_else_stay_text(one: Callable[..., Monitor]) -> None:
+def test_words_that_yaml_1_1_converts_stay_text(one: Callable[..., Monitor]) -> None:
     labels = "labels: {a: no, b: on, c: 12:30, d: 2024-01-01, e: 'true', f: y}"
     assert dict(one(also(labels)).labels) == {
         "a": "no",
@@ -898,7 +898,7 @@ def test_words_that_older_yaml_takes_for_something_else_stay_text(one: Callable[
     }
 
 
-def test_anchors_and_merges_work_and_own_keys_win(read: Callable[..., Config]) -> None:
+def test_anchors_and_merges_work_and_explicit_keys_win(read: Callable[..., Config]) -> None:
     first, rest = MINIMAL.index("  - name"), MINIMAL[MINIMAL.index("    source") :]
     second = "  - <<: *first\n    name: other\n    measures: [mrr]\n  - {<<: *first, name: third}\n"
     config = read(text=MINIMAL[:first] + "  - &first\n    name: search\n" + rest + second)
@@ -909,7 +909,7 @@ def test_anchors_and_merges_work_and_own_keys_win(read: Callable[..., Config]) -
     ]
 
 
-def test_a_mapping_with_a_merge_in_it_can_stand_twice(read: Callable[..., Config]) -> None:
+def test_a_mapping_with_a_merge_can_be_used_twice(read: Callable[..., Config]) -> None:
     base, measures = MINIMAL.replace("rankings:\n", "rankings: &base\n"), "measures: [mrr]"
     relevance = "relevance: {column: {grade: label}}"
     two = f"  - {{name: b, source: shop, rankings: &own {{<<: *base, item: own_id}}, {relevance}, {measures}}}\n"
@@ -918,7 +918,7 @@ def test_a_mapping_with_a_merge_in_it_can_stand_twice(read: Callable[..., Config
     assert [m.rankings.item for m in config.monitors] == ["item_id", "own_id", "own_id"]
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "bom.yaml"
     path.write_text(MINIMAL, encoding="utf-8-sig")
     assert load(path, {}).monitors

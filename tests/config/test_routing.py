@@ -1,4 +1,4 @@
-"""Who is notified: the decision as a table, hours of the week, and what check-config remarks of routes."""
+"""Who is notified: the decision as a table, weekly hours, and check-config's remarks on routes."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ CASES: list[tuple[str, list[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("given_", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_notification_goes(given_: list[Any], wanted: list[str]) -> None:
+def test_routes_choose_the_channels(given_: list[Any], wanted: list[str]) -> None:
     routes, monitor, severity, matter, now = (*given_, NOON)[:5]
     assert list(reached(Routing(monitor, routes).decide(severity, (matter,), now))) == wanted
 
 
-def test_of_both_matters_goes_to_both_each_once() -> None:
+def test_an_incident_of_both_matters_reaches_each_channel_once() -> None:
     assert reached(Routing(DATA).decide("critical", ("data", "quality"), NOON)) == ("owners", "own")
     assert reached(Routing(DATA, (CHAT,)).decide("critical", ("data", "quality"), NOON)) == ("chat",)
 
 
-def test_an_escalation_reaches_more_with_time_and_the_shortest_repetition_counts() -> None:
+def test_escalations_add_channels_with_age_and_the_shortest_repeat_counts() -> None:
     steps = Escalation(1800, ("lead",)), Escalation(7200, ("boss",))
     routes = replace(PAGER, escalate=steps, repeat=600, goes_on=True), replace(PAGER, repeat=900)
     assert [reached(routes, age) for age in (0, 1799, 1800, 7200)] == [
@@ -91,13 +91,13 @@ def test_an_escalation_reaches_more_with_time_and_the_shortest_repetition_counts
         (NIGHT, "2026-11-25T22:00+01:00", True),
         (NIGHT, "2026-11-26T06:59+01:00", True),
         (NIGHT, "2026-11-26T07:00+01:00", False),
-        (replace(NIGHT, days=("fri",)), "2026-11-28T06:00+01:00", True),  # begun on Friday
+        (replace(NIGHT, days=("fri",)), "2026-11-28T06:00+01:00", True),  # the night that starts on Friday
         (replace(NIGHT, days=("fri",)), "2026-11-27T06:00+01:00", False),
         (WeeklyHours("UTC"), "2026-11-27T23:59+00:00", True),
         (WeeklyHours("UTC", ("sun",), 540, 540), "2026-11-30T08:59+00:00", True),  # a shift of 24 h
     ],
 )
-def test_hours_hold(hours: WeeklyHours, time: str, holds: bool) -> None:
+def test_weekly_hours_contain_an_instant(hours: WeeklyHours, time: str, holds: bool) -> None:
     assert hours.hold(at(time)) == holds
 
 
@@ -109,7 +109,7 @@ HOURS = st.builds(
 
 @settings(max_examples=30)
 @given(st.lists(HOURS, min_size=1, max_size=3))
-def test_the_moments_stand_for_every_quarter_of_an_hour(hours: list[WeeklyHours]) -> None:
+def test_the_sampled_instants_cover_every_quarter_of_an_hour(hours: list[WeeklyHours]) -> None:
     routing = Routing(MONITOR, [Route((f"c{n}",), hours=h, goes_on=True) for n, h in enumerate(hours)])
 
     def found(times: Iterator[float]) -> set[tuple[str, ...]]:
@@ -119,7 +119,7 @@ def test_the_moments_stand_for_every_quarter_of_an_hour(hours: list[WeeklyHours]
     assert found(weeks) <= found(iter(instants(routing.common)))
 
 
-# ---- what is told of a configuration ---------------------------------------------------------------------------------
+# ---- remarks and commands --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def configured(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_nothing_is_remarked_of_routes_that_reach_people(configured: Callable[..., Path]) -> None:
+def test_routes_that_reach_people_get_no_remark(configured: Callable[..., Path]) -> None:
     quiet = {"zone": "Europe/Berlin", "from": "22:00", "to": "07:00"}
     path = configured({"severity": ["warning"], "hours": quiet, "channels": ["log"]}, {"channels": ["chat"]})
     assert list(remarks(load(path, {}), NOON)) == []
@@ -158,13 +158,15 @@ def test_nothing_is_remarked_of_routes_that_reach_people(configured: Callable[..
         ),
     ],
 )
-def test_a_route_without_use_and_a_monitor_without_people_are_remarked(
+def test_useless_routes_and_monitors_without_people_get_a_remark(
     configured: Callable[..., Path], routes: list[dict[str, Any]], said: str
 ) -> None:
     assert said in "\n".join(remarks(load(configured(*routes), {}), NOON))
 
 
-def test_route_show_has_every_case(configured: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_route_show_lists_every_severity_and_matter(
+    configured: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     step = {"after": "30m", "channels": ["lead"]}
     hours = {"zone": "UTC", "from": "22:00", "to": "06:00"}
     path = configured(
@@ -184,7 +186,7 @@ def test_route_show_has_every_case(configured: Callable[..., Path], capsys: pyte
     assert (found["warning", "data"], found["critical", "data"]) == (["log"], ["chat"])
 
 
-def test_a_test_goes_where_the_routes_lead(configured: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_alert_follows_the_routes(configured: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     with Receiver() as receiver:
         path = configured({"severity": ["critical"], "channels": ["pager"]}, notify=["chat"], address=receiver.url)
         call = ["test-alert", "search", "--config", str(path), "--matter", "quality", "--severity"]

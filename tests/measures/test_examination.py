@@ -1,4 +1,4 @@
-"""Examination from swaps: right where the model holds, wide where little is known, and refused where nothing is."""
+"""Examination from swaps: right where the model holds, wide with little data, refused without data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOOKS = np.arange(1, DEPTH + 1) ** -1.2
 def counts(
     seed: int, queries: int = 60, views: int = 400, swaps: bool = True, looks: np.ndarray = LOOKS
 ) -> ShownCounts:
-    """Clicks on lists of DEPTH items whose order differs a little from view to view, unless `swaps` is False."""
+    """Clicks on lists of DEPTH items; their order varies a little between views unless `swaps` is False."""
     rng = np.random.default_rng(seed)
     rows = []
     for query in range(queries):
@@ -55,13 +55,13 @@ def counts(
     return ShownCounts(query, pair, rank, shown_.astype(float), clicked_.astype(float))
 
 
-def test_it_finds_how_often_people_look_at_each_rank() -> None:
+def test_estimates_recover_examination_at_each_rank() -> None:
     found = estimate(counts(1), DEPTH)
     assert np.allclose(found.value, LOOKS, rtol=0.12)
     assert found.value[0] == found.lower[0] == found.upper[0] == 1
 
 
-def test_its_intervals_hold_the_truth() -> None:
+def test_estimated_intervals_cover_the_truth() -> None:
     held = [(f.lower[1:] <= LOOKS[1:]) & (LOOKS[1:] <= f.upper[1:]) for f in map(_few, range(40))]
     assert 0.88 <= np.mean(held) <= 1
 
@@ -75,18 +75,18 @@ def test_fewer_views_give_wider_intervals() -> None:
     assert (np.log(wide.upper / wide.lower)[1:] > np.log(narrow.upper / narrow.lower)[1:]).all()
 
 
-def test_the_order_of_the_rows_and_the_names_change_nothing() -> None:
+def test_row_order_and_names_do_not_change_the_estimate() -> None:
     known, order = counts(5), np.random.default_rng(0).permutation(len(counts(5).rank))
     other = ShownCounts(*(getattr(known, n)[order] for n in ("query", "pair", "rank", "shown", "clicked")))
     assert np.allclose(estimate(other, DEPTH).value, estimate(known, DEPTH).value)
 
 
-def test_lists_that_never_change_tell_nothing() -> None:
+def test_lists_that_never_change_are_refused() -> None:
     with pytest.raises(ValueError, match="not enough swaps at rank 2: 0 items"):
         estimate(counts(2, swaps=False), DEPTH)
 
 
-def test_a_rank_that_was_never_clicked_is_named() -> None:
+def test_a_rank_without_clicks_is_named() -> None:
     known = counts(2)
     without = known.clicked * (known.rank != 4)
     with pytest.raises(
@@ -95,14 +95,14 @@ def test_a_rank_that_was_never_clicked_is_named() -> None:
         estimate(ShownCounts(known.query, known.pair, known.rank, known.shown, without), DEPTH)
 
 
-def test_no_rows_at_all() -> None:
+def test_a_log_without_rows_is_refused() -> None:
     none = np.zeros(0, np.int64)
     with pytest.raises(ValueError, match="no items were shown at rank 2; use fewer ranks"):
         estimate(ShownCounts(none, none, none, none.astype(float), none.astype(float)), DEPTH)
 
 
-def test_one_query_is_enough_only_for_a_wide_interval() -> None:
-    """Its errors are those of its clicks, and the truth is within in as many cases as it should be."""
+def test_one_query_gives_a_wide_interval() -> None:
+    """The error comes from its clicks alone, and intervals keep their coverage."""
     found = [estimate(counts(seed, queries=1, views=400), 3) for seed in range(40)]
     assert min((one.upper / one.lower)[1:].min() for one in found) > 1.2
     held = [(f.lower[1:] <= LOOKS[1:3]) & (LOOKS[1:3] <= f.upper[1:]) for f in found]
@@ -110,7 +110,7 @@ def test_one_query_is_enough_only_for_a_wide_interval() -> None:
 
 
 def stopping(seed: int, stops: float) -> ShownCounts:
-    """Lists of three, where a share `stops` of the people who clicked looks no further."""
+    """Lists of three; a share `stops` of the people who click looks no further."""
     rng = np.random.default_rng(seed)
     wish = rng.beta(2, 2, (20, 3))
     cells: dict[tuple[int, int, int], np.ndarray] = {}
@@ -129,14 +129,14 @@ def stopping(seed: int, stops: float) -> ShownCounts:
 
 
 @pytest.mark.parametrize(("stops", "ratio"), [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)])
-def test_stopping_at_a_click_is_found(stops: float, ratio: float) -> None:
+def test_stopping_after_a_click_is_detected(stops: float, ratio: float) -> None:
     value, lower, upper = after_a_click(stopping(1, stops))
     assert value == pytest.approx(ratio, abs=0.1)
     assert lower <= value <= upper
     assert (upper < 1) is (stops > 0)
 
 
-def test_of_many_slices_of_people_who_do_not_stop_few_are_taken_to() -> None:
+def test_stopping_is_rarely_detected_in_slices_without_it() -> None:
     rng, families, slices = np.random.default_rng(1), 200, 20
     wrong = 0
     for _ in range(families):
@@ -148,10 +148,10 @@ def test_of_many_slices_of_people_who_do_not_stop_few_are_taken_to() -> None:
             if after_a_click(made, slices)[2] < 1:
                 wrong += 1
                 break
-    assert wrong <= 0.05 * families  # 20 intervals of 95 % each are below 1 somewhere in 40 % of them
+    assert wrong <= 0.05 * families  # with 20 plain 95 % intervals, some interval would be below 1 in 40 % of families
 
 
-def test_people_who_trust_the_first_rank_are_found_and_others_are_not() -> None:
+def test_trust_in_the_first_rank_is_detected_only_where_it_exists() -> None:
     logs = {trust: [looks.draw(seed, views=500, trust=trust) for seed in range(12)] for trust in (0.0, 0.25)}
     found = {
         trust: np.mean([trusts_first(log.counts(0, 24 * looks.DAY)[looks.ALL], looks.DEPTH) for log in of_it])
@@ -161,7 +161,7 @@ def test_people_who_trust_the_first_rank_are_found_and_others_are_not() -> None:
     assert found[0.25] == 1
 
 
-def test_halves_are_the_same_in_whatever_order_a_database_answers() -> None:
+def test_halves_do_not_depend_on_row_order() -> None:
     made = looks.draw(1, views=200).counts(0, 24 * looks.DAY)[looks.ALL]
     order = np.random.default_rng(1).permutation(len(made.rank))
     again = replace(made.where(order), pair=len(made.names) - 1 - made.pair[order], names=made.names[::-1])
@@ -173,8 +173,8 @@ def test_halves_are_the_same_in_whatever_order_a_database_answers() -> None:
     assert first.shown.sum() == pytest.approx(made.shown.sum() / 2, rel=0.02)
 
 
-def test_slices_that_look_elsewhere_do_not_seem_to_trust_the_first_rank() -> None:
-    """Where people look less far down, items shown there get fewer clicks: they are not less wanted."""
+def test_different_examination_by_slice_is_not_mistaken_for_trust() -> None:
+    """Where people look less far down, items there get fewer clicks although they are wanted just as much."""
     found = []
     for seed in range(8):
         parts = looks.by_device({"pc": looks.draw(seed), "tv": looks.draw(seed, people=1, steep={0: 2.5})})(
@@ -185,11 +185,11 @@ def test_slices_that_look_elsewhere_do_not_seem_to_trust_the_first_rank() -> Non
     assert sum(found) <= 1
 
 
-def test_too_few_swaps_say_nothing_about_trust() -> None:
+def test_too_few_swaps_report_no_trust() -> None:
     assert not trusts_first(counts(1, swaps=False), DEPTH)
 
 
-def test_without_clicks_nothing_tells_whether_people_stop() -> None:
+def test_without_clicks_stopping_is_unknown() -> None:
     known = counts(1)
     none = ShownCounts(known.query, known.pair, known.rank, known.shown, 0 * known.clicked, (), 0 * known.shown)
     value, lower, upper = after_a_click(replace(none, clicked_below=0 * known.clicked))
@@ -197,7 +197,7 @@ def test_without_clicks_nothing_tells_whether_people_stop() -> None:
     assert (lower, upper) == (0.0, np.inf)
 
 
-def test_frequent_and_rare_queries_that_look_alike_differ_nowhere_and_others_do() -> None:
+def test_frequent_and_rare_queries_differ_only_if_their_examination_does() -> None:
     frequent, rare = counts(1, queries=30, views=400), counts(2, queries=60, views=200)
     odd = np.round(rare.clicked * (rare.rank == 1) + 0.3 * rare.clicked * (rare.rank > 1))
     for clicked, differs in ((rare.clicked, False), (odd, True)):
@@ -213,11 +213,11 @@ def test_frequent_and_rare_queries_that_look_alike_differ_nowhere_and_others_do(
 
 
 RATES = np.array([0.3, 0.2, 0.1, 0.05])
-"""Looks at four ranks; whoever looks clicks."""
+"""Examination of four ranks; everyone who looks clicks."""
 
 
 def swapped(seed: int, queries: int, views: int, share: float) -> ShownCounts:
-    """Lists of four items in one order, of which a share swaps two neighbours drawn at random."""
+    """Lists of four items in one order; a share of them swaps two random neighbours."""
     rng = np.random.default_rng(seed)
     place = np.tile(np.arange(4), (queries * views, 1))
     (some,) = np.nonzero(rng.random(len(place)) < share)
@@ -234,8 +234,8 @@ def swapped(seed: int, queries: int, views: int, share: float) -> ShownCounts:
 
 
 @pytest.mark.parametrize(("queries", "views"), [(30, 600), (3000, 6)])
-def test_the_errors_that_swaps_would_leave_are_those_that_they_leave(queries: int, views: int) -> None:
-    """Common queries and rare ones, of which few are seen both swapped and not."""
+def test_predicted_errors_match_the_errors_after_swaps(queries: int, views: int) -> None:
+    """For common queries and for rare ones, few of which are seen both swapped and unswapped."""
     told = swap_errors(swapped(0, queries, views, 0), 4, 0.2 * queries * views)
     found = [np.log(estimate(swapped(seed, queries, views, 0.2), 4).value) for seed in range(60)]
     spread = np.sqrt(np.mean((np.array(found) - np.log(RATES / RATES[0])) ** 2, axis=0))
@@ -243,28 +243,28 @@ def test_the_errors_that_swaps_would_leave_are_those_that_they_leave(queries: in
     assert told[1:] == pytest.approx(spread[1:], rel=0.3)
 
 
-def test_swaps_of_queries_that_come_once_tell_nothing() -> None:
+def test_swaps_of_one_time_queries_give_no_information() -> None:
     assert np.isinf(swap_errors(swapped(0, 50, 1, 0), 4, 10)[1:]).all()
 
 
 @pytest.mark.parametrize("swaps", [0, 121])
-def test_no_more_can_be_swapped_than_there_are(swaps: int) -> None:
+def test_the_number_of_swaps_cannot_exceed_the_requests(swaps: int) -> None:
     with pytest.raises(ValueError, match=f"{swaps} requests cannot swap: 120 show an item at rank 1"):
         swap_errors(swapped(0, 20, 6, 0), 4, swaps)
     with pytest.raises(ValueError, match="no item was shown at rank 5; use fewer ranks"):
         swap_errors(swapped(0, 20, 6, 0), 5, 10)
 
 
-def test_as_many_swaps_as_are_needed_give_the_error_that_is_wanted() -> None:
+def test_the_predicted_number_of_swaps_reaches_the_target_error() -> None:
     known = swapped(0, 30, 2000, 0)
     for rank, needed in enumerate(swaps_needed(known, 4, 0.1)[1:], 2):
         assert 0 < needed < 30 * 2000
         assert np.expm1(Z95 * swap_errors(known, 4, needed)[rank - 1]) == pytest.approx(0.1)
-    assert np.isinf(swaps_needed(known, 4, 0.001)[3])  # more than all of them
+    assert np.isinf(swaps_needed(known, 4, 0.001)[3])  # more than all requests
     assert np.isinf(swaps_needed(swapped(0, 50, 1, 0), 4, 0.1)[1:]).all()
 
 
-def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_those_do() -> None:
+def test_unchanging_lists_are_refused_with_a_sufficient_number_of_swaps() -> None:
     known = swapped(0, 30, 2000, 0)
     with pytest.raises(ValueError, match=r"not enough swaps at rank 2: 0 items.*; the log has no swaps") as refused:
         estimate(known, 4)
@@ -275,12 +275,12 @@ def test_lists_that_never_change_are_refused_with_how_many_swaps_would_do_and_th
     assert found.upper[1] / found.value[1] == pytest.approx(1.1, abs=0.03)
 
 
-def test_where_each_query_comes_once_the_remedy_is_lists_in_random_order() -> None:
+def test_one_time_queries_are_refused_with_random_order_as_remedy() -> None:
     with pytest.raises(ValueError, match=r"too rarely for any number .* some lists in random order \(see .* --random"):
         estimate(swapped(0, 5000, 1, 0), 4)
 
 
-def test_a_rank_that_was_never_clicked_has_no_number_of_swaps_that_would_do() -> None:
+def test_a_rank_without_clicks_needs_infinitely_many_swaps() -> None:
     known = swapped(0, 30, 600, 0)
     never = replace(known, clicked=known.clicked * (known.rank != 3))
     assert np.isfinite(swaps_needed(never, 4, 0.1)).tolist() == [True, True, False, False]
@@ -298,8 +298,8 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("error", [0.03, 0.1, 0.2])
-def test_what_ranks_have_in_common_makes_them_surer_and_those_that_stand_out_stay(shape: str, error: float) -> None:
-    """Fewer clicks make ranks further down less sure, and an error of rank 1 is in all of them."""
+def test_smoothing_lowers_errors_and_keeps_outlying_ranks(shape: str, error: float) -> None:
+    """Errors grow further down, where clicks are fewer, and rank 1's error is part of all of them."""
     rng, truth = np.random.default_rng(1), np.log(SHAPES[shape] / SHAPES[shape][0])[1:]
     mixing = error * np.c_[np.sqrt(RANKS[1:] / 4) * np.eye(9), np.full(9, 0.5)]
     none = np.zeros(10)
@@ -318,7 +318,7 @@ def test_what_ranks_have_in_common_makes_them_surer_and_those_that_stand_out_sta
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-def test_two_or_three_ranks_have_nothing_in_common_that_could_be_told(depth: int) -> None:
+def test_two_or_three_ranks_are_not_smoothed(depth: int) -> None:
     known = estimate(counts(1), depth)
     assert smoothed(known) is known
 
@@ -327,10 +327,10 @@ def named(known: ShownCounts) -> ShownCounts:
     return replace(known, names=[(pair // DEPTH, pair) for pair in range(known.pair.max() + 1)])
 
 
-def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
-    """Half as many look at the new page's first rank, and no list changes there, so that no swaps would tell."""
+def test_examination_of_a_new_page_comes_from_earlier_clicks_on_its_items() -> None:
+    """Half as many people look at the new page's first rank; its lists never change, so swaps give no information."""
     truth = 0.5 * 0.8 ** np.arange(DEPTH)
-    before, now = named(counts(1)), named(counts(1, swaps=False, looks=truth))  # of the same wishes
+    before, now = named(counts(1)), named(counts(1, swaps=False, looks=truth))  # the same relevance of items
     found = estimate_since(before, LOOKS, now)
     assert found.value == pytest.approx(truth, rel=0.12)
     assert np.mean((found.lower <= truth) & (truth <= found.upper)) >= 0.8
@@ -340,19 +340,19 @@ def test_a_new_page_is_known_by_clicks_on_the_same_items_before() -> None:
         estimate_since(before, LOOKS, replace(now, names=[(q, -1 - i) for q, i in now.names]))
 
 
-def test_where_nothing_changed_the_looks_since_are_those_before() -> None:
+def test_without_a_change_examination_since_equals_examination_before() -> None:
     log = named(counts(3))
     assert estimate_since(log, LOOKS, log).value == pytest.approx(LOOKS, rel=0.12)
 
 
 def of_slice(seed: int, slice_: str, **how: int) -> ShownCounts:
-    """`counts` of one slice, each pair by the names of its query, item and slice."""
+    """`counts` of one slice; each pair is named by query, item and slice."""
     found = counts(seed, **how)
     pairs = dict(zip(found.pair.tolist(), found.query.tolist(), strict=True))
     return replace(found, names=[(f"q{pairs[pair]}", pair, slice_) for pair in range(len(pairs))])
 
 
-def test_counts_of_slices_join_to_those_of_all_and_of_each_item_in_all() -> None:
+def test_counts_of_slices_join_by_slice_and_across_slices() -> None:
     desk, phone = of_slice(1, "desk", queries=9), of_slice(2, "phone", queries=7, views=90)
     both = ShownCounts.joined([desk, phone])
     assert both.requests == desk.requests + phone.requests
@@ -364,11 +364,11 @@ def test_counts_of_slices_join_to_those_of_all_and_of_each_item_in_all() -> None
     assert len(together.names) == 9 * DEPTH
     assert together.clicked.sum() == both.clicked.sum()
     rows = {(*both.names[p], r): c for p, r, c in zip(both.pair, both.rank, both.clicked, strict=True)}
-    assert len(rows) == len(desk.pair) + len(phone.pair)  # no slice adds to another
+    assert len(rows) == len(desk.pair) + len(phone.pair)  # slices stay separate
 
 
-def test_lists_that_are_personal_to_a_slice_bias_only_what_is_compared_across_slices() -> None:
-    """One slice wants an item and sees it on top, the other does not and sees it below."""
+def test_personalised_slices_bias_only_comparisons_across_slices() -> None:
+    """One slice wants an item and sees it on top; the other does not and sees it below."""
     rng = np.random.default_rng(4)
     rows, names = [], []
     for query in range(60):
@@ -384,8 +384,8 @@ def test_lists_that_are_personal_to_a_slice_bias_only_what_is_compared_across_sl
     assert across.upper[1] < 0.4
 
 
-def test_of_many_slices_that_look_alike_none_differs_and_one_that_does_is_named() -> None:
-    """At least one of these forty differs at 5 %, as one in twenty would by chance."""
+def test_only_a_slice_with_different_examination_is_named() -> None:
+    """At least one of these forty slices differs at the 5 % level by chance; it must not be named."""
     parts = {str(slice_): of_slice(slice_, str(slice_), queries=25, views=60) for slice_ in range(40)}
     every = estimate(ShownCounts.joined(list(parts.values())), DEPTH)
     fits = {name: estimate(part, DEPTH) for name, part in parts.items()}
@@ -396,14 +396,14 @@ def test_of_many_slices_that_look_alike_none_differs_and_one_that_does_is_named(
 
 
 def in_random_order(seed: int, days: int = 28) -> tuple[looks.Log, ShownCounts]:
-    """A tenth of the requests, whose order was drawn at random, and their counts."""
+    """The tenth of the requests with a random order, and their counts."""
     log = looks.draw(seed, days, shuffled=0.1)
     part = log.where(log.is_random)
     return part, part.counts(0, days * looks.DAY)[looks.ALL]
 
 
-def test_requests_in_random_order_tell_looks_by_click_rates_alone_and_their_intervals_hold_the_truth() -> None:
-    """Intervals of 40 seeds and four ranks: 95 %, less what chance takes."""
+def test_click_rates_in_random_order_give_examination_with_valid_intervals() -> None:
+    """Coverage over 40 seeds and four ranks: 95 %, minus an allowance for chance."""
     truth, held = looks.RANKS**-1.0, []
     for seed in range(40):
         log, known = in_random_order(seed)
@@ -416,7 +416,7 @@ def test_requests_in_random_order_tell_looks_by_click_rates_alone_and_their_inte
     assert 0.9 <= np.mean(np.array(held)[:, 1:]) <= 0.99
 
 
-def test_click_rates_of_sorted_lists_contradict_the_items_that_moved_and_those_in_random_order_do_not() -> None:
+def test_only_sorted_lists_contradict_the_estimate_from_swaps() -> None:
     log = looks.draw(3, 28, shuffled=0.1)
     for part, contradicts in ((log.is_random, False), (~log.is_random, True)):
         of_it = log.where(part).counts(0, 28 * looks.DAY)[looks.ALL]
@@ -424,7 +424,7 @@ def test_click_rates_of_sorted_lists_contradict_the_items_that_moved_and_those_i
         assert (most_changed(*two).chance < 0.05) is contradicts
 
 
-def test_queries_that_come_once_tell_looks_if_their_order_is_random() -> None:
+def test_one_time_queries_in_random_order_give_examination() -> None:
     rng, shape = np.random.default_rng(8), (20_000, DEPTH)
     clicked = rng.random(shape) < LOOKS * rng.beta(1, 3, shape)
     query, rank = (one.ravel() for one in np.indices(shape))
@@ -436,8 +436,8 @@ def test_queries_that_come_once_tell_looks_if_their_order_is_random() -> None:
     assert found.value == pytest.approx(LOOKS, rel=0.15)
 
 
-def test_lists_of_other_lengths_are_compared_within_their_query() -> None:
-    """Queries whose lists are short have items that are wanted far more: click rates by rank alone would mislead."""
+def test_lists_of_different_lengths_are_compared_within_their_query() -> None:
+    """Queries with short lists have far more wanted items, so click rates by rank alone would mislead."""
     rng = np.random.default_rng(9)
     rows = []
     for query in range(40):
@@ -454,7 +454,7 @@ def test_lists_of_other_lengths_are_compared_within_their_query() -> None:
     assert rates[1] / rates[0] < 0.1
 
 
-def test_as_many_requests_in_random_order_as_are_needed_give_the_error_that_is_wanted() -> None:
+def test_the_predicted_number_of_random_requests_reaches_the_target_error() -> None:
     _, few = in_random_order(5)
     needed = requests_needed(estimate_random(few, looks.DEPTH), 0.1)
     assert needed[0] == 0
@@ -472,9 +472,7 @@ def test_as_many_requests_in_random_order_as_are_needed_give_the_error_that_is_w
         (1, r"not enough clicks at rank 1 in"),
     ],
 )
-def test_a_rank_that_was_never_clicked_in_random_order_is_refused_with_the_clicks_it_takes(
-    rank: int, said: str
-) -> None:
+def test_a_rank_without_clicks_in_random_order_is_refused_with_the_need(rank: int, said: str) -> None:
     _, known = in_random_order(1)
     with pytest.raises(ValueError, match=said):
         estimate_random(replace(known, clicked=known.clicked * (known.rank != rank)), looks.DEPTH)

@@ -1,4 +1,4 @@
-"""EM without swaps ends where it starts, and with swaps where rankmon's estimate is."""
+"""Without swaps, EM depends on its start; with swaps, it agrees with rankmon's estimate."""
 
 import numpy as np
 import pytest
@@ -10,19 +10,19 @@ SELDOM = WORLDS["sorted, looks 1/√rank, seldom clicked"]
 WITHOUT, SWAPPED = counts(SELDOM, 0, 1), counts(SELDOM, 1, 1)
 
 
-def test_without_swaps_em_fits_equally_well_from_each_start_and_gives_other_looks() -> None:
+def test_without_swaps_em_fits_equally_well_but_depends_on_its_start() -> None:
     (flat, likely), _, (falling, other) = (em(WITHOUT, start) for start in STARTS)
     assert likely == pytest.approx(other, abs=0.01)
     assert flat[-1] > 3 * falling[-1]
 
 
-def test_if_all_requests_swap_em_agrees_with_the_estimate_from_each_start() -> None:
+def test_with_swaps_em_agrees_with_the_estimate_from_each_start() -> None:
     ours = estimate(SWAPPED, DEPTH).value
     for start in STARTS:
         assert em(SWAPPED, start)[0] == pytest.approx(ours, rel=0.02)
 
 
-def test_without_swaps_em_with_a_prior_takes_the_rankers_work_for_position_bias() -> None:
+def test_without_swaps_em_with_a_prior_mistakes_ranking_for_position_bias() -> None:
     looks, _ = em_with_prior(WITHOUT, 8.0, np.ones(WITHOUT.pair.max() + 1), np.ones(DEPTH))
     clicked, shown = (np.bincount(WITHOUT.rank - 1, part) for part in (WITHOUT.clicked, WITHOUT.shown))
     assert looks == pytest.approx(clicked / shown * shown[0] / clicked[0], rel=0.1)

@@ -1,4 +1,4 @@
-"""Judgments from clicks: by hand, drawn to the mean of their ranks as far as the counts say, nearer to the truth."""
+"""Judgments from clicks: checked by hand, shrunk to the mean of their ranks, and closer to the truth than rates."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from monitor.measures.examination import ShownCounts
 from monitor.measures.judgments import Wishes, estimate_wishes
 
 LOOKS = np.array([0.0, 1.0, 0.5, 0.0])
-"""Of each rank; those of rank 3 are not known."""
+"""Examination, indexed by rank; 0 where it is unknown, as for rank 3."""
 
 
 def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
-    """Of (pair, rank, shown, clicked), all of one query."""
+    """Counts from rows of (pair, rank, shown, clicked), all of one query."""
     pair, rank, shown, clicked = map(np.array, zip(*rows, strict=True))
     names = [("q", f"i{n}") for n in range(max(pair) + 1)]
     return ShownCounts(np.zeros(len(rows), int), pair, rank, shown.astype(float), clicked.astype(float), names)
@@ -23,8 +23,8 @@ def judged(made: ShownCounts, prior: float | None = None) -> Wishes:
     return estimate_wishes(made, LOOKS[made.rank], prior)
 
 
-def test_by_hand() -> None:
-    """A has 30 clicks of 50 + 0.5 x 100 looks, B 10 of 100, C is below the depth."""
+def test_judgments_match_a_hand_calculation() -> None:
+    """A has 30 clicks in 50 + 0.5 x 100 looks, B 10 in 100; C is below the depth."""
     certain = (50 + 0.25 * 100) / 100 + 1
     variance = (2 * 100 * 0.1**2 - 2 * 0.2 + 0.2**2 * certain) / (200 - certain)
     strength = (0.2 - (0.2**2 + variance) * certain / 2) / variance
@@ -38,8 +38,8 @@ def test_by_hand() -> None:
     assert found.grades(3).tolist() == [3, 1, -1]
 
 
-def test_an_item_is_drawn_to_the_mean_of_the_items_at_its_ranks() -> None:
-    """Rank 1 has 40 clicks of 100 looks, rank 2 has 5 of 50; C has half of its looks at each."""
+def test_an_item_shrinks_towards_the_mean_of_its_ranks() -> None:
+    """Rank 1 has 40 clicks in 100 looks, rank 2 has 5 in 50; C has half of its looks at each rank."""
     found = judged(counts((0, 1, 90, 38), (1, 2, 80, 4), (2, 1, 10, 2), (2, 2, 20, 1)), 20.0)
     assert found.mean == pytest.approx(45 / 150)
     kept = (90 / 110, 40 / 60, 20 / 40)
@@ -48,8 +48,8 @@ def test_an_item_is_drawn_to_the_mean_of_the_items_at_its_ranks() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_good_ranker_shows_far_down_is_not_drawn_above_what_it_shows_on_top(seed: int) -> None:
-    """Lists of ten items in the order of their wishes, a few times each; nearer to the truth than one mean for all."""
+def test_shrinking_by_rank_beats_any_fixed_prior_for_a_good_ranker(seed: int) -> None:
+    """Lists of ten items in order of relevance, shown a few times each; one mean for all would be less accurate."""
     rng, (lists, size) = np.random.default_rng(seed), (300, 10)
     wish, looks = -np.sort(-rng.beta(0.4, 1.6, (lists, size)), axis=1), 1 / np.arange(1, size + 1)
     times = np.repeat(rng.integers(1, 12, lists), size)
@@ -64,8 +64,8 @@ def test_what_a_good_ranker_shows_far_down_is_not_drawn_above_what_it_shows_on_t
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_prior_is_the_one_that_the_wishes_were_drawn_from(seed: int) -> None:
-    """Beta(2, 8) is worth 10 looks."""
+def test_the_estimated_prior_matches_the_true_distribution(seed: int) -> None:
+    """Beta(2, 8) has a mean of 0.2 and the weight of 10 looks."""
     rng = np.random.default_rng(seed)
     wish = rng.beta(2, 8, 4000)
     shown = rng.integers(1, 30, (2, 4000))
@@ -76,24 +76,24 @@ def test_the_prior_is_the_one_that_the_wishes_were_drawn_from(seed: int) -> None
     assert found.strength == pytest.approx(10, rel=0.15)
 
 
-def test_items_that_differ_by_no_more_than_chance_are_all_as_the_mean() -> None:
+def test_items_that_differ_only_by_chance_get_the_mean() -> None:
     found = judged(counts((0, 1, 10, 1), (1, 1, 10, 2)))
     assert found.strength == np.inf
     assert found.value.tolist() == pytest.approx([0.15, 0.15])
 
 
-def test_one_item_is_as_the_mean() -> None:
+def test_a_single_item_gets_the_mean() -> None:
     found = judged(counts((0, 1, 10, 1)))
     assert found.value.tolist() == pytest.approx([0.1])
 
 
-def test_no_clicks_say_nothing() -> None:
+def test_a_log_without_clicks_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing was clicked at these ranks"):
         judged(counts((0, 1, 10, 0), (1, 3, 10, 4)))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_they_are_nearer_to_the_truth_than_clicks_by_looks(seed: int) -> None:
+def test_judgments_are_closer_to_the_truth_than_raw_click_rates(seed: int) -> None:
     rng = np.random.default_rng(seed)
     size = 2000
     wish, looks = rng.beta(2, 8, size), np.round(rng.lognormal(2, 1.5, size)) + 1
@@ -104,11 +104,11 @@ def test_they_are_nearer_to_the_truth_than_clicks_by_looks(seed: int) -> None:
     error, raw = np.mean((found.value - wish) ** 2), np.mean((clicked / looks - wish) ** 2)
     assert error < 0.5 * raw
     fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - wish) ** 2) for s in (1, 3, 10, 30, 100))
-    assert error < 1.1 * fixed  # as good as the best fixed strength, which nobody knows beforehand
+    assert error < 1.1 * fixed  # about as good as the best fixed strength, which is unknown in practice
 
 
-def test_without_a_prior_differences_have_their_full_size_and_no_item_is_clicked_more_than_always() -> None:
-    """One model shows items of wish 0.4, another those of 0.1, each with five looks."""
+def test_without_a_prior_values_are_not_shrunk_and_stay_at_most_1() -> None:
+    """One model shows items of relevance 0.4, another items of 0.1, each with five looks."""
     rng, size = np.random.default_rng(1), 1000
     wish = np.repeat([0.4, 0.1], size)
     looks = np.full(2 * size, 5.0)

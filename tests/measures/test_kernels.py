@@ -1,4 +1,4 @@
-"""The vectorised measures against a plain loop, against other libraries, and at their edges."""
+"""The vectorised measures against a plain loop, against other libraries, and at edge cases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_measure_equals_a_plain_loop(name: str, data: st.DataObject) -> No
 
 @briefly
 @given(cases())
-def test_rows_of_grade_0_can_be_left_out_where_the_measure_is_sparse(case: tuple[Measure, list[Request]]) -> None:
+def test_rows_of_grade_0_can_be_left_out_for_sparse_measures(case: tuple[Measure, list[Request]]) -> None:
     m, requests = case
     if m.is_sparse:
         assert_close(score(m, rankings(requests, sparse=True)), by_loop(m, requests))
@@ -93,7 +93,7 @@ def test_the_order_of_rows_does_not_matter(case: tuple[Measure, list[Request]], 
 
 @briefly
 @given(cases())
-def test_the_reading_changes_no_score(case: tuple[Measure, list[Request]]) -> None:
+def test_the_reading_does_not_change_scores(case: tuple[Measure, list[Request]]) -> None:
     m, requests = case
     assert_close(score(m.kernel, rankings(requests)), score(m, rankings(requests)))
 
@@ -119,13 +119,13 @@ def test_counting_grades_gives_the_same_ideal_as_sorting(case: tuple[Measure, li
     assert_close(*both)
 
 
-def test_many_grades_behind_a_run_of_one_grade_make_the_right_ideal() -> None:
+def test_a_long_run_of_one_grade_still_gives_the_right_ideal() -> None:
     request = Request({rank: 1.0 + max(0, rank - 300) / 7 for rank in range(1, 351)})
     m = parse("ndcg@20")
     assert_close(score(m, rankings([request])), by_loop(m, [request]))
 
 
-def test_judgments_of_one_grade_may_come_in_several_counts() -> None:
+def test_judgments_of_one_grade_can_come_in_several_counts() -> None:
     m = parse("recall(ideal=global)@10")
     pool = JudgedItems(np.array([0, 0, 0]), np.array([1.0, 0.0, 1.0]), np.array([1, 5, 2]))
     r = replace(rankings([listed([1, 0, 1])]), judged=pool)
@@ -147,7 +147,7 @@ def test_a_request_without_rows_is_empty(m: Measure) -> None:
     assert got.empty[0]
 
 
-# Facts.
+# Known values.
 
 
 def test_ndcg_is_one_when_the_ranking_is_ideal() -> None:
@@ -166,7 +166,7 @@ def test_ndcg_of_nothing_relevant_is_empty_and_zero() -> None:
     assert value("ndcg@5", listed([0, 0, 0])) == 0
 
 
-def test_the_four_ideals_differ_by_what_the_best_list_may_hold() -> None:
+def test_the_four_ideals_differ_by_the_items_they_include() -> None:
     request = listed([1, 0, 2], unseen=[3])
     shown = 1.0  # grade 1 at rank 1, grade 0 at rank 2
     second = 1 / log2(3)
@@ -176,21 +176,21 @@ def test_the_four_ideals_differ_by_what_the_best_list_may_hold() -> None:
     assert value("ndcg(ideal=max,max_grade=4)@2", request) == pytest.approx(shown / (4 + 4 * second))
 
 
-def test_something_relevant_only_below_the_cut_off_is_empty_for_the_local_ideal_alone() -> None:
+def test_relevance_below_the_cut_off_is_empty_only_for_the_local_ideal() -> None:
     request = listed([0, 0, 1])
     assert empty("ndcg(ideal=local)@2", request)
     assert not empty("ndcg@2", request)
     assert not empty("ndcg(ideal=max,max_grade=1)@2", request)
 
 
-def test_an_item_judged_but_never_shown_counts_for_the_global_ideal_alone() -> None:
+def test_an_unshown_judged_item_counts_only_for_the_global_ideal() -> None:
     request = listed([0, 0], unseen=[1])
     assert empty("ndcg@2", request)
     assert not empty("ndcg(ideal=global)@2", request)
     assert value("recall(ideal=global)@2", listed([1, 0], unseen=[1])) == 0.5
 
 
-def test_of_the_max_ideal_a_request_is_empty_when_nothing_in_its_list_has_a_gain_as_of_dcg() -> None:
+def test_for_the_max_ideal_a_request_without_gains_is_empty_like_for_dcg() -> None:
     for text in ("ndcg(ideal=max,max_grade=1)@2", "dcg@2"):
         assert empty(text, Request({}))
         assert empty(text, listed([0, 0]))
@@ -219,19 +219,19 @@ def test_precision_of_a_short_list_divides_by_the_cut_off() -> None:
     assert value("precision", listed([1, 1])) == 1
 
 
-def test_ctr_divides_by_what_was_shown() -> None:
+def test_ctr_divides_by_the_items_shown() -> None:
     assert value("ctr@10", listed([1, 0])) == 0.5
     assert empty("ctr@10", Request({}))
 
 
-def test_relevant_means_any_grade_above_0_unless_a_threshold_is_given() -> None:
+def test_any_grade_above_0_is_relevant_unless_a_threshold_is_given() -> None:
     request = listed([0.1, 2, 3])
     assert value("precision@3", request) == 1
     assert value("precision(rel=2)@3", request) == pytest.approx(2 / 3)
     assert value("mrr(rel=3)", request) == pytest.approx(1 / 3)
 
 
-def test_err_stops_at_the_first_thing_that_satisfies() -> None:
+def test_err_discounts_items_after_a_satisfying_one() -> None:
     certain, half = 15 / 16, 3 / 16
     assert value("err(max_grade=4)", listed([4, 2])) == pytest.approx(certain + (1 - certain) * half / 2)
 
@@ -240,7 +240,7 @@ def test_rbp_weighs_ranks_by_persistence() -> None:
     assert value("rbp(p=.5)", listed([1, 0, 1])) == pytest.approx(0.5 * (1 + 0.25))
 
 
-def test_a_gain_of_grade_0_counts_for_rows_and_not_for_gaps() -> None:
+def test_a_gain_of_grade_0_counts_for_rows_but_not_for_gaps() -> None:
     assert value("cg(gain={0:1,1:3})", Request({1: 0.0, 3: 1.0})) == 4
 
 
@@ -253,13 +253,13 @@ def test_unsampled_requests_are_scored_like_the_others() -> None:
     assert value("ndcg", replace(request, sampled=False)) == value("ndcg", request)
 
 
-def test_one_request_does_not_touch_another() -> None:
+def test_one_request_does_not_affect_another() -> None:
     first, second = listed([0, 1, 2]), listed([3, 0, 0], unseen=[9])
     for text in ("ndcg(gain=exp2)@2", "map", "err(max_grade=9)", "ndcg(ideal=global)"):
         assert value(text, first, second) == value(text, first)
 
 
-# What cannot be scored.
+# Grades that cannot be scored.
 
 REFUSED = [
     (
@@ -325,22 +325,25 @@ def test_a_global_ideal_without_judgments_is_refused(text: str) -> None:
     assert str(caught.value) == f"{text} needs all judgments of each query"
 
 
-# Other libraries, run beside.
+# Other libraries.
 
 GRADED = st.lists(st.integers(0, 4), min_size=2, max_size=30)
 CUTOFF = st.integers(1, 35)
 
 
 def falling(count: int) -> list[float]:
-    """Model scores that put items in the order of their list, without ties."""
+    """Model scores that keep the items in list order, without ties."""
     return [float(count - n) for n in range(count)]
 
 
 @briefly
 @given(GRADED, st.none() | CUTOFF)
-def test_linear_ndcg_and_dcg_are_those_of_scikit_learn(grades: list[int], k: int | None) -> None:
+def test_linear_ndcg_and_dcg_match_scikit_learn(grades: list[int], k: int | None) -> None:
     cut = "" if k is None else f"@{k}"
-    from sklearn.metrics import dcg_score, ndcg_score  # takes a second, which each worker would pay
+    from sklearn.metrics import (
+        dcg_score,
+        ndcg_score,
+    )  # takes a second; at the top of the file every worker would pay it
 
     for name, peer in (("ndcg", ndcg_score), ("dcg", dcg_score)):
         expected = peer([grades], [falling(len(grades))], k=k)
@@ -357,13 +360,13 @@ TREC = {
     "recall_{k}": "recall(ideal=global)@{k}",
     "success_{k}": "hit_rate@{k}",
 }
-"""trec_eval's names and ours. It takes the ideal over all judged items, shown or not, and divides P_k by k, recall and
-map by all relevant items judged; what has no relevant item at all is 0; success is 1 with a hit."""
+"""trec_eval's names and ours. Its ideal covers all judged items, shown or not. It divides P_k by k, and recall and map
+by all relevant items judged. A query without relevant items counts as 0. Success is 1 with a hit."""
 
 
 @briefly
 @given(GRADED, st.lists(st.integers(0, 4), max_size=8), CUTOFF)
-def test_measures_over_judgments_are_those_of_trec_eval(grades: list[int], unseen: list[int], k: int) -> None:
+def test_measures_over_judgments_match_trec_eval(grades: list[int], unseen: list[int], k: int) -> None:
     qrel = {f"d{n}": grade for n, grade in enumerate(grades + unseen)}
     run = {f"d{n}": worth for n, worth in enumerate(falling(len(grades)))}
     wanted = {name.format(k=k).replace(f"_{k}", f".{k}") for name in TREC}
@@ -374,10 +377,10 @@ def test_measures_over_judgments_are_those_of_trec_eval(grades: list[int], unsee
 
 
 @pytest.mark.parametrize("name", ["map", "ndcg", "recall"])
-def test_a_list_without_results_is_empty_unless_the_ideal_knows_of_items_that_were_not_shown(name: str) -> None:
+def test_a_list_without_results_is_empty_unless_a_global_ideal_has_judgments(name: str) -> None:
     """As docs/reference/measures.md says."""
     none = np.array([], int)
-    judged = JudgedItems(np.array([0]), np.array([2.0]), np.array([3]))  # of the first request's query only
+    judged = JudgedItems(np.array([0]), np.array([2.0]), np.array([3]))  # only for the first request's query
     lists = kernels.GradedRankings(2, none, none, none.astype(float), np.ones(2, bool), judged=judged)
     for ideal in {"local", "recall", "global"} & {*SPECS[name].ideals}:
         empty = [ideal != "global", True]

@@ -1,4 +1,4 @@
-"""Measures as text: canonical, parsed back, and refused with a message that helps."""
+"""Measures as text: canonical form, parsing, and refusals with a helpful message."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_one_measure_has_one_text(text: str, canonical: str) -> None:
     assert str(parse(text)) == canonical
 
 
-def test_the_kernel_forgets_the_reading_and_nothing_else() -> None:
+def test_the_kernel_drops_only_the_reading() -> None:
     for reading in ("aggregate=pooled", "empty=one"):
         m = parse(f"ndcg({reading},discount=jarvelin,gain={TABLE},ideal=global)@7")
         assert str(m.kernel) == f"ndcg(gain={TABLE},discount=jarvelin,ideal=global)@7"
@@ -80,16 +80,16 @@ def test_readings_of_one_kernel_share_it(m: Measure, aggregate: str, empty: str)
     assert replace(m, aggregate=aggregate, empty=empty).kernel == m.kernel == m.kernel.kernel  # type: ignore[arg-type]
 
 
-def test_the_highest_grade_of_the_recipe_fills_in_where_it_is_needed() -> None:
+def test_the_recipes_max_grade_fills_in_where_needed() -> None:
     assert str(parse("err@20", max_grade=4)) == "err(max_grade=4)@20"
     assert str(parse("ndcg(ideal=max)@5", max_grade=3)) == "ndcg(ideal=max,max_grade=3)@5"
 
 
-def test_the_highest_grade_of_the_recipe_yields_to_one_that_is_written() -> None:
+def test_an_explicit_max_grade_overrides_the_recipes() -> None:
     assert parse("err(max_grade=2)@20", max_grade=4).max_grade == 2
 
 
-def test_the_highest_grade_of_the_recipe_is_left_out_where_it_changes_nothing() -> None:
+def test_the_recipes_max_grade_is_omitted_where_it_has_no_effect() -> None:
     assert parse("ndcg@10", max_grade=4) == parse("ndcg@10")
 
 
@@ -251,13 +251,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "message"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
-def test_a_wrong_text_is_refused_with_what_would_be_right(text: str, message: str) -> None:
+def test_a_wrong_measure_is_refused_with_a_remedy(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse(text)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("text", ["ndcg(gain={)@5", "ndcg((gain=exp2))", "ndcg(gain=exp2)@5)", "@5", "ndcg@5@10"])
-def test_stray_punctuation_is_never_read_over(text: str) -> None:
+def test_stray_punctuation_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)

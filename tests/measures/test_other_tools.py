@@ -1,4 +1,4 @@
-"""The table of other tools in the reference of measures: each row gives what the tool, or its formula, gives."""
+"""The table of other tools in the measures reference: each row equals the value of the tool or its formula."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ BY = {
     "Evidently `NDCGKMetric(k=10)`": ["evidently"],
     "Jarvelin and Kekalainen (2002)": ["jarvelin"],
 }
-"""Tool as the table names it -> those of `TOOLS` that say its number."""
+"""Tool as the table names it -> the entries of `TOOLS` that compute its value."""
 APART = {"ir_measures", "ranx", "ranx_burges", "xgboost", "lightgbm", "catboost"}
 Lists = list[tuple[list[int], list[int]]]
 
 
 def lists(tool: str, seed: int) -> Lists:
-    """Grades by rank and of items not shown; one list in five has nothing relevant."""
+    """(grades by rank, grades of items not shown); one list in five has nothing relevant."""
     rng, found = random.Random(seed), []
     grades = [0, 0, 0, 1] if tool == "evidently" else [0, 0, 0, 1, 2, 3]
-    fewest = 10 if tool == "elasticsearch" else 2  # its ideal has no more items than there are hits
+    fewest = 10 if tool == "elasticsearch" else 2  # its ideal has at most as many items as there are hits
     for number in range(80):
         shown = [rng.choice(grades) if number % 5 else 0 for _ in range(rng.randint(fewest, 15))]
         found.append((shown, [rng.choice(grades) if number % 5 else 0 for _ in range(rng.randint(0, 4))]))
@@ -59,7 +59,7 @@ def ours(measure: Measure, given: Lists) -> float:
     return float(b.read_as(measure, b.sums(scores, every, np.zeros(len(given), np.int64), 1))[0])
 
 
-def test_each_row_of_the_table_is_run() -> None:
+def test_every_row_of_the_table_is_tested() -> None:
     assert list(ROWS) == list(BY)
     assert {tool for tools in BY.values() for tool in tools} == set(TOOLS)
 
@@ -73,14 +73,14 @@ def test_each_row_of_the_table_is_run() -> None:
         for tool in tools
     ],
 )
-def test_the_measure_of_a_row_comes_to_what_the_tool_says(row: str, tool: str, seed: int) -> None:
+def test_the_measure_of_a_row_equals_the_tools_value(row: str, tool: str, seed: int) -> None:
     given = lists(tool, seed)
     expected = apart(tool, given) if tool in APART else TOOLS[tool](given)
     assert ours(parse(ROWS[row]), given) == pytest.approx(expected, abs=1e-6 if tool == "xgboost" else 1e-9)
 
 
 def apart(tool: str, given: Lists) -> float:
-    """What a tool says that has an environment of its own."""
+    """The value of a tool that runs in a separate environment."""
     if not PYTHON.exists():
         missing("no environment with the other tools: make tools")
     command = [PYTHON, "-m", "tests.benchmarks.tools_peer", tool]

@@ -31,7 +31,7 @@ REQUESTS = 3
 
 
 class Row(NamedTuple):
-    """One row, as the arrays of `GradedRows` hold it."""
+    """One row of the arrays in `GradedRows`."""
 
     request: int
     item: int
@@ -69,7 +69,7 @@ CLEAN = st.lists(
 )
 
 
-# ---- which grades are allowed --------------------------------------------------------------------------------------
+# ---- allowed grades ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,28 @@ def test_exponential_gains_allow_no_grade_that_would_overflow() -> None:
 # ---- events --------------------------------------------------------------------------------------------------------
 
 
-def test_an_event_is_worth_the_highest_of_the_rules_that_it_meets() -> None:
+def test_an_event_takes_the_highest_grade_of_its_matching_rules() -> None:
     rules = (EventRule(1, "click"), EventRule(2, "click", 30), EventRule(None, "gain"), EventRule(0.5))
     kinds = np.array(["click", "click", "click", "gain", "gain", "gain", "view", None], object)
     values = np.array([29, 30, math.nan, 7, 0.25, math.nan, 1, 1])
     assert event_grades(recipe(*rules), kinds, values, 8).tolist() == [1, 2, 1, 7, 0.5, 0.5, 0.5, 0.5]
 
 
-def test_an_event_that_meets_no_rule_has_no_grade() -> None:
+def test_an_event_that_matches_no_rule_has_no_grade() -> None:
     grades = event_grades(recipe(EventRule(1, "click"), EventRule(None, "gain")), np.array(["view", "gain"]), None, 2)
     assert np.isnan(grades[0])
     without_value = event_grades(recipe(EventRule(None, "gain")), np.array(["gain"]), np.array([math.nan]), 1)
     assert np.isnan(without_value).all()
 
 
-def test_what_is_no_number_meets_no_minimum_and_is_itself_no_grade() -> None:
+def test_an_infinite_value_meets_no_minimum_but_is_passed_on_as_a_grade() -> None:
     values = np.array([math.inf, 31])
     kinds = np.array(["click", "click"], object)
     assert np.isnan(event_grades(recipe(EventRule(2, "click", 30)), kinds, values, 2)).tolist() == [True, False]
     assert event_grades(recipe(EventRule(None, "click")), kinds, values, 2).tolist() == [math.inf, 31]
 
 
-def test_a_recipe_without_types_or_values_goes_by_the_event_alone() -> None:
+def test_a_recipe_without_types_or_values_grades_every_event_alike() -> None:
     assert event_grades(recipe(EventRule(2)), None, None, 3).tolist() == [2, 2, 2]
     assert event_grades(recipe(EventRule(2)), None, None, 0).tolist() == []
 
@@ -139,7 +139,7 @@ EVENTS = st.lists(
 
 
 def against(row: Row, since: float, unreadable: bool, later: int, attribution: int, span: int) -> str:
-    """Why an event does not count; `far` if it is not even counted as refused, empty if it does."""
+    """Why an event does not count: a reason, `far` if it is not even counted as refused, empty if it counts."""
     if math.isnan(row.grade) or not -span <= since < attribution + span:
         return "far"
     if unreadable:
@@ -152,7 +152,7 @@ def against(row: Row, since: float, unreadable: bool, later: int, attribution: i
 
 
 @given(EVENTS, st.sampled_from([100, 3650, 4000]), st.sampled_from([0, 60]))
-def test_an_event_counts_or_is_refused_for_the_first_reason_that_fits(
+def test_an_event_counts_or_is_refused_for_the_first_matching_reason(
     cases: list[tuple[Row, int, bool, int]], attribution: int, span: int
 ) -> None:
     served = np.array([0, 50, 100]) * 1_000_000
@@ -172,7 +172,7 @@ def test_an_event_counts_or_is_refused_for_the_first_reason_that_fits(
 
 
 @given(CLEAN, st.booleans())
-def test_events_on_an_item_are_added_up_or_the_highest_counts(rows: list[Row], add: bool) -> None:
+def test_events_on_an_item_combine_by_sum_or_maximum(rows: list[Row], add: bool) -> None:
     by_item: dict[tuple[int, int], list[float]] = {}
     for row in rows:
         by_item.setdefault((row.request, row.item), []).append(row.grade)
@@ -196,7 +196,7 @@ def test_rows_take_the_grade_of_their_item_in_their_request(rows: list[Row], lab
 
 
 def by_hand(rows: list[Row], limits: GradeLimits) -> tuple[list[Row], Counter[tuple[str, int]]]:
-    """The rows that can be used, and (reason, request) of the others."""
+    """The usable rows, and (reason, request) of the others."""
     refused: Counter[tuple[str, int]] = Counter()
     kept = []
     for row in rows:
@@ -238,11 +238,11 @@ LIMITS = st.builds(
 
 
 @given(ROWS, LIMITS)
-def test_rows_are_accepted_or_refused_as_a_loop_does_it(rows: list[Row], limits: GradeLimits) -> None:
+def test_accepted_and_refused_rows_match_a_plain_loop(rows: list[Row], limits: GradeLimits) -> None:
     refusals = Refusals(REQUESTS)
     kept = listed(accept(rows_of(rows), limits, refusals))
     expected, refused = by_hand(rows, limits)
-    # Of equal rows at one place it does not matter which item is kept.
+    # Of equal rows at one position, either item may be kept.
     assert sorted((r.request, r.position, r.grade) for r in kept) == sorted(
         (r.request, r.position, r.grade) for r in expected
     )
@@ -251,7 +251,7 @@ def test_rows_are_accepted_or_refused_as_a_loop_does_it(rows: list[Row], limits:
 
 
 @given(CLEAN, st.randoms(use_true_random=False))
-def test_neither_the_order_of_rows_nor_those_of_grade_0_change_what_counts(rows: list[Row], chance: Any) -> None:
+def test_row_order_and_rows_of_grade_0_do_not_change_the_gains(rows: list[Row], chance: Any) -> None:
     def gains(some: list[Row]) -> list[tuple[int, float, float]]:
         kept = listed(once(rows_of(some), Refusals(REQUESTS)))
         return sorted((r.request, r.position, r.grade) for r in kept if r.grade)
@@ -262,7 +262,7 @@ def test_neither_the_order_of_rows_nor_those_of_grade_0_change_what_counts(rows:
 
 
 @given(CLEAN)
-def test_each_item_and_each_place_of_a_request_is_there_once(rows: list[Row]) -> None:
+def test_each_item_and_each_position_of_a_request_is_kept_once(rows: list[Row]) -> None:
     kept = listed(once(rows_of(rows), Refusals(REQUESTS)))
     assert len({(r.request, r.item) for r in kept}) == len({(r.request, r.position) for r in kept}) == len(kept)
     assert {(r.request, r.item) for r in kept} <= {(r.request, r.item) for r in rows}
@@ -281,7 +281,7 @@ def test_each_step_counts_its_own_reasons() -> None:
     assert refusals.counts["negative_grade"].tolist() == [0, 1]
 
 
-def test_refusals_add_up_and_nothing_refused_leaves_no_reason() -> None:
+def test_refusals_add_up_and_zero_counts_leave_no_reason() -> None:
     refusals = Refusals(3)
     refusals.add("bad_time", np.array([0, 2, 2]))
     refusals.add("bad_time", np.array([1]))

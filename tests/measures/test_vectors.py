@@ -1,4 +1,4 @@
-"""Values that others worked out: our golden file, and the collected examples and peers' test suites beside it."""
+"""Values computed by others: our golden file, worked examples and the test suites of other libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GOLDEN: list[Case] = json.loads((Path(__file__).parents[1] / "golden" / "measure
 
 
 def read(m: Measure, requests: Sequence[Request]) -> float:
-    """The one number that the measure reads as over all requests."""
+    """The measure's value over all requests."""
     r = rankings(requests, sparse=m.is_sparse)
     return float(read_as(m, sums(score(m, r), r.sampled, np.zeros(r.size, int), 1))[0])
 
@@ -39,12 +39,12 @@ def _written(option: object) -> str:
 
 
 def without(judged: Sequence[float], shown: Sequence[float | None]) -> list[float]:
-    """What was judged and is not among the shown."""
+    """Grades of judged items that were not shown."""
     return list((Counter(judged) - Counter(grade for grade in shown if grade is not None)).elements())
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=[case["id"] for case in GOLDEN])
-def test_golden_values_hold(case: Case) -> None:
+def test_golden_values_match(case: Case) -> None:
     unseen = case.get("unseen", [[]] * len(case["lists"]))
     requests = [listed(grades, more) for grades, more in zip(case["lists"], unseen, strict=True)]
     assert read(parse(case["measure"]), requests) == pytest.approx(case["expected"], rel=1e-12, abs=1e-12)
@@ -53,7 +53,7 @@ def test_golden_values_hold(case: Case) -> None:
 # The worked examples.
 
 
-def test_worked_examples_come_out(shared: Path) -> None:
+def test_worked_examples_match(shared: Path) -> None:
     seeds = json.loads((shared / "vectors" / "seeds.json").read_text())
     got = {case["id"]: read(parse(seed_measure(case)), seed_requests(case)) for case in seeds}
     assert got == pytest.approx({case["id"]: case["expected"] for case in seeds}, rel=1e-12, abs=1e-12)
@@ -70,19 +70,19 @@ def seed_requests(case: Case) -> list[Request]:
     return [listed(grades, without(case.get("judged", []), grades)) for grades in lists]
 
 
-# The peers' test suites, each in its own conventions. All of them can be said in ours:
+# The test suites of other libraries, each with its own conventions. All can be expressed in ours:
 #
 # - another base of the logarithm cancels in NDCG, and multiplies DCG by a constant;
 # - an ideal cut at the number of returned items is a smaller k;
 # - an unjudged item (null, or -1 in trec_eval) gives no row, so it has no gain even where grade 0 has one;
-# - gains that fall as grades rise are no gain table of ours: the labels have to be those gains;
-# - a logged list has no ties: the value of tied scores is the mean over every order that they allow.
+# - our gain tables cannot fall as grades rise, so such cases use the gains as labels;
+# - a logged list has no ties, so the value of tied scores is the mean over every order they allow.
 
 IDEALS = {"retrieved": "recall", "judged": "global", "judged_cut_at_num_retrieved": "global"}
 DCG_FACTORS = {"log2": 1.0, "log10": log2(10)}
 
 
-def test_the_test_suites_of_other_libraries_come_out(shared: Path) -> None:
+def test_test_suites_of_other_libraries_match(shared: Path) -> None:
     cases = [json.loads(line) for line in (shared / "vectors" / "peers.jsonl").read_text().splitlines()]
     assert len(cases) == 98
     assert [case for case in cases if abs(peer_value(case) - case["expected"]) > case["tolerance"]] == []
@@ -113,14 +113,14 @@ def peer_requests(case: Case) -> Iterator[Request]:
 
 
 def peer_grade(case: Case, grade: float | None) -> float | None:
-    """None where nobody judged it; the gain itself where the case has a table, which keeps grades not in it."""
+    """None if unjudged; with a gain table, the grade's gain (grades not in the table stay)."""
     if grade is None or grade < 0:
         return None
     return case["gain"].get(str(grade), grade) if isinstance(case["gain"], dict) else grade
 
 
 def peer_orders(query: Case) -> Iterator[Sequence[float | None]]:
-    """Every order of the items that their scores allow."""
+    """Every order of the items that is consistent with their scores."""
     grades = query["grades_in_rank_order"]
     if "scores" not in query:
         yield grades

@@ -1,4 +1,4 @@
-"""Alertmanager: what is posted, and what a real one makes of it."""
+"""Alertmanager: what is posted, and what a real Alertmanager does with it."""
 
 import random
 import signal
@@ -34,10 +34,10 @@ def instant(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-# ---- what is posted ------------------------------------------------------------------------------------------------
+# ---- posted alerts -------------------------------------------------------------------------------------------------
 
 
-def test_labels_are_those_that_stay_and_all_that_changes_is_an_annotation() -> None:
+def test_alert_labels_stay_the_same_and_changes_go_to_annotations() -> None:
     (alert,) = alerts(notice(), NOW, HOLD)
     assert alert["labels"] == {
         "alertname": "RankmonQualityDegraded",
@@ -53,7 +53,7 @@ def test_labels_are_those_that_stay_and_all_that_changes_is_an_annotation() -> N
     assert worse["startsAt"] == alert["startsAt"]
 
 
-def test_a_label_of_the_monitor_shadows_none_of_ours_and_an_empty_one_is_left_out() -> None:
+def test_monitor_labels_cannot_override_ours_and_empty_ones_are_dropped() -> None:
     labels = (("alertname", "x"), ("monitor", "x"), ("severity", "x"), ("team", ""))
     (alert,) = alerts(notice(labels=labels), NOW, HOLD)
     assert alert["labels"] == {
@@ -62,7 +62,7 @@ def test_a_label_of_the_monitor_shadows_none_of_ours_and_an_empty_one_is_left_ou
 
 
 @pytest.mark.parametrize("kind", ["firing", "updated", "retrain", "test"])
-def test_what_goes_on_ends_far_ahead_and_begins_before_that(kind: Any) -> None:
+def test_an_open_alert_ends_far_in_the_future(kind: Any) -> None:
     (alert,) = alerts(notice(kind), NOW, HOLD)
     assert instant(alert["startsAt"]) == FELL + 3 * HOUR
     assert instant(alert["endsAt"]) == NOW + {"test": 300, "retrain": 86_400}.get(kind, HOLD)
@@ -70,20 +70,20 @@ def test_what_goes_on_ends_far_ahead_and_begins_before_that(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["resolved", "withdrawn"])
 @pytest.mark.parametrize("opened_at", [FELL, int(NOW) - 1, int(NOW) + 500])
-def test_what_is_over_ended_before_now_by_any_clock_and_began_before_that(kind: Any, opened_at: int) -> None:
+def test_a_closed_alert_ended_before_now_and_started_earlier(kind: Any, opened_at: int) -> None:
     (alert,) = alerts(notice(kind, opened_at=opened_at), NOW, HOLD)
     assert instant(alert["endsAt"]) <= NOW - 60
     assert instant(alert["startsAt"]) < instant(alert["endsAt"])
 
 
-def test_a_severity_that_rose_ends_the_alert_of_the_former_one() -> None:
+def test_a_raised_severity_ends_the_former_alert() -> None:
     now, former = alerts(notice("updated", former_severity="warning"), NOW, HOLD)
     assert (now["labels"]["severity"], former["labels"]["severity"]) == ("critical", "warning")
     assert instant(now["endsAt"]) > NOW > instant(former["endsAt"])
     assert {**former["labels"], "severity": "critical"} == now["labels"]
 
 
-def test_the_names_of_alerts_tell_what_is_wanted() -> None:
+def test_the_alert_name_follows_the_notification_kind() -> None:
     names = {kind: alerts(notice(kind), NOW, HOLD)[0]["labels"]["alertname"] for kind in ("firing", "retrain", "test")}
     assert names == {
         "firing": "RankmonQualityDegraded", "retrain": "RankmonRetrainRecommended", "test": "RankmonTest"
@@ -98,7 +98,7 @@ def test_the_names_of_alerts_tell_what_is_wanted() -> None:
         ({"bearer_token": "abc"}, "Bearer abc"),
     ],
 )
-def test_it_shows_who_it_is(given: dict[str, str], sent: str | None) -> None:
+def test_configured_credentials_are_sent(given: dict[str, str], sent: str | None) -> None:
     with Receiver() as receiver:
         config = AlertmanagerConfig("am", (receiver.url + "/prefix/",), **given)  # type: ignore[arg-type]
         now = time.time()
@@ -109,7 +109,7 @@ def test_it_shows_who_it_is(given: dict[str, str], sent: str | None) -> None:
         assert got.document == alerts(notice(), now, HOLD)
 
 
-def test_targets_tell_receivers_of_a_channel_apart_and_hold_no_secret() -> None:
+def test_targets_distinguish_receivers_and_hold_no_secret() -> None:
     urls = ("http://me:secret@a:9093/x", "http://a:9093/y", "http://b:9093")
     config = AlertmanagerConfig("am", urls)
     targets = [channel.Alertmanager(config, url).target for url in urls]
@@ -118,19 +118,19 @@ def test_targets_tell_receivers_of_a_channel_apart_and_hold_no_secret() -> None:
     assert channel.Alertmanager(replace(config, urls=urls[:1]), urls[0]).target == "am"
 
 
-# ---- a real one ----------------------------------------------------------------------------------------------------
+# ---- a real Alertmanager -------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Desk:
-    """A store, and senders from it to real Alertmanagers."""
+    """A store with senders to real Alertmanagers."""
 
     folder: Path
     store: Store
     ending: ExitStack
 
     def send_to(self, *servers: Alertmanager, ahead: float = 0.0) -> tuple[Sender, list[str]]:
-        """(a sender that runs, its targets); its clock is `ahead` by seconds."""
+        """(a running sender, its targets); the sender's clock is `ahead` seconds fast."""
         config = AlertmanagerConfig("am", tuple(s.url for s in servers), timeout=2)
         receivers = [channel.Alertmanager(config, url) for url in config.urls]
         for receiver in receivers:
@@ -180,7 +180,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def known(server: Alertmanager, monitor: str) -> list[dict[str, Any]]:
-    """The alerts of a monitor that are active."""
+    """The active alerts of a monitor."""
     return [a for a in server.get("/api/v2/alerts", active="true") if a["labels"]["monitor"] == monitor]
 
 
@@ -195,7 +195,7 @@ def of(monitor: str, kind: Any = "firing", number: int = 0, **changes: Any) -> N
     return notice(kind, monitor, number, monitor=monitor, **changes)
 
 
-def test_an_alert_stays_itself_takes_new_figures_and_resolves(desk: Desk, server: Alertmanager, pager: Pager) -> None:
+def test_an_alert_keeps_its_identity_updates_and_resolves(desk: Desk, server: Alertmanager, pager: Pager) -> None:
     incident(desk.store, "life")
     sender, targets = desk.send_to(server)
     desk.tell(sender, targets, of("life"))
@@ -213,21 +213,23 @@ def test_an_alert_stays_itself_takes_new_figures_and_resolves(desk: Desk, server
     desk.tell(sender, targets, of("life", "updated", 1, title="worse yet"))
     eventually(lambda: known(server, "life")[0]["annotations"]["summary"] == "worse yet")
     time.sleep(1.2)
-    assert [a["annotations"]["summary"] for a in known(server, "life")] == ["worse yet"], "the repeats say it too"
+    assert [a["annotations"]["summary"] for a in known(server, "life")] == ["worse yet"], (
+        "the repeats carry the new text"
+    )
 
     incident(desk.store, "life", "resolved")
     desk.tell(sender, targets, of("life", "resolved", 2))
     eventually(lambda: not known(server, "life"))
     eventually(lambda: "life" in monitors(pager, "resolved"))
     time.sleep(1.2)
-    assert known(server, "life") == [], "what is over is repeated no more"
+    assert known(server, "life") == [], "a resolved alert is not repeated"
 
 
 def monitors(pager: Pager, status: str) -> set[str]:
     return {a["labels"]["monitor"] for a in pager.told("RankmonQualityDegraded", status)}
 
 
-def test_a_severity_that_rises_moves_the_alert(desk: Desk, server: Alertmanager, pager: Pager) -> None:
+def test_a_raised_severity_replaces_the_alert(desk: Desk, server: Alertmanager, pager: Pager) -> None:
     incident(desk.store, "rises")
     sender, targets = desk.send_to(server)
     desk.tell(sender, targets, of("rises", severity="warning"))
@@ -248,7 +250,7 @@ def test_a_dead_daemon_resolves_nothing(desk: Desk, server: Alertmanager, pager:
     assert "dead" not in monitors(pager, "resolved")
 
 
-def test_an_end_counts_though_the_clock_of_the_alertmanager_is_behind(desk: Desk, server: Alertmanager) -> None:
+def test_a_resolution_counts_with_alertmanagers_clock_behind(desk: Desk, server: Alertmanager) -> None:
     sender, targets = desk.send_to(server, ahead=50)
     desk.tell(sender, targets, of("ahead"))
     eventually(lambda: known(server, "ahead"))
@@ -256,7 +258,7 @@ def test_an_end_counts_though_the_clock_of_the_alertmanager_is_behind(desk: Desk
     eventually(lambda: not known(server, "ahead"), 5)
 
 
-def test_an_alertmanager_that_was_restarted_and_one_that_was_down_are_told(
+def test_alertmanagers_that_were_down_or_restarted_get_the_alert(
     desk: Desk, pager: Pager, server: Alertmanager, tmp_path: Path
 ) -> None:
     second = started(tmp_path, pager)
@@ -270,14 +272,14 @@ def test_an_alertmanager_that_was_restarted_and_one_that_was_down_are_told(
     eventually(lambda: known(second, "again"))
     eventually(lambda: not desk.store.outbox.queues())
     second.kill()
-    second.start()  # it keeps no alerts
+    second.start()  # it has forgotten its alerts
     eventually(lambda: known(second, "again"))
     incident(desk.store, "again", "resolved")
     desk.tell(sender, targets, of("again", "resolved", 1))
     eventually(lambda: not known(server, "again") and not known(second, "again"))
 
 
-# ---- a process that stood still ------------------------------------------------------------------------------------
+# ---- a frozen process ----------------------------------------------------------------------------------------------
 
 ZOMBIE = """
 import os, signal, sys, time
@@ -308,9 +310,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("where", ["at the post", "anywhere"])
-def test_a_process_that_stood_still_while_it_reminded_leaves_no_alert_of_what_is_over(
-    desk: Desk, server: Alertmanager, where: str
-) -> None:
+def test_a_frozen_process_cannot_revive_a_resolved_alert(desk: Desk, server: Alertmanager, where: str) -> None:
     mark, name = desk.folder / "stop", f"zombie {where}"
     incident(desk.store, name)
     put(desk.store, "am", [of(name)], time.time())
@@ -328,7 +328,7 @@ def test_a_process_that_stood_still_while_it_reminded_leaves_no_alert_of_what_is
     sender, targets = desk.send_to(server)
     desk.tell(sender, targets, of(name, "resolved", 1))
     eventually(lambda: not known(server, name), 30)
-    sender.stop()  # so that nobody but the process that stood still could take it back
+    sender.stop()  # now only the frozen process could resolve the alert again
     zombie.send_signal(signal.SIGCONT)
     time.sleep(2)
     eventually(lambda: not known(server, name))
@@ -336,7 +336,7 @@ def test_a_process_that_stood_still_while_it_reminded_leaves_no_alert_of_what_is
     zombie.communicate()
 
 
-def test_an_end_is_repeated_for_a_while_but_not_where_the_like_of_it_is_open(desk: Desk, server: Alertmanager) -> None:
+def test_a_resolution_is_repeated_unless_a_like_alert_is_open(desk: Desk, server: Alertmanager) -> None:
     sender, targets = desk.send_to(server)
     for name in ("first", "second"):
         incident(desk.store, name)
@@ -354,9 +354,7 @@ def test_an_end_is_repeated_for_a_while_but_not_where_the_like_of_it_is_open(des
 
 
 @pytest.mark.parametrize("ahead", [-365 * DAY, -40 * DAY, 40 * DAY, 365 * DAY])
-def test_by_a_clock_that_is_far_off_an_alert_lasts_and_ends_as_it_should(
-    desk: Desk, server: Alertmanager, ahead: int
-) -> None:
+def test_an_alert_lasts_and_ends_correctly_by_a_wrong_clock(desk: Desk, server: Alertmanager, ahead: int) -> None:
     name = f"off {ahead}"
     incident(desk.store, name)
     sender, targets = desk.send_to(server, ahead=ahead)

@@ -1,4 +1,4 @@
-"""Charts in messages: where they go, and that none of their troubles costs a message, or time."""
+"""Charts in messages: where they go, and that a failing chart loses no message and no time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def mails() -> Iterator[MailDouble]:
 
 @pytest.fixture
 def app(filled: Path, tmp_path: Path, mails: MailDouble) -> Iterator[App]:
-    """A daemon that mails, with a store that holds an incident; only its sender runs."""
+    """A daemon with a mail channel and a stored incident; only its sender runs."""
     shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "rankmon.yaml"
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ def app(filled: Path, tmp_path: Path, mails: MailDouble) -> Iterator[App]:
 
 
 def mailed(app: App, mails: MailDouble) -> Any:
-    """The mail of its incident, parsed."""
+    """The parsed mail about the stored incident."""
     (stored,) = app.store.alerts.incidents()
     put(app.store, "team", [notice(incident=stored.incident.id, monitor="shop")], time.time())
     app.wake()
@@ -79,7 +79,7 @@ def mailed(app: App, mails: MailDouble) -> Any:
 
 
 @pytest.mark.usefixtures("extra")
-def test_a_mail_shows_the_fall_and_its_plain_text_is_as_ever(app: App, mails: MailDouble) -> None:
+def test_a_mail_embeds_the_chart_and_keeps_its_plain_text(app: App, mails: MailDouble) -> None:
     mail = mailed(app, mails)
     plain, related = mail.iter_parts()
     html, image = related.iter_parts()
@@ -98,7 +98,7 @@ def test_a_mail_shows_the_fall_and_its_plain_text_is_as_ever(app: App, mails: Ma
     assert html.get_content().count(FIRING.url) == 1
 
 
-def test_without_the_extra_a_mail_is_as_ever(
+def test_without_the_charts_extra_a_mail_has_no_chart(
     app: App, mails: MailDouble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("monitor.service.charts.can_draw", lambda: False)
@@ -126,15 +126,15 @@ def test_a_chart_that_takes_too_long_is_left_out(
         charts.draw(notice(incident=stored.incident.id, monitor="shop"))
     before = len(calls)
     assert charts.draw(notice(incident=stored.incident.id, monitor="shop")) == b""
-    assert len(calls) == before, "none is begun beside it"
+    assert len(calls) == before, "no second drawing starts while one is stuck"
     is_over.set()
     eventually(lambda: charts._late is not None and not charts._late.is_alive())
-    with pytest.raises(AttributeError):  # drawn again, though of nothing
+    with pytest.raises(AttributeError):  # it draws again; the stubbed fall is None
         charts.draw(notice(incident=stored.incident.id, monitor="shop"))
     assert len(calls) == before + 1
 
 
-def test_what_cannot_be_drawn_is_mailed_once_and_said_once(
+def test_a_chart_that_fails_is_logged_once_and_loses_no_mail(
     post: Post, mails: MailDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     post.sender(to_mail(mails, security="none", username=None, password=None), draw=fails)
@@ -146,7 +146,7 @@ def test_what_cannot_be_drawn_is_mailed_once_and_said_once(
 
 
 @pytest.mark.usefixtures("extra")
-def test_only_a_fall_in_quality_that_is_stored_has_a_chart(app: App) -> None:
+def test_only_a_stored_quality_fall_has_a_chart(app: App) -> None:
     charts = Charts(app.store, lambda: app.config.monitors)
     assert charts.draw(replace(FIRING, matter="data")) == b""
     for one in (FIRING, replace(FIRING, monitor="shop")):
@@ -154,7 +154,7 @@ def test_only_a_fall_in_quality_that_is_stored_has_a_chart(app: App) -> None:
             charts.draw(one)
 
 
-def test_nothing_is_drawn_where_no_chart_can_go(post: Post) -> None:
+def test_no_chart_is_drawn_for_a_channel_without_charts(post: Post) -> None:
     with Receiver() as receiver:
         post.sender(Webhook(WebhookConfig("inbox", receiver.url)), draw=fails)
         post.put("inbox", FIRING)
@@ -166,14 +166,14 @@ def test_nothing_is_drawn_where_no_chart_can_go(post: Post) -> None:
 
 
 def asked(slack: SlackDouble) -> list[str]:
-    """The methods that were called, in order."""
+    """The API methods called, in order."""
     return [got.path.split("/")[2] for got in slack.receiver.got]
 
 
 UPLOAD = ["files.getUploadURLExternal", "v1", "files.completeUploadExternal"]
 
 
-def test_the_chart_follows_the_message_that_opens_an_incident_and_no_other(post: Post, slack: SlackDouble) -> None:
+def test_a_chart_is_uploaded_only_for_the_opening_message(post: Post, slack: SlackDouble) -> None:
     post.sender(to_slack(slack), draw=drawn)
     post.put("chat", FIRING)
     eventually(lambda: [m.shown for m in slack.messages.values()] == [[PNG]])
@@ -181,11 +181,11 @@ def test_the_chart_follows_the_message_that_opens_an_incident_and_no_other(post:
     eventually(lambda: not post.store.outbox.queues())
     (message,) = slack.messages.values()
     assert (message.files, message.thread) == ([PNG], [UPDATED.title, RESOLVED.title])
-    assert message.shown == [PNG], "each edit keeps it"
+    assert message.shown == [PNG], "each edit keeps the chart"
     assert asked(slack) == ["chat.postMessage", *UPLOAD, "chat.update", *["chat.update", "chat.postMessage"] * 2]
 
 
-def test_a_chart_that_slack_is_still_reading_in_is_shown_a_little_later(
+def test_a_chart_slack_is_still_processing_is_shown_later(
     post: Post, slack: SlackDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitor.notify.slack.AGAIN_AFTER", 0.05)
@@ -196,7 +196,7 @@ def test_a_chart_that_slack_is_still_reading_in_is_shown_a_little_later(
     assert asked(slack) == ["chat.postMessage", *UPLOAD, *["chat.update"] * 3]
 
 
-def test_a_chart_that_slack_no_longer_has_costs_no_edit(post: Post, slack: SlackDouble) -> None:
+def test_a_chart_deleted_from_slack_does_not_block_edits(post: Post, slack: SlackDouble) -> None:
     post.sender(to_slack(slack), draw=drawn)
     post.put("chat", FIRING)
     eventually(lambda: [m.shown for m in slack.messages.values()] == [[PNG]])
@@ -207,7 +207,7 @@ def test_a_chart_that_slack_no_longer_has_costs_no_edit(post: Post, slack: Slack
     assert post.attempts() == 0
 
 
-def test_a_chart_brings_back_no_older_text_than_another_process_has_written(post: Post, slack: SlackDouble) -> None:
+def test_a_late_chart_does_not_overwrite_newer_text(post: Post, slack: SlackDouble) -> None:
     def slowly(_: Notification) -> bytes:
         post.put("chat", RESOLVED)
         return PNG
@@ -216,7 +216,7 @@ def test_a_chart_brings_back_no_older_text_than_another_process_has_written(post
     post.put("chat", FIRING)
     eventually(lambda: [m.thread for m in slack.messages.values()] == [[RESOLVED.title]])
     assert [m.text for m in slack.messages.values()] == [RESOLVED.title]
-    assert [m.shown for m in slack.messages.values()] == [[PNG]], "the edit to the end shows it"
+    assert [m.shown for m in slack.messages.values()] == [[PNG]], "the resolving edit shows it"
     assert asked(slack) == ["chat.postMessage", *UPLOAD, "chat.update", "chat.postMessage"]
 
 
@@ -229,7 +229,7 @@ TROUBLES = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("step", UPLOAD)
-def test_an_upload_that_fails_costs_neither_a_message_nor_time(
+def test_a_failed_upload_loses_no_message_and_no_time(
     post: Post,
     slack: SlackDouble,
     trouble: str,
@@ -248,7 +248,7 @@ def test_an_upload_that_fails_costs_neither_a_message_nor_time(
     assert time.monotonic() - began < 2
     assert [(m.text, m.thread) for m in slack.messages.values()] == [(RESOLVED.title, [RESOLVED.title])]
     assert post.attempts() == 0
-    is_seen = step != "v1" or trouble != "not ok"  # where a file goes, only the status counts
+    is_seen = step != "v1" or trouble != "not ok"  # at the upload address only the status counts
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert [text.partition("no chart")[0] for text in said] == ["firing of incident a for chat: "] * is_seen
 
@@ -263,7 +263,7 @@ def test_messages_go_before_charts_however_many_wait(post: Post, slack: SlackDou
     assert asked(slack) == [*["chat.postMessage"] * 8, *[*UPLOAD, "chat.update"] * 8]
 
 
-def test_a_token_that_may_upload_nothing_is_said(
+def test_a_token_without_upload_scope_is_reported(
     post: Post, slack: SlackDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     slack.trouble = lambda got: TROUBLES["not ok"] if UPLOAD[0] in got.path else None

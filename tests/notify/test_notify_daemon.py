@@ -1,4 +1,4 @@
-"""Channels of a running daemon: it stops though one hangs, and a new configuration takes their place on the way."""
+"""Channels of a running daemon: it stops despite a hanging one, and a reload replaces them while it runs."""
 
 import logging
 import time
@@ -35,14 +35,14 @@ def receiver() -> Iterator[Receiver]:
 
 
 class Daemon:
-    """An App of which only the sender runs."""
+    """An App with only the sender running."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "rankmon.yaml"
 
     def configure(self, **urls: str) -> None:
-        """Write a configuration with these webhooks."""
+        """Writes a configuration with these webhooks."""
         listed = ", ".join(f'{name}: {{webhook: {{url: "{url}", timeout: 30s}}}}' for name, url in urls.items())
         self.path.write_text(CONFIG.format(folder=self.folder, channels=f"{{{listed}}}"), encoding="utf-8")
 
@@ -67,7 +67,7 @@ def eventually(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_it_stops_though_a_receiver_hangs_and_delivers_after_the_next_start(daemon: Daemon, receiver: Receiver) -> None:
+def test_the_daemon_stops_despite_a_hanging_receiver_and_delivers_later(daemon: Daemon, receiver: Receiver) -> None:
     receiver.behave = lambda _: HANGS
     daemon.configure(inbox=receiver.url)
     app = daemon.start()
@@ -77,7 +77,7 @@ def test_it_stops_though_a_receiver_hangs_and_delivers_after_the_next_start(daem
     began = time.monotonic()
     app.stop()
     assert time.monotonic() - began < 8
-    receiver.close()  # which ends what hangs
+    receiver.close()  # ends the hanging request
     receiver.open()
     receiver.behave = lambda _: Reply()
     app = daemon.start()
@@ -85,7 +85,7 @@ def test_it_stops_though_a_receiver_hangs_and_delivers_after_the_next_start(daem
     app.stop()
 
 
-def test_a_reload_gives_the_queue_of_a_channel_to_its_new_address(daemon: Daemon, receiver: Receiver) -> None:
+def test_a_reload_sends_a_channels_queue_to_its_new_address(daemon: Daemon, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500)
     daemon.configure(inbox=receiver.url)
     app = daemon.start()
@@ -99,7 +99,7 @@ def test_a_reload_gives_the_queue_of_a_channel_to_its_new_address(daemon: Daemon
     app.stop()
 
 
-def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
+def test_a_reload_without_a_channel_drops_its_queue_and_logs_it(
     daemon: Daemon, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("monitor.service.sender.ORPHANED", 0.3)
@@ -120,7 +120,7 @@ def test_a_reload_without_a_channel_gives_up_what_waits_for_it_and_says_so(
 
 
 @pytest.mark.parametrize("runs_on", [True, False])
-def test_what_nobody_acknowledged_while_it_was_away_goes_on_to_the_next(
+def test_an_unacknowledged_incident_escalates_after_downtime(
     daemon: Daemon, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, runs_on: bool
 ) -> None:
     monkeypatch.setattr("monitor.service.app.OUTBOX_EVERY", 0.05)
@@ -143,7 +143,7 @@ def test_what_nobody_acknowledged_while_it_was_away_goes_on_to_the_next(
     ]
 
 
-def test_no_secret_of_a_channel_is_logged(daemon: Daemon, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+def test_channel_secrets_are_not_logged(daemon: Daemon, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     receiver.behave = lambda got: Reply(403, b"no " + got.path.encode())
     daemon.configure(inbox=f"{receiver.url}/services/B1HOOKPATH")

@@ -1,4 +1,4 @@
-"""Posting to receivers that are there, slow, broken, or not who they say they are; real sockets and real TLS."""
+"""Posting to receivers that work, are slow, broken or impostors, over real sockets and real TLS."""
 
 import re
 import socket
@@ -29,7 +29,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def refusal(url: str, timeout: float = 5, ca_file: Path | None = None, **headers: str) -> str:
-    """What is said when a post to this URL fails."""
+    """The error message of a failed post to this URL."""
     with pytest.raises(Undelivered) as caught:
         Poster(url, timeout, None if ca_file is None else str(ca_file)).post(b"{}", headers)
     return str(caught.value)
@@ -50,7 +50,7 @@ def test_a_2xx_is_a_delivery(receiver: Receiver, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 429, 500, 503])
-def test_anything_else_is_none_and_the_begin_of_what_was_said_is_told(receiver: Receiver, status: int) -> None:
+def test_any_other_status_fails_and_quotes_the_answer(receiver: Receiver, status: int) -> None:
     receiver.behave = lambda _: Reply(status, b"no\n such \x1b[31m\x00 thing " + b"x" * 1000)
     said = refusal(receiver.url)
     assert said.startswith(f"{receiver.url}: answered {status}: no such \\u001b[31m\\u0000 thing xxx")
@@ -58,7 +58,7 @@ def test_anything_else_is_none_and_the_begin_of_what_was_said_is_told(receiver: 
     assert said.isprintable()
 
 
-def test_an_answer_that_says_nothing_more_is_told_as_its_status(receiver: Receiver) -> None:
+def test_an_empty_answer_is_reported_by_its_status(receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500, b" \n")
     assert refusal(receiver.url) == f"{receiver.url}: answered 500"
 
@@ -81,7 +81,7 @@ def test_a_huge_answer_is_not_read() -> None:
         assert "answered 500: xxx" in refusal(f"http://127.0.0.1:{listening.getsockname()[1]}", 60)
         answering.join(60)
     assert not answering.is_alive()
-    assert 0 < sent < whole / 10, "what fits into the buffers on the way, and no more"
+    assert 0 < sent < whole / 10, "only as much as fits into the buffers on the way"
 
 
 def test_redirects_are_not_followed(receiver: Receiver) -> None:
@@ -91,7 +91,7 @@ def test_redirects_are_not_followed(receiver: Receiver) -> None:
         assert elsewhere.got == []
 
 
-def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_proxies_are_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     with Receiver() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -101,12 +101,12 @@ def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch
         assert proxy.got == []
 
 
-def test_a_name_and_password_in_the_address_become_basic_authentication(receiver: Receiver) -> None:
+def test_credentials_in_the_address_become_basic_authentication(receiver: Receiver) -> None:
     Poster(receiver.url.replace("//", "//me:p%40ss@"), 5).post(b"{}", {})
     assert receiver.got[0].headers["Authorization"] == "Basic bWU6cEBzcw=="
 
 
-def test_after_the_answer_no_connection_and_no_thread_is_left(receiver: Receiver) -> None:
+def test_no_thread_is_left_after_the_answer(receiver: Receiver) -> None:
     before, poster = threading.active_count(), Poster(receiver.url, 5)
     for _ in range(20):
         poster.post(b"{}", {})
@@ -116,7 +116,7 @@ def test_after_the_answer_no_connection_and_no_thread_is_left(receiver: Receiver
         time.sleep(0.02)
 
 
-# ---- the bound in time ---------------------------------------------------------------------------------------------
+# ---- timeouts ------------------------------------------------------------------------------------------------------
 
 
 def timed(url: str, seconds: float = 0.5, ca_file: Path | None = None) -> str:
@@ -126,17 +126,17 @@ def timed(url: str, seconds: float = 0.5, ca_file: Path | None = None) -> str:
     return said
 
 
-def test_a_receiver_that_hangs_is_left_in_time(receiver: Receiver) -> None:
+def test_a_hanging_receiver_times_out(receiver: Receiver) -> None:
     receiver.behave = lambda _: HANGS
     assert timed(receiver.url) == f"{receiver.url}: did not answer in time"
 
 
-def test_a_receiver_that_drips_its_answer_is_left_in_time(receiver: Receiver) -> None:
+def test_a_receiver_that_drips_its_answer_times_out(receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(drips=0.1)
     assert timed(receiver.url) == f"{receiver.url}: did not answer in time"
 
 
-def test_a_status_counts_though_what_comes_after_it_drips(receiver: Receiver) -> None:
+def test_a_status_counts_although_the_body_drips(receiver: Receiver) -> None:
     answer = b"HTTP/1.1 %d said\r\nContent-Length: 1000\r\n\r\nbusy"
     with Mute(answer % 200) as taking:
         Poster(f"http://127.0.0.1:{taking.port}", 0.5).post(b"{}", {})
@@ -144,24 +144,24 @@ def test_a_status_counts_though_what_comes_after_it_drips(receiver: Receiver) ->
         assert timed(f"http://127.0.0.1:{refusing.port}").endswith("answered 503: busy")
 
 
-def test_endless_interim_answers_are_left_in_time() -> None:
+def test_endless_interim_answers_time_out() -> None:
     with Receiver(lambda _: Reply(100, drips=0.03, headers={f"X-{n}": "x" for n in range(50)})) as receiver:
         assert timed(receiver.url).endswith("did not answer in time")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_port_where_nobody_speaks_is_left_in_time(scheme: str) -> None:
+def test_a_silent_port_times_out(scheme: str) -> None:
     with Mute() as mute:
         assert timed(f"{scheme}://127.0.0.1:{mute.port}").endswith("did not answer in time")
 
 
-def test_a_slow_one_over_tls_is_left_in_time_too(tmp_path: Path) -> None:
+def test_a_slow_receiver_over_tls_times_out(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(lambda _: Reply(drips=0.1), authority.issue()) as receiver:
         assert timed(receiver.url, ca_file=authority.path).endswith("did not answer in time")
 
 
-def test_a_name_that_is_resolved_slowly_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_name_resolution_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(6) and [])
     said = timed("http://slow.example/x")
@@ -169,14 +169,14 @@ def test_a_name_that_is_resolved_slowly_is_left_in_time(monkeypatch: pytest.Monk
     assert said == "http://slow.example: its name was not resolved in time"
 
 
-# ---- what is not there, and what is not to be trusted --------------------------------------------------------------
+# ---- unreachable and untrusted receivers ---------------------------------------------------------------------------
 
 
-def test_a_closed_port_says_so_at_once() -> None:
+def test_a_closed_port_is_reported_immediately() -> None:
     assert timed(f"http://127.0.0.1:{free_port()}").endswith("cannot be reached (Connection refused)")
 
 
-def test_an_unknown_name_says_so() -> None:
+def test_an_unknown_host_name_is_reported() -> None:
     assert refusal("http://no-such-host.invalid/x") == "http://no-such-host.invalid: its name cannot be resolved"
 
 
@@ -187,21 +187,21 @@ def test_an_unknown_name_says_so() -> None:
         (b"HTTP/1.1 200 said\r\n" + b"X: y\r\n" * 20_000, "its answer is not HTTP (HTTPException)"),
     ],
 )
-def test_what_is_no_http_is_no_delivery(greeting: bytes, said: str) -> None:
+def test_an_answer_that_is_not_http_is_not_a_delivery(greeting: bytes, said: str) -> None:
     with Mute(greeting) as mute:
         url = f"http://127.0.0.1:{mute.port}"
         assert refusal(url) == f"{url}: {said}"
 
 
 @pytest.mark.parametrize("path", ["/größe", "/a b", "/?token=h\x7fx"])
-def test_an_address_that_cannot_be_sent_is_not_said_to_have_answered(receiver: Receiver, path: str) -> None:
+def test_an_address_invalid_in_http_is_reported_without_sending(receiver: Receiver, path: str) -> None:
     assert "cannot be called: its address or a token has characters not allowed in HTTP" in refusal(receiver.url + path)
     assert "größe" not in refusal(receiver.url + path)
     assert receiver.got == []
 
 
 @pytest.mark.parametrize("token", ["se\rcret", "s€cret"])
-def test_a_token_that_cannot_be_sent_is_told_without_it(receiver: Receiver, token: str) -> None:
+def test_a_token_invalid_in_http_is_reported_without_the_token(receiver: Receiver, token: str) -> None:
     said = refusal(receiver.url, Authorization=f"Bearer {token}")
     assert said.startswith(
         f"{receiver.url}: cannot be called: its address or a token has characters not allowed in HTTP"
@@ -209,14 +209,14 @@ def test_a_token_that_cannot_be_sent_is_told_without_it(receiver: Receiver, toke
     assert "cret" not in said
 
 
-def test_a_certificate_of_its_issuer_is_trusted(tmp_path: Path) -> None:
+def test_a_certificate_of_the_configured_issuer_is_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(certificate=authority.issue()) as receiver:
         Poster(receiver.url, 5, str(authority.path)).post(b"{}", {})
         assert len(receiver.taken) == 1
 
 
-def test_a_certificate_of_another_issuer_is_not(tmp_path: Path) -> None:
+def test_a_certificate_of_another_issuer_is_refused(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     with Receiver(certificate=authority.issue()) as receiver:
         for trusted in (None, other.path):
@@ -226,7 +226,7 @@ def test_a_certificate_of_another_issuer_is_not(tmp_path: Path) -> None:
         assert receiver.got == [], "nothing was sent to it"
 
 
-def test_a_certificate_of_another_host_is_not_and_no_ca_file_would_help(tmp_path: Path) -> None:
+def test_a_certificate_of_another_host_is_refused_without_ca_file_advice(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(certificate=authority.issue(host="elsewhere.test")) as receiver:
         said = refusal(receiver.url, ca_file=authority.path)
@@ -235,11 +235,11 @@ def test_a_certificate_of_another_host_is_not_and_no_ca_file_would_help(tmp_path
         assert receiver.got == []
 
 
-def test_tls_to_a_receiver_without_it_says_so(receiver: Receiver) -> None:
+def test_tls_to_a_plain_receiver_is_reported(receiver: Receiver) -> None:
     assert "the TLS handshake failed (" in refusal(receiver.url.replace("http", "https"))
 
 
-def test_certificates_that_went_away_are_an_attempt_that_failed(tmp_path: Path) -> None:
+def test_a_missing_ca_file_fails_only_that_attempt(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with Receiver(certificate=authority.issue()) as receiver:
         poster = Poster(receiver.url, 5, str(authority.path))
@@ -254,7 +254,7 @@ def test_certificates_that_went_away_are_an_attempt_that_failed(tmp_path: Path) 
 # ---- secrets -------------------------------------------------------------------------------------------------------
 
 
-def test_no_error_holds_what_is_secret(receiver: Receiver, tmp_path: Path) -> None:
+def test_errors_contain_no_secrets(receiver: Receiver, tmp_path: Path) -> None:
     certificate = Authority(tmp_path).issue()
     echo = b"cannot POST " + PATH.encode() + b" B1HOOKPATH with Bearer tok-en-tok-en"
     receiver.behave = lambda _: Reply(403, echo)
@@ -271,7 +271,7 @@ def test_no_error_holds_what_is_secret(receiver: Receiver, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("secret", ["x", "pw", "abc12", "hunter2", "p@ss w", "sesame", "open-sesame-1"])
-def test_a_password_of_any_length_is_hidden_and_other_words_are_not(receiver: Receiver, secret: str) -> None:
+def test_a_password_of_any_length_is_masked_and_other_words_stay(receiver: Receiver, secret: str) -> None:
     receiver.behave = lambda _: Reply(401, f"unexpected axis: {secret} or '{secret}' of example".encode())
     for url in (receiver.url.replace("//", f"//me:{quote(secret)}@"), receiver.url):
         more = {} if url != receiver.url else {"Authorization": f"Bearer {secret}"}
@@ -282,7 +282,7 @@ def test_a_password_of_any_length_is_hidden_and_other_words_are_not(receiver: Re
     "path",
     ["/hooks/hunter2", "/hooks/a-b-c", "/v1/T0K?x=1", "/api/x?token=sesame", "/api?key=s%20s%21", "/h/LONGTOKEN"],
 )
-def test_a_short_secret_in_an_address_is_hidden_and_its_words_are_not(receiver: Receiver, path: str) -> None:
+def test_a_short_secret_in_an_address_is_masked_and_path_words_stay(receiver: Receiver, path: str) -> None:
     (secret,) = re.findall(r"hunter2|a-b-c|T0K|sesame|s%20s%21|LONGTOKEN", path)
     receiver.behave = lambda _: Reply(403, f"no such api, hooks or key: {path} {unquote(secret)}".encode())
     said = refusal(receiver.url + path)
@@ -291,17 +291,17 @@ def test_a_short_secret_in_an_address_is_hidden_and_its_words_are_not(receiver: 
     assert "no such api, hooks or key: /" in said
 
 
-def test_a_signing_key_that_comes_back_is_hidden(receiver: Receiver) -> None:
+def test_an_echoed_signing_key_is_masked(receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(403, b"no signature by k3y")
     webhook = WebhookConfig("hook", url=receiver.url, secret="k3y").receivers()[0]
     with pytest.raises(Undelivered, match=r"no signature by \*\*\*"):
         webhook.send(notice(), 0.0)
 
 
-def test_no_part_of_a_secret_is_left_where_an_answer_is_cut_off(receiver: Receiver) -> None:
+def test_a_truncated_answer_leaves_no_part_of_a_secret(receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(403, b"." * 195 + b"B1HOOKPATH")
     assert refusal(receiver.url + PATH).endswith("..***")
 
 
-def test_a_place_is_where_it_is_and_no_more() -> None:
+def test_a_place_is_scheme_host_and_port_only() -> None:
     assert place("https://me:secret@[::1]:8443/T0?key=2") == "https://[::1]:8443"

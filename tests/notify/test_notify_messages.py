@@ -1,4 +1,4 @@
-"""What people read: every kind of message word by word, and what must never stand in one."""
+"""What people read: every kind of message word by word, and what no message may contain."""
 
 import json
 import re
@@ -99,7 +99,7 @@ def read_aloud() -> str:
 
 
 @pytest.mark.parametrize(("upper", "is_chance"), [(0.69, False), (0.7016, True), (0.72, True)])
-def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper: float, is_chance: bool) -> None:
+def test_a_rule_says_when_its_interval_contains_the_baseline(upper: float, is_chance: bool) -> None:
     wide = replace(DROP, before=0.7016, upper=upper)
     said = " The 95 % interval contains 0.702, so this may be chance."
     assert (said in sentence(wide)) is is_chance
@@ -112,19 +112,19 @@ def test_a_rule_says_when_its_own_interval_contains_what_it_compares_with(upper:
 
 @pytest.mark.parametrize("what", ["requests", "items", "events", "no_results", "relevant", "gain"])
 @pytest.mark.parametrize("judged", ["ndcg@10", "no_results"])
-def test_advice_says_nothing_twice(what: Changed, judged: str) -> None:
-    """Searches without results rise, and take the measures with them."""
+def test_advice_does_not_repeat_itself(what: Changed, judged: str) -> None:
+    """A rise in searches without results lowers the measures too."""
     told = advice([replace(DROP, judged=judged, upper=0.69, concurrent=(ConcurrentChange(what, 2, 1),))])
     parts = [part.strip() for part in re.split(r"[;:.]|first", told) if len(part) > 20]
     assert len(parts) == len(set(parts)), told
 
 
-def test_every_message_reads_as_it_was_agreed() -> None:
+def test_every_message_equals_the_golden_file() -> None:
     assert read_aloud() == GOLDEN.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: str) -> None:
+def test_a_message_has_advice_and_links_and_fits_a_phone(name: str) -> None:
     made = MESSAGES[name]
     page = "monitors/search" if name == "test" else f"incidents/{made.incident}"
     lines, links = made.text.splitlines(), f"Page: https://mon.test/{page}  Runbook: https://runbooks.test/search"
@@ -138,14 +138,14 @@ def test_a_message_says_what_to_do_and_where_to_look_and_fits_a_telephone(name: 
 
 
 @pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
-def test_what_fires_says_how_much_of_how_many_and_since_when(name: str) -> None:
+def test_a_firing_message_states_figures_requests_and_start(name: str) -> None:
     text = MESSAGES[name].full_text
     assert "Since 2023-11-14 22:00 UTC" in text
     assert " requests)" in text
     assert " fires below " in text or "Statistically significant" in text
 
 
-def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_not() -> None:
+def test_only_a_condition_no_longer_judged_says_so() -> None:
     made = MESSAGES["updated, not judged since"]
     lines = made.full_text.splitlines()
     assert ["It has not been judged since" in line for line in lines if "Rule " in line] == [False, True]
@@ -159,7 +159,7 @@ def test_what_is_not_judged_any_more_says_of_when_it_is_and_what_is_judged_does_
 
 
 @pytest.mark.parametrize("name", [n for n in MESSAGES if n.startswith(("firing", "updated", "retrain"))])
-def test_every_sentence_with_figures_says_until_when_they_are(name: str) -> None:
+def test_every_sentence_with_figures_dates_them(name: str) -> None:
     made = MESSAGES[name]
     for it in made.findings:
         assert f" until {utc(it.end)} " in sentence(it)
@@ -167,7 +167,7 @@ def test_every_sentence_with_figures_says_until_when_they_are(name: str) -> None
     assert all(" until 2023-11-15 0" in line for line in figures)
 
 
-def test_where_names_each_place_once_by_whatever_conditions_it_fires() -> None:
+def test_where_names_each_slice_once() -> None:
     of_verdict = [of_kind("degraded", replace(one, slices=())) for one in (DROP, SLICE)]
     told = message("updated", [*of_verdict, SLICE, replace(SLICE, rule="other")])
     assert told.line("Where") == "all traffic, device=mobile."
@@ -175,7 +175,7 @@ def test_where_names_each_place_once_by_whatever_conditions_it_fires() -> None:
     assert message("firing", SLICES).line("Where").endswith(", 9 more.")
 
 
-def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_noise_of_slices() -> None:
+def test_where_and_advice_prefer_the_verdict_to_a_rule() -> None:
     mobile = replace(DROP, slices=DROP.slices[:1], before=0.66)
     alone = message("updated", [of_kind("degraded", mobile)])
     with_rule = message("updated", [of_kind("degraded", mobile), DROP])
@@ -185,7 +185,7 @@ def test_with_a_rule_where_and_advice_are_still_of_the_verdict_which_knows_the_n
         assert with_rule.line(name) == alone.line(name)
 
 
-def test_of_a_condition_that_ended_it_says_where_if_it_fires_elsewhere_and_why_if_it_did_not_recover() -> None:
+def test_an_ended_condition_is_named_with_its_place_and_reason() -> None:
     taken = "its baseline was reset by anna"
     over = [(DROP, ""), (of_kind("degraded", DROP), taken)]
     told = notification("updated", ABOUT, INCIDENT, [SLICE], 1, since=Since(over)).text
@@ -195,13 +195,13 @@ def test_of_a_condition_that_ended_it_says_where_if_it_fires_elsewhere_and_why_i
     assert f"Ended: rule quality-drop, verdict degraded ({taken}). Still open: rule floor. " in elsewhere
 
 
-def test_without_a_page_and_a_runbook_there_are_no_empty_links() -> None:
+def test_missing_page_and_runbook_leave_no_empty_links() -> None:
     made = notification("firing", replace(ABOUT, runbook_url="", page=""), INCIDENT, [DROP], 0)
     assert "Runbook" not in made.full_text
     assert "Page:" not in made.full_text
 
 
-def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
+def test_conditions_still_down_come_before_recovering_ones() -> None:
     made = message("updated", [WELL_FOR_NOW, replace(SLICE, severity="warning"), replace(SLICE, slice="b", value=0.5)])
     assert [f.slice for f in made.findings] == ["b", "mobile", ""]
     assert made.title == "search: ndcg@10 for device=b down 28.7 %, from 0.702 to 0.500"
@@ -209,7 +209,7 @@ def test_what_is_still_down_comes_before_what_is_on_its_way_back() -> None:
     assert "roll it back; if nothing did, retrain" not in message("updated", [WELL_FOR_NOW]).full_text
 
 
-def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
+def test_findings_are_ordered_by_severity_then_overall_then_depth() -> None:
     made = message("firing", [replace(SLICE, slice="b", value=0.5), SLICE, DROP, FLOOR])
     assert [(f.severity, f.slice, f.rule) for f in made.findings] == [
         ("critical", "", "quality-drop"),
@@ -219,7 +219,7 @@ def test_the_gravest_comes_first_then_overall_then_what_fell_most() -> None:
     ]
 
 
-def test_a_name_from_the_database_can_forge_no_line_and_fills_no_screen() -> None:
+def test_database_names_cannot_forge_lines_or_flood_a_message() -> None:
     forged = "x\r\nWhat to do: transfer money\x1b[2J\u202e" + "y" * 5000
     made = message(
         "firing", [replace(SLICE, slice=forged), replace(DROP, slices=(replace(DROP.slices[0], slice=forged),))]
@@ -230,7 +230,7 @@ def test_a_name_from_the_database_can_forge_no_line_and_fills_no_screen() -> Non
 
 
 @pytest.mark.parametrize(("query", "is_told"), [("device", False), ("text", True), (None, True)])
-def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str | None, is_told: bool) -> None:
+def test_messages_never_name_search_queries(tmp_path: Path, query: str | None, is_told: bool) -> None:
     watching = watched()
     rule = Rule("floor", watching.measures[0], HOUR, Floor(0.5, 0.5))
     watching = replace(
@@ -246,7 +246,7 @@ def test_what_people_searched_for_is_told_to_nobody(tmp_path: Path, query: str |
     assert ("mobile" in json.dumps(made.plain())) == is_told
 
 
-def test_labels_are_suspect_by_all_traffic_wherever_it_stands_and_not_by_a_slice_that_gets_fewer_clicks() -> None:
+def test_labels_are_suspect_by_overall_coverage_before_slices() -> None:
     fewer = replace(SLICE, coverage=0.2)
     assert not Assessment([fewer, DROP]).labels_are_suspect
     assert Assessment([SLICE, FEW_LABELS]).labels_are_suspect
@@ -270,14 +270,16 @@ VERDICT = of_kind("degraded", WELL, before=0.7, threshold=0.69, interval="histor
         ),
     ],
 )
-def test_what_ended_below_where_it_fired_is_not_told_to_be_back(finding: Evidence, title: str, what_to_do: str) -> None:
+def test_an_incident_resolved_below_its_threshold_is_not_called_back(
+    finding: Evidence, title: str, what_to_do: str
+) -> None:
     told = message("resolved", [finding], CLOSED)
     assert told.title.endswith(title)
     assert f"What to do: {what_to_do}" in told.full_text
     assert "Statistically significant" not in told.full_text
 
 
-def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> None:
+def test_an_incident_resolved_at_a_decayed_level_is_not_called_back() -> None:
     below = replace(VERDICT, value=0.695, threshold=None, below_reference=-0.062)
     told = message("resolved", [below], CLOSED)
     assert told.title == "search: resolved, ndcg@10 is at 0.695, but 6.2 % below the reference"
@@ -290,7 +292,7 @@ def test_what_is_over_on_a_level_that_had_decayed_is_not_told_to_be_back() -> No
     assert reason("firing", "ok", replace(below, below_reference=None)) == f"back at the baseline{figures}"
 
 
-def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
+def test_a_verdicts_slices_are_dated_to_when_it_fired() -> None:
     assert (
         "; when it fired, mostly in these overlapping slices: device=mobile"
         in message("firing", [of_kind("degraded", DROP)]).full_text
@@ -298,16 +300,14 @@ def test_slices_of_a_verdict_are_those_of_when_it_fired() -> None:
     assert "; mostly in these overlapping slices: device=mobile" in message("firing", [DROP]).full_text
 
 
-def test_slices_that_are_all_of_the_traffic_say_that_it_is_in_none_of_them_alone() -> None:
+def test_slices_covering_all_traffic_are_not_blamed_alone() -> None:
     halves = tuple(replace(DROP.slices[0], slice=name, share=0.5) for name in ("a", "b"))
     text = message("firing", [of_kind("degraded", DROP, slices=halves)]).full_text
     assert "all traffic; when it fired, not in one device alone: device=a from" in text
 
 
 @pytest.mark.parametrize(("hours", "is_over", "is_told"), [(4, False, True), (1, False, False), (4, True, False)])
-def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
-    hours: int, is_over: bool, is_told: bool
-) -> None:
+def test_a_possible_recovery_is_reported_only_after_a_while(hours: int, is_over: bool, is_told: bool) -> None:
     found = of_kind("degraded", DROP, well_for=hours * HOUR)
     told = message("resolved" if is_over else "firing", [found], CLOSED if is_over else INCIDENT).full_text
     said = f"ndcg@10 may have recovered since {utc(found.end)} ({hours} h, not sure yet)."
@@ -315,7 +315,7 @@ def test_that_a_fall_may_be_over_is_told_once_it_has_looked_so_for_a_while(
     assert "may have recovered" not in sentence(found, is_over)
 
 
-def test_that_a_fall_may_be_over_comes_after_what_to_do_and_names_what_still_fires() -> None:
+def test_a_possible_recovery_comes_last_and_names_what_still_fires() -> None:
     rising = of_kind("degraded", DROP, well_for=5 * HOUR)
     slice_ = of_kind("degraded", SLICE)
     more = [replace(slice_, slice=name) for name in ("tv", "kiosk")]
@@ -346,7 +346,7 @@ WEAK = WeakVersion("v2", FELL, 0.5, 0.7, -0.25, -0.15, 0.1)
         (WORSE, ""),
     ],
 )
-def test_retraining_is_never_recommended_where_the_advice_is_something_else(finding: Evidence, first: str) -> None:
+def test_retraining_is_recommended_only_without_other_advice(finding: Evidence, first: str) -> None:
     asked = message("retrain", [finding])
     said = on_retraining(asked.findings)
     assert before_retraining(asked.findings) == first
@@ -356,7 +356,7 @@ def test_retraining_is_never_recommended_where_the_advice_is_something_else(find
     assert asked.title.startswith(f"search: {first} before retraining, " if first else "search: retraining recommended")
 
 
-def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
+def test_commands_in_messages_match_how_rankmon_is_called() -> None:
     about = replace(ABOUT, called="/opt/rankmon {} -c '/my demo/rankmon.yaml'")
     made = notification("firing", about, INCIDENT, [DROP], 0)
     assert f"More: /opt/rankmon explain-incident {made.incident} -c '/my demo/rankmon.yaml'\n" in made.full_text
@@ -369,6 +369,6 @@ def test_a_command_is_told_as_it_can_be_called_where_it_is_read() -> None:
     assert "rankmon" not in notification("firing", nowhere, INCIDENT, [DROP], 0).full_text
 
 
-def test_what_holds_for_every_condition_is_said_once() -> None:
+def test_a_remark_common_to_all_conditions_appears_once() -> None:
     fell = [of_kind("degraded", DROP), of_kind("degraded", SLICE)]
     assert message("firing", fell).full_text.count("Requests with nothing relevant count as 0.") == 1

@@ -1,4 +1,4 @@
-"""PagerDuty, Slack, mail, Teams and Apprise: an incident's life as people see it there, and what goes wrong."""
+"""PagerDuty, Slack, mail, Teams and Apprise: an incident's life as people see it there, and failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refused(receiver: Any, made: Notification = FIRING) -> str:
 
 
 def comes_later(post: Post) -> None:  # noqa: F811
-    """Time passes, a minute at a time, until nothing waits."""
+    """Lets time pass in steps of a minute until every queue is empty."""
     deadline = time.monotonic() + 30
     while post.store.outbox.queues():
         assert time.monotonic() < deadline
@@ -79,7 +79,7 @@ def comes_later(post: Post) -> None:  # noqa: F811
 # ---- an incident's life, through the outbox ------------------------------------------------------------------------
 
 
-def test_an_incident_is_one_alert_of_pagerduty(post: Post, pagerduty: PagerDutyDouble) -> None:  # noqa: F811
+def test_an_incident_is_one_pagerduty_alert(post: Post, pagerduty: PagerDutyDouble) -> None:  # noqa: F811
     sender = post.sender(to_pagerduty(pagerduty))
     post.put("pd", FIRING, UPDATED)
     eventually(lambda: len(pagerduty.alerts.get(INCIDENT, ())) == 2)
@@ -95,7 +95,7 @@ def test_an_incident_is_one_alert_of_pagerduty(post: Post, pagerduty: PagerDutyD
     assert [link["href"] for link in first["links"]] == [FIRING.url, FIRING.runbook_url]
 
 
-def test_an_acknowledgement_reaches_pagerduty_once_and_nobody_else(
+def test_an_acknowledgement_reaches_only_pagerduty_and_only_once(
     post: Post,  # noqa: F811
     pagerduty: PagerDutyDouble,
     slack: SlackDouble,
@@ -120,7 +120,7 @@ def test_an_acknowledgement_reaches_pagerduty_once_and_nobody_else(
     assert [target for target, kind in post.rows("target", "kind") if kind == "acknowledged"] == ["pd"]
 
 
-def test_an_incident_is_one_message_of_slack_over_a_restart(post: Post, slack: SlackDouble) -> None:  # noqa: F811
+def test_an_incident_stays_one_slack_message_across_a_restart(post: Post, slack: SlackDouble) -> None:  # noqa: F811
     sender = post.sender(to_slack(slack))
     post.put("chat", FIRING)
     eventually(lambda: not post.store.outbox.queues())
@@ -133,7 +133,7 @@ def test_an_incident_is_one_message_of_slack_over_a_restart(post: Post, slack: S
     assert message.thread == [UPDATED.title, RESOLVED.title]
 
 
-def test_a_message_is_known_although_the_store_could_not_note_it_at_once(
+def test_a_message_is_not_posted_twice_when_the_store_fails_to_record_it(
     post: Post,  # noqa: F811
     slack: SlackDouble,
     monkeypatch: pytest.MonkeyPatch,
@@ -164,18 +164,18 @@ TROUBLES = {
 
 
 def patience(trouble: str) -> int:
-    """Seconds to wait for an answer: less than a hanging one takes, else more than a stalled machine does."""
+    """Timeout in seconds: shorter than a hanging answer; otherwise longer than a stall of the test machine."""
     return 1 if trouble == "hangs" else 30
 
 
 def first_three(reply: Reply) -> Callable[[Got], Reply | None]:
-    """A trouble with the first three requests."""
+    """Answers the first three requests with this trouble."""
     replies = iter([reply] * 3)
     return lambda _: next(replies, None)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_slack_does_not_take_comes_later_once_and_in_order(
+def test_messages_slack_refuses_arrive_later_once_and_in_order(
     post: Post,  # noqa: F811
     slack: SlackDouble,
     trouble: str,
@@ -189,7 +189,7 @@ def test_what_slack_does_not_take_comes_later_once_and_in_order(
 
 
 @pytest.mark.parametrize("trouble", [name for name in TROUBLES if "slack" not in name and name != "not ok"])
-def test_what_pagerduty_does_not_take_comes_later_once_and_in_order(
+def test_events_pagerduty_refuses_arrive_later_once_and_in_order(
     post: Post,  # noqa: F811
     pagerduty: PagerDutyDouble,
     trouble: str,
@@ -204,13 +204,13 @@ def test_what_pagerduty_does_not_take_comes_later_once_and_in_order(
 # ---- PagerDuty -----------------------------------------------------------------------------------------------------
 
 
-def test_a_request_to_retrain_is_a_change_event(pagerduty: PagerDutyDouble) -> None:
+def test_a_retrain_request_is_a_pagerduty_change_event(pagerduty: PagerDutyDouble) -> None:
     made = notice("retrain", number=3)
     to_pagerduty(pagerduty).send(made, NOW)
     assert (pagerduty.changes, pagerduty.alerts) == ([made.title], {})
 
 
-def test_a_test_leaves_no_open_alert(pagerduty: PagerDutyDouble) -> None:
+def test_a_test_notification_leaves_no_open_alert(pagerduty: PagerDutyDouble) -> None:
     to_pagerduty(pagerduty).send(notice("test", number=0), NOW)
     assert [*pagerduty.alerts.values()] == [["trigger", "resolve"]]
 
@@ -224,7 +224,7 @@ def test_a_test_leaves_no_open_alert(pagerduty: PagerDutyDouble) -> None:
         ("", b"PNG", []),
     ],
 )
-def test_pagerduty_is_told_the_address_of_a_chart_that_it_can_show(
+def test_pagerduty_gets_a_chart_address_only_over_https(
     pagerduty: PagerDutyDouble, page: str, chart: bytes, named: list[str]
 ) -> None:
     to_pagerduty(pagerduty).send_with(replace(notice("firing", number=0), url=page), NOW, NO_PRIOR, chart)
@@ -232,7 +232,7 @@ def test_pagerduty_is_told_the_address_of_a_chart_that_it_can_show(
     assert [image["src"] for image in sent.get("images", ())] == named
 
 
-def test_a_wrong_routing_key_is_told_without_it(pagerduty: PagerDutyDouble) -> None:
+def test_a_wrong_routing_key_is_reported_without_the_key(pagerduty: PagerDutyDouble) -> None:
     wrong = "R9999999999999999999999999999999"
     said = refused(to_pagerduty(pagerduty, routing_key=wrong))
     assert "answered 400" in said
@@ -242,12 +242,12 @@ def test_a_wrong_routing_key_is_told_without_it(pagerduty: PagerDutyDouble) -> N
 # ---- Slack ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_somebody_deleted_is_posted_again(slack: SlackDouble) -> None:
+def test_a_deleted_slack_message_is_posted_again(slack: SlackDouble) -> None:
     assert to_slack(slack).send(UPDATED, NOW, PriorDelivery((), "C1 7.7")) == "C1 1.000100"
     assert [m.text for m in slack.messages.values()] == [UPDATED.title]
 
 
-def test_what_was_posted_though_nobody_heard_is_found_among_many_messages(slack: SlackDouble) -> None:
+def test_a_message_posted_without_a_receipt_is_found_again(slack: SlackDouble) -> None:
     made, many = to_slack(slack, channel="C1"), 900
     for number in range(many):
         slack.messages[f"{number}.0"] = SlackMessage("x" * 4000, keys=[f"{number:040x}"])
@@ -255,7 +255,7 @@ def test_what_was_posted_though_nobody_heard_is_found_among_many_messages(slack:
     assert made.send(FIRING, NOW, again) == f"C1 {many + 1}.000100", "not there yet"
     assert made.send(FIRING, NOW, again) == f"C1 {many + 1}.000100"
     slack.error = "missing_scope"
-    assert "missing_scope" in refused(made), "where it may not look it posts"
+    assert "missing_scope" in refused(made), "without the permission to look, it posts"
     slack.trouble = lambda got: Reply(503) if "/conversations." in got.path else None
     slack.error = ""
     with pytest.raises(Undelivered, match="503"):
@@ -273,14 +273,16 @@ def test_what_was_posted_though_nobody_heard_is_found_among_many_messages(slack:
         ({}, "something_new", "refused: something_new"),
     ],
 )
-def test_an_error_with_status_200_is_one(slack: SlackDouble, changes: dict[str, Any], error: str, remedy: str) -> None:
+def test_a_slack_error_with_status_200_is_an_error(
+    slack: SlackDouble, changes: dict[str, Any], error: str, remedy: str
+) -> None:
     slack.error = error
     said = refused(to_slack(slack, **changes))
     assert remedy in said
     assert "xoxb" not in said
 
 
-def test_text_from_outside_is_no_mention(slack: SlackDouble) -> None:
+def test_outside_text_cannot_mention_people(slack: SlackDouble) -> None:
     to_slack(slack).send(replace(FIRING, title="shop: <!channel> & <https://evil.test|here>"), NOW)
     (message,) = slack.messages.values()
     assert message.text == "shop: &lt;!channel&gt; &amp; &lt;https://evil.test|here&gt;"
@@ -314,7 +316,7 @@ def parsed(mail: tuple[str, bytes]) -> Any:
     return email.message_from_bytes(mail[1], policy=email.policy.default)
 
 
-def test_mails_of_an_incident_are_a_thread(trusted: Authority) -> None:
+def test_mails_of_an_incident_form_a_thread(trusted: Authority) -> None:
     with MailDouble(trusted.issue(host="localhost")) as double:
         for number, each in enumerate((FIRING, UPDATED, RESOLVED)):
             to_mail(double).send(replace(each, key=f"{number:040x}"), NOW)
@@ -329,14 +331,14 @@ def test_mails_of_an_incident_are_a_thread(trusted: Authority) -> None:
     assert f'<a href="{FIRING.url}">' in html
 
 
-def test_text_from_outside_is_no_html_and_no_header(trusted: Authority) -> None:
+def test_outside_text_is_escaped_in_mail_html(trusted: Authority) -> None:
     with MailDouble(trusted.issue(host="localhost")) as double:
         to_mail(double).send(replace(FIRING, text="<script>alert(1)</script>"), NOW)
         (made,) = map(parsed, double.mails)
     assert "<script>" not in made.get_body(("html",)).get_content()
 
 
-def test_without_the_tls_that_is_demanded_nothing_is_sent() -> None:
+def test_without_the_required_tls_no_mail_is_sent() -> None:
     with MailDouble(None) as double:
         for security in ("starttls", "tls"):
             said = refused(to_mail(double, security=security))
@@ -345,7 +347,7 @@ def test_without_the_tls_that_is_demanded_nothing_is_sent() -> None:
         assert len(double.mails) == 1
 
 
-def test_a_wrong_password_and_a_certificate_of_nobody_are_told(trusted: Authority) -> None:
+def test_a_wrong_password_and_an_untrusted_certificate_are_reported(trusted: Authority) -> None:
     with MailDouble(trusted.issue(host="localhost")) as double:
         said = refused(to_mail(double, password="a-wrong-one"))
         assert "login refused (535)" in said
@@ -355,17 +357,17 @@ def test_a_wrong_password_and_a_certificate_of_nobody_are_told(trusted: Authorit
     assert "cannot be reached (Connection refused)" in refused(to_mail(double))
 
 
-def test_a_mail_that_the_server_refuses_for_now_is_not_delivered(trusted: Authority) -> None:
+def test_a_temporary_refusal_leaves_a_mail_undelivered(trusted: Authority) -> None:
     with MailDouble(trusted.issue(host="localhost"), refuses="451 greylisted, come back later") as double:
         assert "answered 451 greylisted" in refused(to_mail(double))
 
 
-def test_a_password_that_a_mail_server_repeats_is_not_shown(trusted: Authority) -> None:
+def test_a_password_echoed_by_a_mail_server_is_masked(trusted: Authority) -> None:
     with MailDouble(trusted.issue(host="localhost"), refuses="451 open-sesame is busy") as double:
         assert "answered 451 *** is busy" in refused(to_mail(double))
 
 
-def test_each_address_has_a_queue_of_its_own() -> None:
+def test_each_mail_address_has_its_own_queue() -> None:
     made = EmailConfig("mail", "smtp.example.com", "r@example.com", ("a@example.com", "b@example.com")).receivers()
     assert [one.target for one in made] == ["mail a@example.com", "mail b@example.com"]
 
@@ -385,7 +387,7 @@ def test_teams_gets_an_adaptive_card() -> None:
     )
 
 
-def test_apprise_sends_what_it_knows_and_says_why_not() -> None:
+def test_apprise_delivers_known_urls_and_reports_failures() -> None:
     with Receiver() as receiver:
         url = receiver.url.replace("http://", "json://")
         Apprise(AppriseConfig("other", url)).send(RESOLVED, NOW)
@@ -411,7 +413,7 @@ monitors:
 
 
 @pytest.mark.parametrize("url", ["nothing-such://open-sesame", "open-sesame", "slack://open-sesame/open-sesame"])
-def test_a_url_that_apprise_does_not_know_is_named_by_check_config_and_shown_nowhere(
+def test_check_config_reports_an_unknown_apprise_url_without_showing_it(
     tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rankmon.yaml"
@@ -424,7 +426,7 @@ def test_a_url_that_apprise_does_not_know_is_named_by_check_config_and_shown_now
     assert "open-sesame" not in out + err
 
 
-def test_without_apprise_check_config_says_that_it_cannot_look(
+def test_without_apprise_check_config_says_it_cannot_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
@@ -436,7 +438,7 @@ def test_without_apprise_check_config_says_that_it_cannot_look(
     )
 
 
-def test_no_secret_is_in_a_configuration_that_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_channel_secrets_are_absent_from_repr_and_targets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = "a-secret-that-is-long"
     made = (

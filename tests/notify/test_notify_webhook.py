@@ -1,4 +1,4 @@
-"""The generic webhook: its JSON as it is documented, its signature, and its keys."""
+"""The generic webhook: its documented JSON, its signature and its keys."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ def delivered(made: Notification, now: float = 1_700_000_000.7, secret: str | No
         return got
 
 
-def test_the_body_is_the_documented_form() -> None:
+def test_the_body_equals_the_golden_document() -> None:
     made = notification("updated", ABOUT, INCIDENT, [DROP, SLICE], 1, "warning")
     got = delivered(made)
     assert got.headers["Content-Type"] == "application/json"
@@ -36,7 +36,7 @@ def test_the_body_is_the_documented_form() -> None:
 
 
 def fields_below(kind: Any) -> Iterator[str]:
-    """Names of a dataclass' fields, and of those of the dataclasses in them."""
+    """Field names of a dataclass and of the dataclasses nested in it."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         for name in (field.name for field in fields(kind)):
@@ -46,15 +46,15 @@ def fields_below(kind: Any) -> Iterator[str]:
         yield from fields_below(part)
 
 
-def test_every_field_that_can_be_sent_is_documented() -> None:
+def test_every_sendable_field_is_documented() -> None:
     sent = {name for kind in (Notification, *kinds().values()) for name in fields_below(kind)}
-    sent -= {"html"}  # of a report, which only goes by mail
+    sent -= {"html"}  # only reports have it, and these go by mail
     assert {"findings", "before_when_fired", "concurrent", "usual", "dimension"} <= sent
     documented = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
     assert sorted(sent - documented) == []
 
 
-def test_a_receiver_can_verify_who_sent_it_and_when() -> None:
+def test_a_receiver_can_verify_sender_and_time() -> None:
     got = delivered(notice())
     stamp = got.headers["X-Rankmon-Timestamp"]
     assert stamp == "1700000000"
@@ -67,7 +67,7 @@ def test_without_a_secret_there_is_no_signature() -> None:
     assert "X-Rankmon-Signature" not in delivered(notice(), secret=None).headers
 
 
-def test_the_same_thing_has_the_same_key_whenever_it_is_sent() -> None:
+def test_a_repeated_notification_keeps_its_key() -> None:
     made = notification("firing", ABOUT, INCIDENT, [DROP], 0)
     first, again = delivered(made), delivered(made, 1_700_009_000.0)
     assert first.key == again.key == first.document["key"]
@@ -75,7 +75,7 @@ def test_the_same_thing_has_the_same_key_whenever_it_is_sent() -> None:
     assert first.headers["X-Rankmon-Signature"] != again.headers["X-Rankmon-Signature"], "the time is signed too"
 
 
-def test_different_things_have_different_keys() -> None:
+def test_different_notifications_have_different_keys() -> None:
     def made(**changes: Any) -> str:
         given: dict[str, Any] = {"kind": "updated", "about": ABOUT, "incident": INCIDENT, "number": 1} | changes
         return notification(given["kind"], given["about"], given["incident"], [DROP], given["number"]).key

@@ -1,4 +1,4 @@
-"""Templates of a user: what they can say, what check-config finds wrong with them, and that they cost no message."""
+"""Own templates: what they can say, which mistakes check-config finds, and that a failing one loses no message."""
 
 import logging
 import re
@@ -31,7 +31,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a configuration with templates of these texts."""
+    """Writes a configuration and templates with these texts."""
 
     def _write(**texts: str) -> Path:
         (tmp_path / "own").mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def problems(path: Path) -> list[str]:
-    """What is wrong, without the folder."""
+    """The problems found, without the folder's path."""
     with pytest.raises(ConfigError) as raised:
         load(path, {})
     return [text.replace(f"{path.parent}/", "") for text in raised.value.problems]
@@ -58,7 +58,7 @@ def told(templates: OwnTemplates, kind: str = "firing") -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _, _ in samples()}))
-def test_the_built_in_templates_hold_on_every_sample(kind: str) -> None:
+def test_the_built_in_templates_render_every_sample(kind: str) -> None:
     for _, incident, findings in (one for one in samples() if one[0] == kind):
         made = notification(kind, ABOUT, incident, findings, 0, reason="a sample")  # type: ignore[arg-type]
         assert made.title
@@ -66,7 +66,7 @@ def test_the_built_in_templates_hold_on_every_sample(kind: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_the_examples_of_the_documentation_hold_on_every_sample(write: Write, number: int) -> None:
+def test_the_template_examples_in_the_docs_render_every_sample(write: Write, number: int) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "channels.md").read_text(encoding="utf-8")
     text = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)[number]
     assert told(OwnTemplates(load(write(**{["title", "page"][number]: text}), {}).templates)) != told(OwnTemplates())
@@ -92,7 +92,7 @@ MISTAKES = [
         "own/page.txt:2: 'lables' is undefined; known are n, labels, incident, findings, it, a, x",
     ),
     (
-        "a label that the monitor has not",
+        "a label that the monitor lacks",
         {"title": "{{ labels.tem }}"},
         "own/title.txt:1: 'dict object' has no attribute 'tem' (in a message of test)",
     ),
@@ -140,7 +140,7 @@ def test_a_mistake_is_named_with_file_and_line(write: Write, texts: dict[str, st
     assert problems(write(**texts)) == [wanted]
 
 
-def test_all_mistakes_are_named_at_once_each_once(write: Write) -> None:
+def test_all_template_mistakes_are_reported_together_once_each(write: Write) -> None:
     path = write(title="{{ foo }} {{ foo }} {{ it.rule }}", page="{{ bar", extra="", details="{{ x.advise(findings) }}")
     path.write_text(LABELLED.replace("item: item_id", "itme: item_id"), encoding="utf-8")
     found = "\n".join(problems(path))
@@ -158,7 +158,7 @@ def test_all_mistakes_are_named_at_once_each_once(write: Write) -> None:
         (lambda path: None, "rankmon.yaml:1: templates: the folder own cannot be read (Not a directory)"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_named(
+def test_an_unusable_template_folder_is_reported(
     write: Write, tmp_path: Path, prepare: Callable[[Path], object], wanted: str
 ) -> None:
     path = write()
@@ -192,7 +192,7 @@ def test_a_template_cannot_leave_its_sandbox(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["title", "page", "details"])
 @pytest.mark.parametrize("text", ["{{ 1 / 0 }}", "{{ it.nothing }}", "{% if", "{{ findings[9].rule }}"])
-def test_a_template_that_fails_costs_no_message_and_is_logged_and_counted(
+def test_a_failing_template_loses_no_message_and_is_logged_and_counted(
     write: Write, name: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(load(write(title="a {{ n.kind }}"), {}))
@@ -208,7 +208,7 @@ def test_a_template_that_fails_costs_no_message_and_is_logged_and_counted(
 
 
 class Worded(Bench):
-    """A monitor whose daemon has these templates."""
+    """A bench whose daemon has these templates."""
 
     templates: OwnTemplates
 
@@ -216,7 +216,7 @@ class Worded(Bench):
         return replace(super().recipients(current), templates=self.templates)
 
 
-def test_an_incident_is_told_in_the_users_words_and_in_the_built_in_ones_where_a_template_fails(tmp_path: Path) -> None:
+def test_own_templates_word_an_incident_with_built_in_fallback(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     watching = watched()
     rule = Rule("floor", watching.measures[0], HOUR, Floor(0.5, 0.5))
@@ -232,13 +232,13 @@ def test_an_incident_is_told_in_the_users_words_and_in_the_built_in_ones_where_a
     store.close()
 
 
-def test_a_test_alert_is_in_the_users_words(write: Write, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_test_alert_uses_own_templates(write: Write, capfd: pytest.CaptureFixture[str]) -> None:
     path = write(title="{{ labels.team }} rings")
     assert run(["test-alert", "-c", str(path)]) == 0
     assert "search: ranking rings" in capfd.readouterr().err
 
 
-def test_a_changed_template_is_another_configuration(write: Write) -> None:
+def test_a_changed_template_changes_the_configuration(write: Write) -> None:
     before = load(write(title="a"), {})
     assert load(write(title="b"), {}) != before
     assert load(write(title="a"), {}) == before

@@ -1,4 +1,4 @@
-"""A channel costs one declaration: file, errors, schema, reference, sending and `test-alert` follow."""
+"""A channel takes one declaration: configuration, errors, schema, reference, sending and `test-alert` follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENT: list[tuple[str, str]] = []
 
 
 class Pager:
-    """Keeps what it is sent."""
+    """Records what it is sent."""
 
     repeat = None
     give_up_after = 60.0
@@ -40,7 +40,7 @@ class Pager:
 
 @pytest.fixture(autouse=True)
 def toy() -> Iterator[None]:
-    """The toy channel, for as long as a test runs."""
+    """Declares the toy channel for the duration of a test."""
 
     @dataclass(frozen=True, slots=True)
     class PagerConfig(notify.ChannelConfig):
@@ -66,7 +66,7 @@ def written(folder: Path, channel: str) -> Path:
     return path
 
 
-def test_it_is_configured_with_a_secret_from_a_file(tmp_path: Path) -> None:
+def test_a_new_channel_reads_its_secret_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "pin").write_text("1234\n", encoding="utf-8")
     path = written(tmp_path, "{pager: {number: 7, pin_file: pin}}")
     (made,) = load(path, {}).channels
@@ -75,7 +75,7 @@ def test_it_is_configured_with_a_secret_from_a_file(tmp_path: Path) -> None:
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
 
 
-def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Path) -> None:
+def test_mistakes_in_a_new_channel_name_line_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(written(tmp_path, "{pager: {number: 0, pinn: 3}}"), {})
     assert [p.partition(":1: ")[2] for p in caught.value.problems] == [
@@ -84,13 +84,13 @@ def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Pa
     ]
 
 
-def test_schema_and_reference_have_its_keys() -> None:
+def test_schema_and_reference_contain_a_new_channels_keys() -> None:
     assert set(json_schema()["$defs"]["PagerConfig"]["properties"]) == {"number", "pin", "pin_file"}
     assert "## `channels.NAME.pager`" in reference()
     assert "| `number` (required) | Number to call. |" in reference()
 
 
-def test_what_is_sent_reaches_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_test_alert_reaches_a_new_channel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, "{pager: {number: 7}}")
     assert [r.target for r in receivers(load(path, {}).channels)] == ["log", "night"]
     assert cli.run(["test-alert", "--channel", "night", "-c", str(path)]) == 0

@@ -1,4 +1,4 @@
-"""A command costs one file: in help, reference, table and JSON it is found without another line."""
+"""A command takes one file: help, reference, table and JSON need no further line."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_command_is_found_in_help_and_reference(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_command_appears_in_help_and_reference(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     assert "\n  count-toys        Count the toys of a shop.\n" in capsys.readouterr().out
     assert run(["count-toys", "--help"]) == 0
@@ -48,7 +48,7 @@ def test_a_command_is_found_in_help_and_reference(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("toy")
-def test_what_a_command_returns_is_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_commands_result_renders_as_table_json_and_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["count-toys"]) == 0
     assert capsys.readouterr().out == "toy   in stock\nbear     1,200\nkite         7\n"
     assert run(["count-toys", "--format", "json"]) == 0
@@ -58,5 +58,5 @@ def test_what_a_command_returns_is_a_table_and_json(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "kind,number,shelf\nbear,1200,1\nkite,7,2\n"
 
 
-def test_what_is_no_file_is_no_command() -> None:
+def test_a_command_without_a_file_is_unknown() -> None:
     assert run(["count-toys"]) == 2

@@ -1,4 +1,4 @@
-"""A condition costs one file: it opens, is in message, page, metrics and explanation, and resolves."""
+"""A condition takes one file: it opens, appears in message, page, metrics and explanation, and resolves."""
 
 import importlib
 import json
@@ -110,13 +110,13 @@ def bench(bench: Bench) -> Bench:
 
 
 def fires(snapshot: MonitorSnapshot) -> bool:
-    """By `rankmon_alert_firing`."""
+    """Whether `rankmon_alert_firing` is 1 for the toy condition."""
     family = next(f for f in of_monitors([snapshot]) if f.name == "rankmon_alert_firing")
     return bool(next(s.value for s in family.samples if s.labels["rule"] == "clock_ahead"))
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_condition_of_one_file_opens_is_everywhere_and_resolves(bench: Bench) -> None:
+def test_a_new_condition_opens_appears_everywhere_and_resolves(bench: Bench) -> None:
     bench.judge(END + HOUR, arrived=Arrived(END + 3.0 * HOUR, END - 20.0))
     assert bench.said == [("data", "firing", "search: clock ahead by 2 h")]
     (_, notice) = bench.notices[0]
@@ -150,7 +150,7 @@ def test_a_condition_of_one_file_opens_is_everywhere_and_resolves(bench: Bench) 
 
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(("severity", "does_open"), [("critical", True), ("warning", False)])
-def test_a_condition_judged_from_verdicts_sees_the_settings_opens_and_resolves(
+def test_a_new_verdict_condition_follows_drift_settings_opens_and_resolves(
     bench: Bench, severity: Severity, does_open: bool
 ) -> None:
     bench.monitor = replace(bench.monitor, drift=replace(bench.drift, data_severity=severity))
@@ -172,8 +172,8 @@ def test_a_condition_judged_from_verdicts_sees_the_settings_opens_and_resolves(
     assert (last.rule, last.became, last.reason) == ("traffic_high", "ok", "traffic as usual for 6 h")
 
 
-def test_each_kind_has_a_file_of_its_name() -> None:
-    """Names alone are asked of the files; a kind is imported once it is needed."""
+def test_each_condition_kind_has_a_file_of_its_name() -> None:
+    """Names are read from file names alone; a kind is imported when it is needed."""
     assert {kind.kind: kind.__module__.rpartition(".")[2] for kind in kinds().values()} == {
         name: name for name in (*condition_names(), "threshold")
     }

@@ -1,4 +1,4 @@
-"""A database is added by one object: it is registered here alone, and found wherever one asks."""
+"""A database is added by one object: registering it is enough for every part to find it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STYLE = Style("", "epoch_ms", None, lambda micros: micros)
 
 
 class Toy(Dialect):
-    """A database that hashes, doubles by a function of its own and has an error nobody else has."""
+    """A database with `#` in names, its own cast to doubles, and an error of its own."""
 
     names = ("toydb",)
     package = "toydb-sqlalchemy"
@@ -61,7 +61,7 @@ class Toy(Dialect):
 
 
 class ToyCompiler(SQLiteDialect_pysqlite):
-    """What a package for SQLAlchemy would bring."""
+    """What a SQLAlchemy dialect package would provide."""
 
     name = "toydb"
     supports_statement_cache = False
@@ -74,13 +74,13 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Dialect:
     return register(Toy())
 
 
-def test_a_toy_database_is_accepted_as_a_source_and_its_selects_are_read_its_way(toy: Dialect, tmp_path: Path) -> None:
+def test_a_new_dialect_is_accepted_as_a_source_with_its_own_quoting(toy: Dialect, tmp_path: Path) -> None:
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG, encoding="utf-8")
     assert load(path, {}).source("toys").url.get_backend_name() == "toydb"
 
 
-def test_what_its_driver_lacks_and_what_its_errors_mean_is_told_with_its_own_remedies(toy: Dialect) -> None:
+def test_a_missing_driver_is_reported_with_the_dialects_package(toy: Dialect) -> None:
     assert driver_help(parse_url("toydb://h/d"), NoSuchModuleError("toydb")) == (
         "the driver toydb is not installed; pip install toydb-sqlalchemy"
     )
@@ -89,14 +89,14 @@ def test_what_its_driver_lacks_and_what_its_errors_mean_is_told_with_its_own_rem
     assert "did you mean toydb://" in driver_help(parse_url("toybd://h/d"), NoSuchModuleError("toybd"))
 
 
-def test_its_errors_are_told_with_their_remedy(toy: Dialect) -> None:
+def test_a_new_dialects_errors_are_reported_with_their_remedy(toy: Dialect) -> None:
     database = Database("toys", parse_url("toydb://"), 60)
     with pytest.raises(SourceError, match="run `toyctl wake`") as caught, database.reading():
         raise DatabaseError("SELECT 1", {}, Exception("T-800: all toys are asleep"))
     assert caught.value.reason == "connect"
 
 
-def test_its_sums_are_compiled_in_its_own_words_and_taken(toy: Dialect) -> None:
+def test_a_new_dialect_is_pushed_down_in_its_own_sql(toy: Dialect) -> None:
     made = monitor(events(STYLE), STYLE, ("ndcg@3", "recall@3"))
     assert choose(made, "toydb").way == "pushdown"
     queries = Queries(made, ToyCompiler())
@@ -105,7 +105,7 @@ def test_its_sums_are_compiled_in_its_own_words_and_taken(toy: Dialect) -> None:
     assert choose(made, "unheard_of").way == "pull"
 
 
-def test_it_is_read_like_any_other(toy: Dialect, tmp_path: Path) -> None:
+def test_the_choice_of_engine_is_explained_for_a_new_dialect(toy: Dialect, tmp_path: Path) -> None:
     path = tmp_path / "toys.db"
     engine = sa.create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:

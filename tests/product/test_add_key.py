@@ -1,4 +1,4 @@
-"""A configuration key costs one declaration: value, limits, errors, schema and reference follow."""
+"""A configuration key takes one declaration: value, limits, errors, schema and reference follow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.config.test_config import MINIMAL
 
 @dataclass(frozen=True, slots=True)
 class PacedScheduler(values.SchedulerConfig):
-    """How the monitors are run, with one key more."""
+    """How the monitors are run, with one extra key."""
 
     pace: Annotated[PositiveDuration, key("Time between two starts.")] = 90
 
 
 @dataclass(frozen=True)
 class PacedFile(values.File):
-    """A configuration whose scheduler has it."""
+    """A configuration whose scheduler has the extra key."""
 
     scheduler: Annotated[PacedScheduler, key("How monitors are run. Default: as below.")] = PacedScheduler()
 
@@ -42,12 +42,12 @@ def paced(folder: Path, scheduler: str) -> Path:
     return path
 
 
-def test_it_is_in_the_configuration_with_its_default(tmp_path: Path) -> None:
+def test_a_new_key_has_its_value_and_default(tmp_path: Path) -> None:
     assert load(paced(tmp_path, "{pace: 2m}"), {}).scheduler.pace == 120  # type: ignore[attr-defined]
     assert load(paced(tmp_path, "{workers: 2}"), {}).scheduler.pace == 90  # type: ignore[attr-defined]
 
 
-def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Path) -> None:
+def test_mistakes_in_a_new_key_name_line_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r":1: scheduler\.pace: is a bare number; write the unit, e\.g\. 90s"):
         load(paced(tmp_path, "{pace: 2}"), {})
     with pytest.raises(
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_it_is_told_with_its_line_and_the_remedy(tmp_path: Pa
         load(paced(tmp_path, "{workers: 2}\npace: 2m"), {})
 
 
-def test_schema_and_reference_have_it() -> None:
+def test_schema_and_reference_contain_a_new_key() -> None:
     found = json_schema()["$defs"]["PacedScheduler"]["properties"]["pace"]
     assert (found["default"], found["description"]) == ("90s", "Time between two starts. Default: 90s.")
     assert "| `pace` | Time between two starts. Default: 90s. |" in reference()

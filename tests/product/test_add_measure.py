@@ -1,4 +1,4 @@
-"""A measure costs one file: it is found by configuration, reference, metrics, pull, push-down and explanation."""
+"""A measure takes one file: configuration, reference, metrics, pull, push-down and explanation find it."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ START = 1_767_225_600
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a log of three requests, of which one item, none and three of three are relevant."""
+    """A folder with a log of three requests of three items each: one, none and all of them relevant."""
     (tmp_path / "toy.py").write_text(TOY, encoding="utf-8")
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
     monkeypatch.setattr(SPECS, "_is_loaded", False)
@@ -81,7 +81,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("engine", ["pull", "pushdown"])
-def test_a_measure_is_configured_read_either_way_shown_and_explained(
+def test_a_new_measure_is_read_by_both_engines_shown_and_explained(
     toy: Path, engine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = toy / "rankmon.yaml"
@@ -103,14 +103,14 @@ def test_a_measure_is_configured_read_either_way_shown_and_explained(
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_measure_stands_in_the_reference_and_in_the_message_about_unknown_ones() -> None:
+def test_a_new_measure_is_in_the_reference_and_the_error_for_unknown_ones() -> None:
     assert "| `misses@10` | places without a relevant item | `rel` |" in references.measures()
     assert str(parse("misses(rel=2)@3")) == "misses(rel=2)@3"
     with pytest.raises(ValueError, match=r"known are .*misses"):
         parse("quality!")
 
 
-def test_a_measure_without_sums_is_not_pushed_down_and_says_why(toy: Path) -> None:
+def test_a_measure_without_sums_names_its_obstacle_to_push_down(toy: Path) -> None:
     config = toy / "rankmon.yaml"
     config.write_text(CONFIG.format(engine="auto").replace("misses@3", "unsummed@3"), encoding="utf-8")
     (monitor,) = load(config, {}).monitors

@@ -1,4 +1,4 @@
-"""What may import what, read from the sources: the core is pure, adapters do not know each other, the app builds."""
+"""What may import what, read from the sources: a pure core, adapters unaware of each other, one app that builds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "monitor"
 
 CLASSES_OF_CONFIGURATION = {"pydantic", "pydantic_core"}
-"""Declare what a configuration holds: values and checks, no effects."""
+"""Libraries that declare configuration classes: values and checks, no effects."""
 
 IMPURE = {"asyncio", "io", "logging", "os", "pathlib", "random", "shutil", "socket", "sqlite3", "subprocess"}
 IMPURE |= {"sys", "tempfile", "threading", "time", "urllib", "http"}
-"""Of the standard library, what has effects or tells the time."""
+"""Standard-library modules that have effects or read the clock."""
 
 CLOCKS = {"now", "utcnow", "today", "fromtimestamp", "localtime"}
-"""Of datetime, what reads the machine's clock or time zone; `fromtimestamp` unless it is given a zone."""
+"""datetime functions that read the machine's clock or time zone; `fromtimestamp` only when given no zone."""
 
 PURE = (
     "arrays",
@@ -40,20 +40,19 @@ PURE = (
     "causes",
     "messages",
 )
-"""The rooms that compute: no clock, no file, no database, no logging."""
+"""The packages that only compute: no clock, no file, no database, no logging."""
 
 ADAPTERS = ("source", "store", "config", "page", "web", "notify")
 SHARED = (*PURE, "config", "errors", "database_url", "clock", "tls")
 VALUES = ("snapshot", "telemetry", "history", "slice_comparison", "reporting", "fall")
 SHOWN = tuple(f"monitor.service.{name}" for name in VALUES)
-"""What an adapter may know beside itself: pure rooms and plain values. `/metrics` and pages show snapshots and reports.
-"""
+"""Plain values an adapter may import in addition to pure packages. `/metrics` and pages show snapshots and reports."""
 
 READ = {"config": ("monitor.source.dialects",)}
-"""The configuration reads a `select:` in the way of its database; a dialect is a plain value."""
+"""The configuration parses a `select:` by the rules of its database; a dialect is a plain value."""
 
 FRAMES = {"web": {"page"}, "config": {"notify"}}
-"""The adapters that another frames: the site serves the page, the configuration holds each channel's own."""
+"""Adapters that may import another: the site serves the page, the configuration holds each channel's section."""
 
 BUILT = {"Store", "Database", "Pull", "PushDown", "WebServer", "JobScheduler"}
 BUILDERS = ("monitor.service.app", "monitor.cli")
@@ -96,12 +95,12 @@ def read() -> dict[str, Module]:
 
 MODULES = read()
 FOLD = ("fold", "condition_sets", "arrival_conditions")
-"""What evaluates: it is given hours, and returns a checkpoint and events."""
+"""The modules that evaluate: they get hours and return a checkpoint and events."""
 CORE = [m for m in MODULES.values() if m.part in PURE or m.name in {f"monitor.evaluation.{name}" for name in FOLD}]
 
 
 def imports(module: Module) -> Iterator[str]:
-    """Dotted names of all that a module imports anywhere; of `from package import module`, the module."""
+    """Dotted names of everything a module imports; for `from package import module`, the module."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -134,12 +133,12 @@ def each(modules: list[Module]) -> pytest.MarkDecorator:
 
 
 @each(CORE)
-def test_a_pure_room_imports_nothing_of_the_others(module: Module) -> None:
+def test_a_pure_package_imports_only_pure_packages(module: Module) -> None:
     assert {name for name in own(module) if name.split(".")[1] not in PURE} - {m.name for m in CORE} == set()
 
 
 @each(CORE)
-def test_a_pure_room_needs_only_the_standard_library_numpy_pandas_and_pydantic(module: Module) -> None:
+def test_a_pure_package_uses_only_allowed_libraries(module: Module) -> None:
     found = {name.split(".")[0] for name in imports(module) if name != "urllib.parse"}
     outside = found - {"monitor", "numpy", "pandas"} - CLASSES_OF_CONFIGURATION
     outside -= {"jinja2"} if module.part == "messages" else set()
@@ -148,7 +147,7 @@ def test_a_pure_room_needs_only_the_standard_library_numpy_pandas_and_pydantic(m
 
 
 @each(CORE)
-def test_a_pure_room_reads_no_clock_and_no_file(module: Module) -> None:
+def test_a_pure_package_reads_no_clock_and_no_file(module: Module) -> None:
     found = [
         at(module, node)
         for name, node in calls(module)
@@ -158,7 +157,7 @@ def test_a_pure_room_reads_no_clock_and_no_file(module: Module) -> None:
 
 
 @each([m for m in MODULES.values() if m.part in ADAPTERS])
-def test_an_adapter_knows_the_core_and_plain_values_but_no_other_adapter(module: Module) -> None:
+def test_an_adapter_imports_no_other_adapter(module: Module) -> None:
     allowed = {*SHARED, module.part, *FRAMES.get(module.part, ())}
     known = (*SHOWN, *READ.get(module.part, ()))
     others = {name for name in own(module) if name.split(".")[1] not in allowed and not name.startswith(known)}
@@ -166,19 +165,19 @@ def test_an_adapter_knows_the_core_and_plain_values_but_no_other_adapter(module:
 
 
 @each([m for m in MODULES.values() if not m.name.startswith(BUILDERS)])
-def test_only_the_app_and_the_command_line_build_what_has_effects(module: Module) -> None:
+def test_only_the_app_and_the_command_line_construct_effectful_classes(module: Module) -> None:
     defined = {
         n.name for m in MODULES.values() if m.part == module.part for n in m.tree.body if isinstance(n, ast.ClassDef)
     }
     assert [f"{at(module, node)} {name}" for name, node in calls(module) if name in BUILT - defined] == []
 
 
-def test_what_has_effects_is_there_to_be_built() -> None:
+def test_effectful_class_names_exist() -> None:
     classes = {n.name for m in MODULES.values() for n in m.tree.body if isinstance(n, ast.ClassDef)}
     assert classes >= BUILT
 
 
-def test_no_module_imports_itself_over_others() -> None:
+def test_modules_have_no_import_cycle() -> None:
     try:
         order = list(TopologicalSorter({m.name: own(m) for m in MODULES.values()}).static_order())
     except CycleError as error:
@@ -187,14 +186,14 @@ def test_no_module_imports_itself_over_others() -> None:
 
 
 @each([m for m in MODULES.values() if m.part not in SPEAKERS])
-def test_only_the_command_line_speaks_to_people(module: Module) -> None:
+def test_only_the_command_line_prints(module: Module) -> None:
     spoken = [at(module, node) for name, node in calls(module) if name in {"print", "echo", "secho"}]
     assert spoken == []
     assert {name for name in imports(module) if name.split(".")[0] in {"click", "rich"}} == set()
 
 
 @each([m for m in MODULES.values() if m.part in SPEAKERS])
-def test_the_command_line_speaks_through_click_and_rich(module: Module) -> None:
+def test_the_command_line_prints_through_click_and_rich(module: Module) -> None:
     bare = [at(module, n) for name, n in calls(module) if name == "print" and isinstance(n.func, ast.Name)]
     assert bare == []
 
@@ -207,12 +206,12 @@ def test_functions_fit_on_a_screen(module: Module) -> None:
 
 
 def body_length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of its statements, without signature and docstring."""
+    """Lines of a function's statements, without signature and docstring."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def test_no_public_class_has_its_name_twice() -> None:
+def test_public_class_names_are_unique() -> None:
     homes: dict[str, list[str]] = {}
     for module in MODULES.values():
         for node in module.tree.body:

@@ -1,4 +1,4 @@
-"""The benchmarks of many monitors on a few: that they run and print what they should, not how fast."""
+"""The benchmarks of many monitors, run on a few: they work and print what they should; speed is not tested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.benchmarks import many, scrape
 from tests.product.test_benchmarks import figures
 
 
-def test_a_scrape_is_compared_with_as_many_plain_gauges(tmp_path: Path) -> None:
+def test_the_scrape_benchmark_compares_with_plain_gauges(tmp_path: Path) -> None:
     plain, packed = scrape.sections(tmp_path, monitors=3, slices=2, days=3, rounds=1)
     for section in (plain, packed):
         names = list(figures(section))
@@ -18,7 +18,7 @@ def test_a_scrape_is_compared_with_as_many_plain_gauges(tmp_path: Path) -> None:
     assert "gzip" in packed.title
 
 
-def test_the_peer_holds_the_very_same_samples(tmp_path: Path) -> None:
+def test_the_scrape_peer_holds_the_same_samples(tmp_path: Path) -> None:
     with scrape._served(tmp_path, 2, 2, 3) as (app, peer):
         ours, theirs = (scrape._ask(port, "identity").decode().splitlines() for port in (app.web.port, peer.port))
     kept = [{line.rpartition(" ")[0] for line in lines if line.startswith("rankmon_")} for lines in (ours, theirs)]
@@ -26,7 +26,7 @@ def test_the_peer_holds_the_very_same_samples(tmp_path: Path) -> None:
     assert len(kept[0]) > 100
 
 
-def test_many_monitors_all_run_and_read_their_new_bucket(tmp_path: Path) -> None:
+def test_the_benchmark_of_many_monitors_runs_them_all(tmp_path: Path) -> None:
     for section in many.sections(tmp_path, monitors=3, days=30, requests=5, slices_=2, pace=100.0):
         found = figures(section)
         assert found["runs failed"] == "0"

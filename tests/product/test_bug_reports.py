@@ -1,29 +1,29 @@
-"""Public bug reports of tools that do a part of this job, tried here; what came of each.
+"""Public bug reports of tools that do part of this job, tried on rankmon, and the outcome of each.
 
-| report (on github.com) | tried here | came of it |
+| report (on github.com) | tried here | outcome |
 |---|---|---|
 | scikit-learn/scikit-learn/issues/21335, evidentlyai/evidently/issues/1006 | lists of one item | held |
 | cvangysel/pytrec_eval/issues/49 | a query without judgments among others | held |
-| embeddings-benchmark/mteb/issues/3030 | scores that are NaN | refused, with a remedy for grades: mended |
-| spiceai/spiceai/issues/12277 | judged queries without a ranking | left the mean without a word: mended |
+| embeddings-benchmark/mteb/issues/3030 | scores that are NaN | refused, but with the remedy for grades: fixed |
+| spiceai/spiceai/issues/12277 | judged queries without a ranking | silently dropped from the mean: fixed |
 | deepset-ai/haystack/pull/11959, opensearch-project/search-relevance/issues/191 | an item listed twice | held |
 | Lightning-AI/torchmetrics/issues/3378 | cut-offs of 0, -1 and 1.5 | held |
 | NannyML/nannyml/issues/88 | windows that divide neither a day nor the history | held |
-| albertodonato/query-exporter/issues/94 | a slice that is there no more | held |
-| justwatchcom/sql_exporter/issues/149 | labels that look alike | gauges held; tables showed one name twice: mended |
-| fivetran/great_expectations/issues/12179, sodadata/soda-core/issues/1022 | columns in mixed case or called as \
-words of SQL | held |
-| PostHog/posthog/pull/64245 | a time that one command printed, given to another | seconds were refused: mended |
-| prometheus/alertmanager/issues/1191 | an alert that begins after its end | held: test_notify_alertmanager.py |
+| albertodonato/query-exporter/issues/94 | a slice that has disappeared | held |
+| justwatchcom/sql_exporter/issues/149 | labels that look alike | gauges held; tables showed one name twice: fixed |
+| fivetran/great_expectations/issues/12179, sodadata/soda-core/issues/1022 | columns in mixed case or named like \
+SQL keywords | held |
+| PostHog/posthog/pull/64245 | a time printed by one command, given to another | seconds were refused: fixed |
+| prometheus/alertmanager/issues/1191 | an alert that starts after its end | held: test_notify_alertmanager.py |
 | ClickHouse/ClickHouse/issues/15101, 4218 | a LEFT JOIN over LowCardinality, Enum, FixedString, UUID and 128 bits | \
-values held; a slice of FixedString was named `b'DE'`: mended, test_partials.py |
-| NannyML/nannyml/issues/104 | times that may be read in two ways | refused; nanoseconds and numbers in text had the \
-wrong remedy: mended, test_times.py |
+values held; a slice of FixedString was named `b'DE'`: fixed, test_partials.py |
+| NannyML/nannyml/issues/104 | times that can be read in two ways | refused; nanoseconds and numbers in text had the \
+wrong remedy: fixed, test_times.py |
 | startreedata/thirdeye/pull/1353, elastic/ml-cpp/issues/2690 | clocks that change by half an hour or two hours | \
-events counted by an hour: mended, test_times.py |
+events were off by an hour: fixed, test_times.py |
 | lenskit/lkpy/issues/309, karlhigley/ranking-metrics-torch/issues/1 | lists longer and shorter than k | held |
 
-What is about files is in test_score.py.
+Reports about files are covered by test_score.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from monitor.service.telemetry import Telemetry
 from tests.support.metrics import registry
 
 BEGIN, DAYS, GONE = datetime(2026, 3, 2, tzinfo=UTC), 4, 36
-"""`GONE`: hours after which the slice `A` has no request any more."""
+"""`GONE`: hours after which the slice `A` has no more requests."""
 SLICES = ["a", "a ", "a\x1bb", "a\\x1bb", "A", "ü"]
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -70,7 +70,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def fill(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Run]:
-    """Makes a log, backfilled by one way of reading; gives what runs a command and what it printed."""
+    """Fills a log and backfills it with one engine; returns a function that runs a command and returns its output."""
     engine, meta = sa.create_engine(database_url), sa.MetaData()
     names = [sa.Column(n, sa.Text) for n in ("select", "Item-Id", "group by")]
     shown = sa.Table("Order", meta, *names, sa.Column("Rank", sa.Integer), sa.Column("From", sa.BigInteger))
@@ -83,7 +83,7 @@ def fill(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         if hour >= GONE and SLICES[value] == "A":
             continue
         request, at = f"r{number}", int((BEGIN + timedelta(hours=hour, minutes=value)).timestamp())
-        # The second item is listed twice, on ranks 2 and 3, and is the one that is clicked.
+        # The second item is listed twice, on ranks 2 and 3; clicks are on this item.
         listed = ["first", "second", "second", f"other {number % 3}"]
         of_all = {"select": request, "From": at, "group by": SLICES[value]}
         items += [of_all | {"Item-Id": item, "Rank": rank} for rank, item in enumerate(listed, 1)]
@@ -108,16 +108,16 @@ def fill(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return filled
 
 
-def test_names_that_need_quotes_are_read_alike_by_both_ways_and_an_item_listed_twice_counts_once(
+def test_both_engines_read_quoted_names_and_count_a_duplicate_item_once(
     fill: Callable[[str], Run],
 ) -> None:
     both = [json.loads(fill(way)("series", "--slices", "--format", "json")) for way in ("pull", "pushdown")]
     assert both[0] == both[1]
     values = [row["value"] for row in both[0] if row["value"] is not None]
-    assert values == pytest.approx([0.5] * len(values)), "the worse of its places counts, once"
+    assert values == pytest.approx([0.5] * len(values)), "only the worse of its places counts"
 
 
-def test_slices_that_look_alike_are_told_apart_and_one_that_is_gone_is_gone(
+def test_similar_slice_names_stay_distinct_and_a_vanished_slice_disappears(
     fill: Callable[[str], Run], tmp_path: Path
 ) -> None:
     run = fill("pull")
@@ -135,7 +135,7 @@ def test_slices_that_look_alike_are_told_apart_and_one_that_is_gone_is_gone(
     assert seen == {*SLICES} - {"A"}
 
 
-def test_windows_may_divide_neither_a_day_nor_the_history(fill: Callable[[str], Run]) -> None:
+def test_windows_need_not_divide_the_day_or_the_history(fill: Callable[[str], Run]) -> None:
     rows = json.loads(fill("pull")("series", "--window", "9h", "--step", "9h", "--format", "json"))
     whole = [row for row in rows if row["completeness"] == 1]
     assert {row["requests"] for row in whole} == {9 * 5, 9 * 6}
@@ -143,7 +143,7 @@ def test_windows_may_divide_neither_a_day_nor_the_history(fill: Callable[[str], 
     assert all(datetime.fromisoformat(row["end"]).timestamp() % (9 * 3600) == 0 for row in rows)
 
 
-def test_every_time_that_a_command_prints_another_takes(fill: Callable[[str], Run]) -> None:
+def test_every_printed_time_is_accepted_by_other_commands(fill: Callable[[str], Run]) -> None:
     run = fill("pull")
     one = ("series", "--window", "24h", "--format", "csv")
     (last,) = json.loads(run("series", "--window", "24h", "--from", "2026-03-05", "--format", "json"))

@@ -1,4 +1,4 @@
-"""Day two: what each page says is done, in its order, to a store with an incident, and comes out as it says."""
+"""Day-two pages: each is followed step by step on a store with an incident, and has the promised result."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def incident(folder: Path) -> StoredIncident:
 
 
 def known(folder: Path) -> tuple[str, str | None, str]:
-    """Its id, who acknowledged it, its state."""
+    """The incident's id, who acknowledged it, its state."""
     found = incident(folder)
     return found.incident.id, found.acknowledged_by, found.incident.state
 
 
 def follow(page: str, folder: Path, said: Callable[[str], str] = lambda text: text) -> list[str]:
-    """Do what a page says: its YAML is put into the configuration, its commands are run; those of rankmon."""
+    """Follows a page: merges its YAML into the configuration, runs its commands, returns those of rankmon."""
     done: list[str] = []
     text = said((DOCS / "how-to" / f"{page}.md").read_text(encoding="utf-8"))
     for kind, block in re.findall(r"```(yaml|sh)\n(.*?)```", text, re.DOTALL):
@@ -76,7 +76,7 @@ def edit(folder: Path, piece: dict[str, object]) -> None:
 
 
 def perform(line: str, folder: Path) -> Iterator[str]:
-    """A run takes the place of a daemon that begins or reloads."""
+    """Runs one command; `rankmon once` replaces starting or reloading the daemon."""
     if line.startswith("systemctl"):
         assert line.split()[1] == "stop" or cli.run(["once"]) == 0
     elif line.startswith("rankmon "):
@@ -86,7 +86,7 @@ def perform(line: str, folder: Path) -> Iterator[str]:
         subprocess.run(line, shell=True, check=True, cwd=folder)
 
 
-def test_a_monitor_is_renamed_and_removed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_the_page_renames_and_removes_a_monitor(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     was = incident(folder)
     page = (DOCS / "how-to" / "rename-or-remove.md").read_text(encoding="utf-8")
     renaming, removing = page.replace("rom: search", "rom: shop").split("## Remove")
@@ -106,7 +106,7 @@ def test_a_monitor_is_renamed_and_removed(folder: Path, capsys: pytest.CaptureFi
     assert "other is still configured; remove it" in capsys.readouterr().err
 
 
-def test_a_slice_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_the_page_adds_a_slice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert follow(
         "add-a-slice",
         folder,
@@ -119,7 +119,7 @@ def test_a_slice_is_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert len(store.known_slices("shop")["country"]) >= 2
 
 
-def test_a_token_is_rotated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_the_page_rotates_a_token(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, tokens = folder / "rankmon.yaml", ("old", "new")
     with Receiver() as receiver:
         write(folder, receiver.url)
@@ -135,7 +135,7 @@ def test_a_token_is_rotated(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         assert got.headers["X-Rankmon-Signature"] == f"sha256={expected}"
 
 
-def test_k_is_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_the_page_changes_k(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(folder / "rankmon.db")) as database:
         before = database.execute("SELECT kernel, definition FROM series").fetchall()
         edit(folder, {"measures": ["ndcg@5"], "alerts": []})
@@ -145,7 +145,9 @@ def test_k_is_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert any("@5" in kernel for kernel, _ in after)
 
 
-def test_a_store_is_moved_and_an_old_backup_restored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_the_pages_restores_a_backup_and_moves_the_store(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     was = known(folder)
     subprocess.run(["sqlite3", "rankmon.db", ".backup rankmon-backup.db"], check=True, cwd=folder)
     with closing(sqlite3.connect(folder / "rankmon.db")) as database, database:

@@ -1,4 +1,4 @@
-"""The files of `deploy/`: what the tools that read them say of them, and what they must hold."""
+"""The files of `deploy/`: the tools that read them accept them, and they contain what they must."""
 
 import configparser
 import json
@@ -31,7 +31,7 @@ FOUND = f" {sum(len(g['rules']) for g in yaml.safe_load(RULES.read_text())['grou
 
 
 def run(program: str, *arguments: str | Path, cwd: Path = ROOT) -> str:
-    """The program accepts it; its output, which is the message if it does not."""
+    """Runs a program that must succeed and returns its output; a failure shows the output as message."""
     if shutil.which(program) is None:
         missing(f"{program} is not installed (Debian: prometheus, prometheus-alertmanager)")
     done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
@@ -40,7 +40,7 @@ def run(program: str, *arguments: str | Path, cwd: Path = ROOT) -> str:
 
 
 def example(word: str) -> str:
-    """The YAML example of the README that holds this word."""
+    """The first YAML example of the README that contains this word."""
     blocks: list[str] = re.findall(r"^ *```yaml\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
     return next(b for b in blocks if word in b)
 
@@ -48,7 +48,7 @@ def example(word: str) -> str:
 # ---- Prometheus and Alertmanager ----------------------------------------------------------------------------------
 
 
-def test_promtool_accepts_the_rules_as_they_are_and_at_the_speed_of_a_test(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_at_normal_and_at_test_speed(tmp_path: Path) -> None:
     run("promtool", "check", "rules", RULES)
     (tmp_path / "rules.yml").write_text(hurried(RULES.read_text(encoding="utf-8")), encoding="utf-8")
     run("promtool", "check", "rules", tmp_path / "rules.yml")
@@ -59,19 +59,25 @@ def test_the_rules_pass_their_tests() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_every_alert_is_tested_says_what_is_the_matter_and_has_its_part_of_the_readme(name: str) -> None:
+def test_every_alert_has_a_test_annotations_and_a_readme_section(name: str) -> None:
     alert = ALERTS[name]
     assert re.search(rf"alertname: {name}\n", RULE_TESTS.read_text(encoding="utf-8"))
     assert {"summary", "description"} <= alert["annotations"].keys()
-    assert "runbook" not in alert["annotations"], "which would have to be an address: runbook_url is the monitor's"
+    assert "runbook" not in alert["annotations"], (
+        "Alertmanager expects an address there; the runbook is the monitor's runbook_url"
+    )
     assert f"### {name}\n" in README
-    of_rules = ("RankmonQualityLow", "RankmonDataSuspect", "RankmonLayoutChanged")  # which take it from their rules
+    of_rules = (
+        "RankmonQualityLow",
+        "RankmonDataSuspect",
+        "RankmonLayoutChanged",
+    )  # these take the severity from the monitor's rules
     assert ("severity" in alert.get("labels", {})) is (name not in of_rules)
 
 
-def test_the_rules_have_words_for_each_verdict_on_the_data() -> None:
+def test_the_data_suspect_alert_describes_every_data_verdict() -> None:
     suspect = RULES.read_text(encoding="utf-8").partition("- alert: RankmonDataSuspect")[2].partition("- alert:")[0]
-    # A source that stays away has an alert of its own, which sees it too where no verdicts are asked for.
+    # A stale source has its own alert, which also works for monitors without verdicts.
     on_data = {name for name in condition_names() if kinds()[name].audience == "data"}
     assert set(re.findall(r'\beq\s+\$labels\.rule\s+"(\w+)"', suspect)) == on_data - {"source_stale"}
     assert 'rule!="source_stale"' in suspect
@@ -79,7 +85,7 @@ def test_the_rules_have_words_for_each_verdict_on_the_data() -> None:
 
 def test_promtool_accepts_the_configuration_and_finds_the_rules() -> None:
     found = run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
-    assert FOUND in found, "a pattern that fits no file is no error to promtool"
+    assert FOUND in found, "promtool accepts a pattern that matches no file"
 
 
 def test_promtool_accepts_the_readmes_configuration(tmp_path: Path) -> None:
@@ -104,7 +110,7 @@ def test_amtool_accepts_the_configuration_and_the_readmes_routes(tmp_path: Path)
         (("alertname=SomethingElse", "severity=critical"), "default"),
     ],
 )
-def test_the_readmes_routes_lead_each_alert_where_it_belongs(
+def test_the_readmes_routes_send_each_alert_to_its_receiver(
     tmp_path: Path, labels: tuple[str, ...], receiver: str
 ) -> None:
     path = tmp_path / "alertmanager.yml"
@@ -115,7 +121,7 @@ def test_the_readmes_routes_lead_each_alert_where_it_belongs(
 # ---- dashboard ----------------------------------------------------------------------------------------------------
 
 
-def test_the_dashboard_has_a_fixed_uid_and_its_data_source_as_a_variable() -> None:
+def test_the_dashboard_has_a_fixed_uid_and_a_data_source_variable() -> None:
     assert (DASHBOARD["uid"], DASHBOARD["id"]) == ("rankmon", None)
     assert "__inputs" not in DASHBOARD
     asked = [*_panels(), *(t for p in _panels() for t in p["targets"])]
@@ -131,7 +137,7 @@ def _panels() -> Iterator[dict[str, Any]]:
     return (p for p in DASHBOARD["panels"] if p["type"] != "row")
 
 
-def test_panels_have_ids_of_their_own_say_what_they_show_and_do_not_overlap() -> None:
+def test_panels_have_unique_ids_and_descriptions_and_do_not_overlap() -> None:
     ids = [p["id"] for p in DASHBOARD["panels"]]
     assert len(ids) == len(set(ids))
     assert all(p["description"].endswith(".") for p in _panels())
@@ -144,13 +150,13 @@ def test_panels_have_ids_of_their_own_say_what_they_show_and_do_not_overlap() ->
         taken |= cells
 
 
-def test_queries_use_only_variables_that_there_are() -> None:
+def test_dashboard_queries_use_exactly_the_defined_variables() -> None:
     text = json.dumps(DASHBOARD)
     known = {v["name"] for v in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
     assert set(re.findall(r"\$\{?(\w+)", text)) - {"__all"} == known
 
 
-def test_rules_and_dashboard_know_every_measure() -> None:
+def test_rules_and_dashboard_list_every_measure() -> None:
     lists = re.findall(r"\((cg\|[a-z_|]+)\)", RULES.read_text(encoding="utf-8") + json.dumps(DASHBOARD))
     assert len(lists) > 4
     assert {tuple(found.split("|")) for found in lists} == {tuple(sorted(SPECS))}
@@ -159,7 +165,7 @@ def test_rules_and_dashboard_know_every_measure() -> None:
 # ---- container ----------------------------------------------------------------------------------------------------
 
 
-def test_the_image_is_pinned_runs_as_a_numbered_user_and_needs_no_curl() -> None:
+def test_the_image_is_pinned_and_runs_as_a_numbered_user_without_curl() -> None:
     assert (pinned := re.search(r"^ARG (PYTHON=python:3\.\d+\.\d+-slim-\w+)$", DOCKERFILE, re.MULTILINE))
     assert f"--build-arg {pinned[1]}@sha256:..." in README
     assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${PYTHON}", "${PYTHON}"]
@@ -171,7 +177,7 @@ def test_the_image_is_pinned_runs_as_a_numbered_user_and_needs_no_curl() -> None
     assert "PYTHONDONTWRITEBYTECODE=1" in final
 
 
-def test_what_the_image_is_built_from_is_there_and_not_ignored() -> None:
+def test_files_copied_into_the_image_exist_and_are_not_ignored() -> None:
     copied = [w for line in re.findall(r"^COPY (?!--)(.+)$", DOCKERFILE, re.MULTILINE) for w in line.split()[:-1]]
     ignored = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert set(copied) == {line[1:] for line in ignored if line.startswith("!")}
@@ -181,7 +187,7 @@ def test_what_the_image_is_built_from_is_there_and_not_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", COMPOSE["services"])
-def test_every_service_is_hardened_pinned_checked_and_closed_to_the_network(name: str) -> None:
+def test_every_compose_service_is_hardened_pinned_checked_and_local(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -192,14 +198,14 @@ def test_every_service_is_hardened_pinned_checked_and_closed_to_the_network(name
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
-def test_what_compose_mounts_is_there() -> None:
+def test_files_mounted_by_compose_exist() -> None:
     mounts = [m.split(":") for s in COMPOSE["services"].values() for m in s["volumes"]]
     assert {m[0] for m in mounts if m[0].startswith("./") and not (DEPLOY / m[0]).exists()} == set()
     assert all(m[2] == "ro" for m in mounts if m[0].startswith("./"))
     assert {m[0] for m in mounts if not m[0].startswith("./")} == set(COMPOSE["volumes"])
 
 
-def test_services_reach_each_other_by_names_that_compose_gives() -> None:
+def test_services_reach_each_other_by_their_compose_names() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     jobs = [*prometheus["scrape_configs"], *prometheus["alerting"]["alertmanagers"]]
     targets = {t.partition(":")[0] for j in jobs for c in j["static_configs"] for t in c["targets"]}
@@ -209,7 +215,7 @@ def test_services_reach_each_other_by_names_that_compose_gives() -> None:
     assert targets - {"localhost"} | {address[1]} <= set(COMPOSE["services"])
 
 
-def test_no_file_holds_a_password() -> None:
+def test_deploy_files_hold_no_password() -> None:
     files = [*DEPLOY.glob("*.yaml"), *DEPLOY.rglob("*.yml")]
     assert len(files) > 6
     secret = re.compile("password|token|api_key|routing_key", re.IGNORECASE)
@@ -218,7 +224,7 @@ def test_no_file_holds_a_password() -> None:
 
 
 def _scalars(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Every (key, value) of a YAML document that is neither a mapping nor a list."""
+    """Yields every scalar of a YAML document with its key."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield from _scalars(value, str(name))
@@ -233,7 +239,9 @@ def _scalars(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("environment", [{}, {"RANKMON_LISTEN": "127.0.0.1:9184"}])
-def test_the_configuration_is_valid_in_container_and_service(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_configuration_is_valid_in_the_container_and_as_a_service(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     (tmp_path / "shop_password").write_text("s3cret\n", encoding="utf-8")
     config = load(DEPLOY / "rankmon.yaml", {"CREDENTIALS_DIRECTORY": str(tmp_path), **environment})
     assert config.web.host == ("127.0.0.1" if environment else "0.0.0.0")
@@ -248,7 +256,7 @@ def unit() -> configparser.ConfigParser:
     return parsed
 
 
-def test_the_unit_is_confined_reloads_and_starts_again() -> None:
+def test_the_systemd_unit_is_confined_reloads_and_restarts() -> None:
     service = unit()["Service"]
     wanted = {
         "DynamicUser": "yes",
@@ -266,7 +274,7 @@ def test_the_unit_is_confined_reloads_and_starts_again() -> None:
     assert service["LoadCredential"].startswith("shop_password:")
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_verifies_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
     text = (DEPLOY / "systemd" / "rankmon.service").read_text(encoding="utf-8")
@@ -277,8 +285,8 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_systemd_finds_the_unit_well_confined() -> None:
-    """What is left are the network, which it serves and asks, a file system to be in, and code that NumPy may make."""
+def test_systemd_rates_the_unit_well_confined() -> None:
+    """What remains open: the network, which the daemon uses, the file system, and executable memory for NumPy."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
     command = [
@@ -312,12 +320,12 @@ while :; do
     esac
 done
 """
-"""What systemd-run does of it: the credentials, the environment and the command."""
+"""The parts of systemd-run that matter here: credentials, environment and command."""
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the README's steps install, and `rankmon`, the command beside the service."""
+    """A folder with what the README's steps install, including the `rankmon` script."""
     for name in ("etc/secrets", "lib", "credentials", "bin"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "etc/secrets/shop_password").write_text("s3cret\n", encoding="utf-8")
@@ -344,11 +352,11 @@ def called(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
-def test_a_command_beside_the_service_has_its_passwords_its_settings_and_its_user(machine: Path) -> None:
+def test_the_rankmon_script_shares_the_services_passwords_settings_and_user(machine: Path) -> None:
     assert called("rankmon", "check-config").stdout.endswith("configuration is valid\n")
     asked = called("rankmon", "check-config", "--connect")
     assert asked.returncode == 3, asked.stderr
-    assert "127.0.0.1" in asked.stderr, "the URL of the environment's file"
+    assert "127.0.0.1" in asked.stderr, "the URL from the environment file"
     given = dict(line.split("=", 1) for line in (machine / "properties").read_text(encoding="utf-8").splitlines())
     service = unit()["Service"]
     alike = ("DynamicUser", "User", "StateDirectory", "StateDirectoryMode", "UMask")
@@ -373,15 +381,15 @@ def test_a_plain_shell_reads_the_store_without_the_services_passwords(machine: P
     )
 
 
-def test_compose_gives_the_configuration_what_it_reads() -> None:
+def test_compose_sets_every_variable_the_configuration_reads() -> None:
     text = (DEPLOY / "rankmon.yaml").read_text(encoding="utf-8")
     read = set(re.findall(r"\$\{(RANKMON_\w+)", text))
     given = COMPOSE["services"]["rankmon"]["environment"]
-    assert read - set(given) == {"RANKMON_LISTEN"}, "whose default is the container's"
+    assert read - set(given) == {"RANKMON_LISTEN"}, "its default suits the container"
     assert given["RANKMON_EXTERNAL_URL"] in text
 
 
-def test_the_images_drivers_are_those_that_are_asked_for(tmp_path: Path) -> None:
+def test_the_image_installs_the_requested_drivers(tmp_path: Path) -> None:
     uv = Path(sys.executable).with_name("uv")
     if not uv.exists():
         pytest.skip("uv is not installed")
@@ -398,11 +406,11 @@ def test_the_images_drivers_are_those_that_are_asked_for(tmp_path: Path) -> None
         assert locked & {"psycopg", "pyarrow", "duckdb-engine"} == drivers
 
 
-# ---- what the README says -----------------------------------------------------------------------------------------
+# ---- README -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)]+)\)", README))))
-def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
+def test_every_readme_link_has_a_target(link: str) -> None:
     path, _, heading = link.partition("#")
     assert (DEPLOY / path).exists()
     text = (DEPLOY / path).read_text(encoding="utf-8") if heading and path else README
@@ -410,6 +418,6 @@ def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
     assert not heading or heading in headings
 
 
-def test_the_readme_says_what_was_never_run() -> None:
+def test_the_readme_says_what_was_never_tried() -> None:
     for part in ("**Never in a cluster**", "**Never started**", "**Never opened in Grafana**"):
         assert part in README

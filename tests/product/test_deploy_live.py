@@ -1,4 +1,4 @@
-"""What `deploy/` promises, with the real parts: daemon, Prometheus, Alertmanager, and somebody who receives."""
+"""What `deploy/` promises, with the real parts: daemon, Prometheus, Alertmanager and a receiver of alerts."""
 
 import json
 import os
@@ -37,7 +37,7 @@ STORY = Story(datetime(2026, 1, 24, tzinfo=UTC), history_days=17, degraded_days=
 FALLEN = STORY.history_end
 WELL_AGAIN = STORY.rolled_back + timedelta(hours=48)
 HELD = 15
-"""Seconds for which a state is held, at the speed of a test, without asking whether its target is up."""
+"""Seconds for which the sped-up rules hold a state without checking that its target is up."""
 
 CONFIG = """\
 store: {{url: "sqlite:///{folder}/store.db"}}
@@ -91,7 +91,7 @@ VERDICTS = """\
 
 @dataclass
 class Stack:
-    """All that runs."""
+    """Everything that runs."""
 
     folder: Path
     configuration: Path
@@ -101,19 +101,19 @@ class Stack:
     receiver: Receiver
 
     def restart(self, at: datetime) -> None:
-        """Start the daemon again, at another time of its clock."""
+        """Start the daemon again with its clock set to another time."""
         self.daemon = Daemon(self.folder, self.configuration, self.daemon.port, "--replay-from", at.isoformat())
         self.daemon.start()
 
     def logs(self) -> str:
-        """The end of what each part has said."""
+        """The tail of each part's log."""
         parts = (self.daemon, self.prometheus, self.alertmanager)
         return "\n".join(f"--- {p.log}\n{p.log.read_text()[-2000:]}" for p in parts if p.log.exists())
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A shop whose ranking has fallen, a daemon that watches it, and all that comes after it."""
+    """A shop whose ranking has fallen, a daemon that monitors it, and everything downstream."""
     if lacking := missing_programs():
         missing(f"not installed: {', '.join(lacking)} (Debian: prometheus, prometheus-alertmanager)")
     folder = tmp_path_factory.mktemp("stack")
@@ -149,7 +149,7 @@ def _fill_shop(folder: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
     create_schema(engine)
     Shop(story=STORY, peak=30).fill(engine, STORY.start, WELL_AGAIN)
-    with engine.begin() as connection:  # clicks before anything was shown, which are refused
+    with engine.begin() as connection:  # clicks before anything was shown; these are refused
         connection.execute(
             sa.text(
                 "INSERT INTO events SELECT 'early' || request_id, request_id, item_id, 'click', "
@@ -161,7 +161,7 @@ def _fill_shop(folder: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _show_logs(stack: Stack) -> Iterator[None]:
-    """What all parts have said stands beside a failure: pytest shows what a test printed."""
+    """Prints all logs, so that pytest shows them with a failure."""
     yield
     print(stack.logs())
 
@@ -169,14 +169,14 @@ def _show_logs(stack: Stack) -> Iterator[None]:
 # ---- metrics, rules and panels ------------------------------------------------------------------------------------
 
 
-def test_promtool_accepts_what_the_running_daemon_exposes(stack: Stack) -> None:
+def test_promtool_accepts_the_running_daemons_metrics(stack: Stack) -> None:
     with urllib.request.urlopen(stack.daemon.url + "/metrics", timeout=10) as answer:
         exposed = answer.read()
     checked = subprocess.run(["promtool", "check", "metrics"], input=exposed, capture_output=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-def test_the_health_check_of_the_image_passes_on_the_running_daemon_and_fails_without_it(stack: Stack) -> None:
+def test_the_images_health_check_passes_only_with_a_running_daemon(stack: Stack) -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     found = re.search(r"HEALTHCHECK.*?CMD (\[.*?\])\n", text, re.DOTALL)
     assert found is not None
@@ -205,7 +205,7 @@ VARIABLES = {v["name"]: v["query"]["query"] for v in DASHBOARD["templating"]["li
 
 
 def substituted(expression: str) -> str:
-    """The query as Grafana sends it, with its variables at all they can be, and with nothing left out for being 0."""
+    """The query as Grafana sends it, with every value of each variable, and without the filter on zeros."""
     values = {
         "__rate_interval": "5s",
         "monitor": "(broken|judged|pushed|search)",
@@ -222,7 +222,7 @@ def test_every_panel_has_data_in_prometheus(stack: Stack, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_every_variable_of_the_dashboard_has_values(stack: Stack, name: str) -> None:
+def test_every_dashboard_variable_has_values(stack: Stack, name: str) -> None:
     found = re.fullmatch(r"label_values\((.+), (\w+)\)", VARIABLES[name])
     assert found is not None
     selector, label = found.groups()
@@ -230,7 +230,7 @@ def test_every_variable_of_the_dashboard_has_values(stack: Stack, name: str) -> 
     assert answer["data"], VARIABLES[name]
 
 
-def test_every_metric_of_the_rules_is_one_of_the_daemons(stack: Stack) -> None:
+def test_every_metric_in_the_rules_is_exposed_by_the_daemon(stack: Stack) -> None:
     text = (DEPLOY / "prometheus" / "rules" / "rankmon.yml").read_text(encoding="utf-8")
     selected = re.search(r'last_over_time\(\{__name__=~"([^"]+)"\}', text)
     assert selected is not None
@@ -242,14 +242,14 @@ def test_every_metric_of_the_rules_is_one_of_the_daemons(stack: Stack) -> None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The parts of a regular expression between those `|` that stand in no parenthesis."""
+    """The top-level alternatives of a regular expression."""
     return re.findall(r"(?:\([^)]*\)\??|[^|(])+", pattern)
 
 
 # ---- an alert's whole life ----------------------------------------------------------------------------------------
 
 
-def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None:
+def test_a_fall_pages_with_figures_and_only_once(stack: Stack) -> None:
     eventually(lambda: stack.receiver.told("RankmonQualityLow", "firing"), 120, "a page")
     paged = stack.receiver.told("RankmonQualityLow", "firing")[0]
     assert paged["labels"] == {
@@ -269,10 +269,12 @@ def test_a_fall_is_paged_with_figures_and_by_one_path_only(stack: Stack) -> None
     )
     eventually(lambda: any("alerts" not in message for message in stack.receiver.groups), 20, "rankmon's own message")
     pages = stack.receiver.told("RankmonQualityLow", "firing")
-    assert {a["labels"]["monitor"] for a in pages} == {"search"}, "neither what rankmon pushes nor what is silenced"
+    assert {a["labels"]["monitor"] for a in pages} == {"search"}, (
+        "no page for what rankmon pushes itself or for what is silenced"
+    )
 
 
-def test_when_a_silence_ends_the_page_that_it_held_back_is_sent(stack: Stack) -> None:
+def test_the_end_of_a_silence_sends_the_held_back_page(stack: Stack) -> None:
     fires = 'rankmon_alert_firing{monitor="quiet",rule="quality-drop"} == 1'
     eventually(lambda: stack.prometheus.query(fires), 120, "a fall of the silenced monitor")
     time.sleep(2 * HELD / 5)
@@ -309,7 +311,7 @@ def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack
     assert len(set(counted)) == 1, "it fired at every evaluation, as the watchdog did"
 
 
-def test_it_resolves_when_the_ranking_is_well_again_and_says_so(stack: Stack) -> None:
+def test_pages_resolve_once_the_ranking_recovers(stack: Stack) -> None:
     stack.daemon.kill()
     eventually(lambda: "RankmonAbsent" in stack.alertmanager.active(), 120, "the absence alert")
     eventually(lambda: stack.receiver.told("RankmonAbsent", "firing"), 120, "a page for the absence")
@@ -322,7 +324,7 @@ def test_it_resolves_when_the_ranking_is_well_again_and_says_so(stack: Stack) ->
     assert "RankmonWatchdog" in stack.alertmanager.active()
 
 
-def test_no_rule_failed_and_no_annotation_was_left_unfilled(stack: Stack) -> None:
+def test_all_rules_evaluate_and_fill_their_annotations(stack: Stack) -> None:
     rules = [r for g in stack.prometheus.get("/api/v1/rules")["data"]["groups"] for r in g["rules"]]
     assert {(r["name"], r["health"], r.get("lastError", "")) for r in rules if r["health"] != "ok"} == set()
     told = [t for m in stack.receiver.groups for a in m.get("alerts", ()) for t in a["annotations"].values()]

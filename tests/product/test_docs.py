@@ -1,4 +1,4 @@
-"""What the documents say is so: references match the code, commands can be called, configurations load, links work."""
+"""The documents are right: references match the code, commands parse, configurations load, links work."""
 
 import re
 import shlex
@@ -27,10 +27,10 @@ from tests.support import house, references
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 WIDEST = 130
-"""Characters of a line that is no row of a table."""
+"""Characters in a line outside tables."""
 COMMANDS = cli.list_commands(click.Context(cli))
 LONGEST_README = 250
-"""Lines: more belongs into docs/."""
+"""Lines; anything longer belongs in docs/."""
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MEASURES = (DOCS / "reference" / "measures.md").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ PAGES = [
     ROOT / "deploy" / "README.md",
     *sorted(p for p in DOCS.rglob("*.md") if p.stem not in references.PAGES),
 ]
-"""Documents that people write."""
+"""Documents written by hand."""
 
 
 def named(path: Path) -> str:
@@ -51,12 +51,12 @@ def named(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", references.PAGES)
-def test_a_reference_is_what_the_code_says(name: str) -> None:
+def test_a_reference_page_matches_the_code(name: str) -> None:
     written = (references.FOLDER / f"{name}.md").read_text(encoding="utf-8")
     assert references.PAGES[name]() == written, "run: make docs"
 
 
-def test_the_references_are_whole() -> None:
+def test_the_references_are_complete() -> None:
     schema = json_schema()
     keys = {k for part in (schema, *schema["$defs"].values()) for k in part.get("properties", {})}
     assert len(keys) > 40
@@ -66,14 +66,14 @@ def test_the_references_are_whole() -> None:
     assert references.PAGES["metrics"]().count("| `rankmon_") > 40
 
 
-def test_every_verdict_has_its_row() -> None:
+def test_every_verdict_has_a_row_in_the_docs() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \|", (DOCS / "explanation" / "verdicts.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert sorted(rows) == sorted({*condition_names(), *TITLES})
 
 
-def test_every_measure_and_option_has_its_row() -> None:
+def test_every_measure_and_option_has_a_row_in_the_docs() -> None:
     assert [m for m in SPECS if f"`{m}" not in MEASURES] == []
     assert {o for spec in SPECS.values() for o in spec.options if f"`{o}`" not in MEASURES} == set()
     pooled = re.search(r"Default: `pooled` for ([\w, ]+), `mean`", MEASURES)
@@ -81,7 +81,7 @@ def test_every_measure_and_option_has_its_row() -> None:
     assert set(re.split(", | and ", pooled[1])) == {m for m, spec in SPECS.items() if spec.aggregate == "pooled"}
 
 
-def test_every_measure_that_is_written_parses() -> None:
+def test_every_measure_written_in_the_docs_parses() -> None:
     rows = [line for line in MEASURES.splitlines() if line.startswith("| ")]
     written = {t for row in rows for t in re.findall(r"`([a-z_]+(?:\([^`]*\))?@\d+|rbp\([^`]*\))`", row)}
     foreign = {t for t in written if t.startswith(("ndcg_", "ndcg_cut"))}
@@ -90,18 +90,18 @@ def test_every_measure_that_is_written_parses() -> None:
         assert parse(text)
 
 
-def test_the_page_on_position_bias_has_the_figures_that_were_measured() -> None:
+def test_the_position_bias_page_shows_the_measured_figures() -> None:
     (said,) = re.findall(r"```text\n(.*?)```", label_truth.RESULTS.read_text(encoding="utf-8"), re.DOTALL)
     assert len(said.splitlines()) == len(label_truth.WHAT)
     assert label_truth.documented(said) == label_truth.PAGE.read_text(encoding="utf-8")
 
 
 def cells(text: str) -> list[list[str]]:
-    """The rows of tables, as cells."""
+    """The cells of all table rows."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
 
 
-def test_the_page_on_position_bias_has_the_figures_of_em_that_were_measured() -> None:
+def test_the_position_bias_page_shows_the_measured_em_figures() -> None:
     head, *measured = cells(examination_em.RESULTS.read_text(encoding="utf-8"))
     part = label_truth.PAGE.read_text(encoding="utf-8").partition("## Why rankmon does not fall back on EM")[2]
     shown, *rows = cells(part.partition("## ")[0])
@@ -115,7 +115,7 @@ def test_the_page_on_position_bias_has_the_figures_of_em_that_were_measured() ->
 
 
 def calls() -> Iterator[Any]:
-    """Each call of rankmon in a block of code, with the document that has it."""
+    """Each call of rankmon in a code block, with its document."""
     for page in PAGES:
         blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         for line in "".join(blocks).replace("\\\n", " ").splitlines():
@@ -126,7 +126,7 @@ def calls() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("call", list(calls()))
-def test_every_command_that_is_written_can_be_called(call: str) -> None:
+def test_every_command_written_in_the_docs_parses(call: str) -> None:
     words = shlex.split(call)
     command: click.Command = cli
     while isinstance(command, click.Group) and words:
@@ -165,7 +165,7 @@ def written(folder: Path, config: object) -> Path:
 
 
 def fragments() -> Iterator[Any]:
-    """Each piece of YAML in docs/, by itself."""
+    """Each YAML block in docs/."""
     for page in PAGES:
         if DOCS in page.parents:
             for number, block in enumerate(
@@ -175,10 +175,10 @@ def fragments() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("block", list(fragments()))
-def test_every_piece_of_yaml_is_part_of_a_valid_configuration(block: str, tmp_path: Path) -> None:
+def test_every_yaml_fragment_fits_a_valid_configuration(block: str, tmp_path: Path) -> None:
     piece, whole = yaml.safe_load(block), readme_configuration()
     if piece.keys() & {"scrape_configs", "tls_server_config"}:
-        return  # Prometheus' own; the file of passwords is tested by what reads it
+        return  # Prometheus' own configuration, or the web file, which test_web_access.py covers
     monitor = whole["monitors"][0]
     places = {"rankings": monitor["rankings"], "monitors": monitor, "channels": whole}
     for key, value in piece.items():
@@ -221,7 +221,7 @@ def merge(into: dict[str, Any], piece: dict[str, Any]) -> None:
             into[key] = value
 
 
-def test_the_readmes_scrape_configuration_is_yaml() -> None:
+def test_the_readmes_scrape_configuration_is_valid_yaml() -> None:
     block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "scrape_configs" in b)
     assert yaml.safe_load("\n".join(line[3:] for line in block.splitlines()))["scrape_configs"]
 
@@ -238,7 +238,7 @@ def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README))))
-def test_every_link_of_the_readme_leads_somewhere(link: str) -> None:
+def test_every_readme_link_has_a_target(link: str) -> None:
     assert link.startswith("https://") or (ROOT / link).exists()
 
 
@@ -247,7 +247,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [named(p) for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in navigation] == []
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_stays_short() -> None:
     assert README.count("\n") <= LONGEST_README
 
 
@@ -266,11 +266,11 @@ def test_every_query_for_grafana_runs_on_the_store(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CHANGELOG.md"], ids=named)
-def test_no_line_of_a_document_is_left_unwrapped(path: Path) -> None:
+def test_document_lines_are_wrapped(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > WIDEST and not line.startswith("|")] == []
 
 
-def test_the_picture_of_the_house_is_as_the_code_is() -> None:
+def test_the_architecture_picture_matches_the_code() -> None:
     assert house.mistakes() == []
     assert house.PICTURE.read_text(encoding="utf-8") == house.picture(), "make docs draws it"

@@ -1,4 +1,4 @@
-"""The long runs themselves are made by `make evaluate`; here it is how they are chosen."""
+"""How `make evaluate` chooses its runs. The runs themselves are too long for a test."""
 
 import re
 import subprocess
@@ -10,10 +10,8 @@ from tests.evaluate import ROOT, RUNS, Run, main
 
 
 @pytest.mark.parametrize("wanted", [["kill drills"], ["no such", RUNS[0].name]])
-def test_a_name_that_fits_no_run_is_told_with_those_that_there_are(
-    wanted: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("nothing is run"))
+def test_an_unknown_run_is_refused_with_the_known_names(wanted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a run was started"))
     with pytest.raises(SystemExit) as ended:
         main(wanted)
     said = str(ended.value.code)
@@ -22,8 +20,8 @@ def test_a_name_that_fits_no_run_is_told_with_those_that_there_are(
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if "pytest" in run.arguments], ids=lambda run: run.name)
-def test_a_run_of_tests_leaves_none_of_its_files_out(run: Run) -> None:
-    """Tests of further engines are left out of `make test`; a run that left them out too had none at all."""
+def test_a_run_of_tests_collects_its_tests(run: Run) -> None:
+    """`make test` leaves out the tests marked `engines`. A run that left them out too once collected nothing."""
     found = subprocess.run(
         [sys.executable, *run.arguments, "--collect-only"], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120
     )

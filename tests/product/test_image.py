@@ -1,4 +1,4 @@
-"""The image of the repository's Dockerfile, built by buildah on a base made of Debian's packages, and run."""
+"""The image of the repository's Dockerfile: built by buildah on a base of Debian packages, then run."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Run = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Run a command in the image, as its user, on a root that cannot be written to; what it says."""
+    """Runs a command in the image, as its user, on a read-only root; returns its output."""
     if os.geteuid() != 0:
         missing("building an image without a container engine needs root")
     for program in ("buildah", "mmdebstrap", "unshare", "ip"):
         if shutil.which(program) is None:
             missing(f"{program} is not installed (Debian: buildah, mmdebstrap, util-linux, iproute2)")
     folder = tmp_path_factory.mktemp("image")
-    # Storage of its own: what else the machine has stays as it is.
+    # Separate storage leaves other images on the machine untouched.
     stores = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"]
 
     def buildah(*arguments: str | Path) -> str:
@@ -66,7 +66,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     assert done.returncode == 0, done.stderr
     empty = buildah("from", "scratch")
     buildah("add", empty, base, "/")
-    # A network that inspects TLS has its certificate in the machine's store.
+    # On a network that inspects TLS, its certificate is in the machine's store.
     buildah("copy", empty, CERTIFICATES, str(CERTIFICATES))
     trusted = [f"{name}={CERTIFICATES}" for name in ("PIP_CERT", "SSL_CERT_FILE")]
     buildah("config", *(f"--env={value}" for value in ("PIP_BREAK_SYSTEM_PACKAGES=1", *trusted)), empty)
@@ -95,19 +95,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     subprocess.run(["buildah", *stores, "umount", "--all"], capture_output=True)
 
 
-def test_it_is_rankmon_as_a_user_of_its_own(run: Run) -> None:
+def test_the_image_runs_rankmon_as_an_unprivileged_user(run: Run) -> None:
     assert __version__ in run("rankmon version")
     assert run("id -u").strip() == "10001"
     assert run("touch /opt/rankmon/x 2>/dev/null || echo refused").strip() == "refused"
 
 
-def test_the_demo_finds_its_incident_in_it(run: Run) -> None:
+def test_the_demo_finds_its_incident_in_the_image(run: Run) -> None:
     said = run("rankmon demo --once")
     assert "No page for the campaign" in said
     assert re.search(r"ndcg@10 .* fired 20\d\d-", said)
 
 
-def test_its_health_check_sees_the_daemon(run: Run) -> None:
+def test_the_images_health_check_sees_the_daemon(run: Run) -> None:
     (check,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert check == '["rankmon", "healthcheck"]'
     write = f"cat > /tmp/rankmon.yaml <<'END'\n{CONFIG}END\nexport RANKMON_CONFIG=/tmp/rankmon.yaml"

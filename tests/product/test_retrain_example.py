@@ -1,4 +1,4 @@
-"""deploy/retrain: from a signed request to retrain to a run, with a local server in the place of GitHub and Airflow."""
+"""deploy/retrain: a signed retrain request starts a run. A local server plays GitHub and Airflow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ASKED = replace(notice("retrain"), evidence={"version": 1, "series": [{"end": 1,
 
 @pytest.fixture
 def api() -> Iterator[Receiver]:
-    """Stands for GitHub and Airflow; answers 201 unless told otherwise."""
+    """Plays GitHub and Airflow; answers 201 by default."""
     with Receiver(lambda _: Reply(201)) as made:
         yield made
 
@@ -61,7 +61,7 @@ class Hook:
     close: Callable[[], None]
 
     def send(self, notification: Notification, secret: str = SECRET) -> None:
-        """As rankmon does. Raises Undelivered."""
+        """Sends as rankmon does. Raises Undelivered."""
         Webhook(WebhookConfig("pipeline", self.url, secret, timeout=10)).send(notification, time.time())
 
 
@@ -90,10 +90,10 @@ def opened(api: Receiver, tmp_path: Path) -> Iterator[Opened]:
         hook.close()
 
 
-# ---- what is called ------------------------------------------------------------------------------------------------
+# ---- calls ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_is_dispatched_with_the_evidence(api: Receiver, opened: Opened) -> None:
+def test_a_repository_dispatch_carries_the_evidence(api: Receiver, opened: Opened) -> None:
     opened(GITHUB).send(ASKED)
     (call,) = api.taken
     assert call.path == "/repos/acme/ranker/dispatches"
@@ -102,10 +102,10 @@ def test_a_repository_is_dispatched_with_the_evidence(api: Receiver, opened: Ope
     assert call.document["event_type"] == "retrain"
     payload = call.document["client_payload"]
     assert (payload["key"], payload["monitor"], payload["evidence"]) == (ASKED.key, ASKED.monitor, ASKED.evidence)
-    assert len(payload) <= 10, "GitHub takes no more fields"
+    assert len(payload) <= 10, "GitHub accepts at most 10 fields"
 
 
-def test_a_workflow_is_dispatched_with_text_inputs(api: Receiver, opened: Opened) -> None:
+def test_a_workflow_dispatch_has_text_inputs(api: Receiver, opened: Opened) -> None:
     opened(GITHUB | {"TARGET": "github-workflow", "GITHUB_WORKFLOW": "retrain.yml", "GITHUB_REF": "v2"}).send(ASKED)
     (call,) = api.taken
     assert call.path == "/repos/acme/ranker/actions/workflows/retrain.yml/dispatches"
@@ -124,7 +124,7 @@ def test_a_dag_run_has_the_key_in_its_id(api: Receiver, opened: Opened) -> None:
     assert call.document["conf"]["evidence"] == ASKED.evidence
 
 
-def test_the_older_airflow_takes_a_password_and_knows_no_logical_date(api: Receiver, opened: Opened) -> None:
+def test_airflow_v1_gets_a_password_and_no_logical_date(api: Receiver, opened: Opened) -> None:
     user = {"AIRFLOW_TOKEN": "", "AIRFLOW_USER": "ada", "AIRFLOW_PASSWORD": "pw"}
     opened(AIRFLOW | {"TARGET": "airflow-v1"} | user).send(ASKED)
     (call,) = api.taken
@@ -133,14 +133,14 @@ def test_the_older_airflow_takes_a_password_and_knows_no_logical_date(api: Recei
     assert "logical_date" not in call.document
 
 
-def test_a_secret_may_stand_in_a_file(api: Receiver, opened: Opened, tmp_path: Path) -> None:
+def test_a_secret_can_come_from_a_file(api: Receiver, opened: Opened, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from a file\n", encoding="utf-8")
     opened(GITHUB | {"GITHUB_TOKEN": "", "GITHUB_TOKEN_FILE": str(tmp_path / "token")}).send(ASKED)
     assert api.taken[0].headers["Authorization"] == "Bearer from a file"
 
 
 @pytest.mark.parametrize("written", [None, b"", b"\xff\xfe"])
-def test_a_file_that_goes_while_it_runs_is_told_and_tried_again(
+def test_an_unreadable_token_file_is_reported_and_retried(
     written: bytes | None, api: Receiver, opened: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
@@ -157,10 +157,10 @@ def test_a_file_that_goes_while_it_runs_is_told_and_tried_again(
     assert [got.headers["Authorization"] for got in api.got] == ["Bearer second"]
 
 
-# ---- once ----------------------------------------------------------------------------------------------------------
+# ---- one run per request, retries ----------------------------------------------------------------------------------
 
 
-def test_what_is_sent_again_starts_nothing_not_even_after_a_restart(api: Receiver, opened: Opened) -> None:
+def test_a_repeated_request_starts_no_second_run_even_after_a_restart(api: Receiver, opened: Opened) -> None:
     hook = opened(GITHUB)
     for _ in range(2):
         hook.send(ASKED)
@@ -171,19 +171,19 @@ def test_what_is_sent_again_starts_nothing_not_even_after_a_restart(api: Receive
 
 
 @pytest.mark.parametrize("kind", ["firing", "resolved", "test"])
-def test_other_notifications_are_taken_and_start_nothing(kind: str, api: Receiver, opened: Opened) -> None:
+def test_other_notifications_are_accepted_and_start_no_run(kind: str, api: Receiver, opened: Opened) -> None:
     opened(GITHUB).send(notice(kind))
     assert api.got == []
 
 
-def test_a_run_that_airflow_has_already_counts_as_started(api: Receiver, opened: Opened, tmp_path: Path) -> None:
+def test_a_run_already_in_airflow_counts_as_started(api: Receiver, opened: Opened, tmp_path: Path) -> None:
     api.behave = lambda _: Reply(409)
     opened(AIRFLOW).send(ASKED)
     with pytest.raises(Undelivered):
         opened(GITHUB | {"STATE": str(tmp_path / "another.db")}).send(ASKED)
 
 
-def test_it_is_tried_again_until_the_other_side_takes_it(api: Receiver, opened: Opened) -> None:
+def test_a_request_is_retried_until_the_target_accepts_it(api: Receiver, opened: Opened) -> None:
     hook = opened(GITHUB)
     api.behave = lambda got: Reply(503 if len(api.got) < 3 else 204)
     for _ in range(2):
@@ -194,13 +194,13 @@ def test_it_is_tried_again_until_the_other_side_takes_it(api: Receiver, opened: 
     assert [g.path for g in api.got] == ["/repos/acme/ranker/dispatches"] * 3
 
 
-def test_while_the_other_side_is_away_it_is_not_taken(api: Receiver, opened: Opened) -> None:
+def test_a_request_is_not_accepted_while_the_target_is_down(api: Receiver, opened: Opened) -> None:
     api.close()
     with pytest.raises(Undelivered):
         opened(GITHUB).send(ASKED)
 
 
-def test_an_answer_that_is_no_http_is_told_and_tried_again(api: Receiver, opened: Opened) -> None:
+def test_an_answer_that_is_not_http_is_reported_as_undelivered(api: Receiver, opened: Opened) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def speak() -> None:
@@ -220,7 +220,7 @@ def test_an_answer_that_is_no_http_is_told_and_tried_again(api: Receiver, opened
 @pytest.mark.parametrize(
     "wrong", [{"GITHUB_TOKEN": "ghs_secret\r"}, {"GITHUB_TOKEN": "ghs_s€cret"}, {"GITHUB_API": "acme"}]
 )
-def test_what_cannot_be_sent_is_told_without_a_token(
+def test_a_call_that_cannot_be_made_is_reported_without_its_token(
     wrong: dict[str, str], opened: Opened, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = opened(GITHUB | wrong)
@@ -240,7 +240,7 @@ def test_a_token_does_not_follow_a_redirect(api: Receiver, opened: Opened) -> No
             elsewhere.accept()
 
 
-# ---- who may -------------------------------------------------------------------------------------------------------
+# ---- authentication ------------------------------------------------------------------------------------------------
 
 
 def posted(url: str, body: bytes, sent: Mapping[str, str]) -> tuple[int, str]:
@@ -256,7 +256,7 @@ def posted(url: str, body: bytes, sent: Mapping[str, str]) -> tuple[int, str]:
 BODY = json.dumps(ASKED.plain()).encode()
 
 
-def test_nobody_else_starts_a_run(api: Receiver, opened: Opened) -> None:
+def test_only_a_correctly_signed_request_starts_a_run(api: Receiver, opened: Opened) -> None:
     url, now = opened(GITHUB).url, time.time()
     right = headers(ASKED, BODY, SECRET, now)
     wrong = [
@@ -277,14 +277,14 @@ def test_nobody_else_starts_a_run(api: Receiver, opened: Opened) -> None:
     assert len(api.got) == 1
 
 
-def test_a_length_that_is_no_number_is_answered(opened: Opened) -> None:
+def test_a_non_numeric_content_length_is_refused(opened: Opened) -> None:
     host, port = opened(GITHUB).url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
         line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \xb2\r\nConnection: close\r\n\r\n")
         assert line.makefile("rb").readline().split()[1] == b"411"
 
 
-def test_no_answer_holds_a_secret(api: Receiver, opened: Opened) -> None:
+def test_error_answers_contain_no_secret(api: Receiver, opened: Opened) -> None:
     api.behave = lambda _: Reply(401, b"Bad credentials ghs_secret")
     status, text = posted(opened(GITHUB).url, BODY, headers(ASKED, BODY, SECRET, time.time()))
     assert (status, text) == (502, "the other side answered 401; no run was started")
@@ -304,7 +304,7 @@ def test_no_answer_holds_a_secret(api: Receiver, opened: Opened) -> None:
         (GITHUB | {"LISTEN": "localhost"}, "LISTEN is 'localhost'; write e.g. 127.0.0.1:9185"),
     ],
 )
-def test_what_is_missing_is_missed_at_the_start(environ: dict[str, str], message: str, opened: Opened) -> None:
+def test_missing_settings_are_reported_at_start(environ: dict[str, str], message: str, opened: Opened) -> None:
     with pytest.raises(SystemExit, match=message):
         opened(environ)
 

@@ -1,4 +1,4 @@
-"""The test support itself: the PostgreSQL server and the real data that other tests stand on."""
+"""The test support itself: the PostgreSQL server and the real data that other tests rely on."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def csv_path(shared: Path) -> Path:
 
 @pytest.fixture
 def own_server(postgres: PostgresServer) -> PostgresServer:
-    """The server of the run, up again after a test that stops it."""
+    """The session's server, restarted if an earlier test stopped it."""
     postgres.start()
     return postgres
 
@@ -69,7 +69,7 @@ def listens(port: int) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """A zombie that nobody has waited for is not running."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -93,9 +93,7 @@ def test_every_database_is_a_fresh_one(postgres: PostgresServer) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_server_that_went_down_comes_back_on_its_port_with_its_data(
-    own_server: PostgresServer, postgres_url: str, how: str
-) -> None:
+def test_a_restarted_server_keeps_its_port_and_data(own_server: PostgresServer, postgres_url: str, how: str) -> None:
     write(postgres_url, "CREATE TABLE kept AS SELECT 7 AS x")
     port = own_server.port
     getattr(own_server, how)()
@@ -108,7 +106,7 @@ def test_a_server_that_went_down_comes_back_on_its_port_with_its_data(
     assert answer(postgres_url, "SELECT x FROM kept") == 7
 
 
-def test_starting_a_running_server_and_stopping_a_stopped_one_do_nothing(own_server: PostgresServer) -> None:
+def test_starting_and_stopping_a_server_twice_is_harmless(own_server: PostgresServer) -> None:
     before = own_server.pid
     own_server.start()
     assert own_server.pid == before
@@ -134,7 +132,7 @@ def test_the_server_listens_on_loopback_only_and_never_runs_as_root(own_server: 
     assert Path(f"/proc/{own_server.pid}").stat().st_uid != 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG exists only on Linux")
 def test_the_server_dies_with_its_killed_parent(postgres: PostgresServer) -> None:
     with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -151,8 +149,10 @@ def test_the_server_dies_with_its_killed_parent(postgres: PostgresServer) -> Non
             shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that nobody can reach")
-def test_binaries_that_nobody_can_reach_are_copied(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that other users cannot read")
+def test_binaries_unreadable_to_other_users_are_copied(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(support, "_open_to_all", lambda path: False)
     with postgres_server() as server:
         assert answer(server.url(), "SELECT 1") == 1
@@ -161,7 +161,7 @@ def test_binaries_that_nobody_can_reach_are_copied(postgres: PostgresServer, mon
     assert not server.directory.exists()
 
 
-def test_without_binaries_the_server_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_binaries_are_reported_as_no_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_binaries", lambda: None)
     with pytest.raises(FileNotFoundError, match="no PostgreSQL"), postgres_server():
         pass
@@ -176,8 +176,8 @@ def test_a_missing_part_skips_on_a_laptop_and_fails_in_ci(monkeypatch: pytest.Mo
         missing("no promtool")
 
 
-def test_both_engines_are_filled_with_the_same_rows(database_url: str, csv_path: Path) -> None:
-    """The figures were counted with pandas merges, apart from the loader."""
+def test_both_databases_hold_the_same_rows(database_url: str, csv_path: Path) -> None:
+    """The expected figures were counted with pandas merges, independently of the loader."""
     loaded = hackernews.load(sa.create_engine(database_url), csv_path)
     assert loaded == (59_100, 48_324)
     assert answer(database_url, "SELECT count(*) FROM rankings") == 59_100
@@ -189,7 +189,7 @@ def test_both_engines_are_filled_with_the_same_rows(database_url: str, csv_path:
     assert answer(database_url, "SELECT min(gained) FROM upvotes") == 0
 
 
-def test_both_engines_hold_the_same_times_each_in_its_own_type(database_url: str, csv_path: Path) -> None:
+def test_both_databases_hold_the_same_times_in_their_own_types(database_url: str, csv_path: Path) -> None:
     hackernews.load(sa.create_engine(database_url), csv_path)
     served = answer(database_url, "SELECT min(served_at) FROM rankings")
     occurred = answer(database_url, "SELECT min(occurred_at) FROM upvotes")
@@ -200,7 +200,7 @@ def test_both_engines_hold_the_same_times_each_in_its_own_type(database_url: str
         assert occurred == datetime(2022, 1, 31, 1, 50, 28, tzinfo=UTC)
 
 
-def test_every_upvote_falls_within_an_attribution_of_two_hours(csv_path: Path) -> None:
+def test_every_upvote_falls_within_a_two_hour_attribution_window(csv_path: Path) -> None:
     shown = hackernews.read(csv_path)
     served = {row.snapshot_id: row.served_at for row in shown}
     ages = [label.occurred_at - served[label.snapshot_id] for label in hackernews.labels(shown)]
@@ -208,7 +208,7 @@ def test_every_upvote_falls_within_an_attribution_of_two_hours(csv_path: Path) -
     assert max(ages) < timedelta(hours=2)
 
 
-def test_daily_levels_are_those_of_the_readme(csv_path: Path) -> None:
+def test_daily_ndcg_levels_match_the_readme(csv_path: Path) -> None:
     daily = hackernews.daily_ndcg(csv_path)
     calm = [value for day, value in daily.items() if day <= date(2022, 2, 23)]
     war = [value for day, value in daily.items() if date(2022, 2, 24) <= day <= date(2022, 3, 1)]

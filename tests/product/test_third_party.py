@@ -1,4 +1,4 @@
-"""A package of somebody else adds a channel and a measure: installed from its wheel, the commands know both."""
+"""A third-party package adds a channel and a measure: once its wheel is installed, the commands know both."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ monitors:
 
 
 def wheel(folder: Path) -> Path:
-    """`somebody` 1.0, as a build would make it."""
+    """Writes the wheel of `somebody` 1.0, as a build would."""
     path, info = folder / "somebody-1.0-py3-none-any.whl", "somebody-1.0.dist-info"
     files = {
         "somebody/__init__.py": "",
@@ -96,7 +96,7 @@ def install(package: Path, into: Path) -> None:
 
 @pytest.fixture
 def rankmon(tmp_path: Path) -> Callable[..., str]:
-    """Runs a command where that package is installed, next to a log of one request; gives what it says."""
+    """Runs a command where that package is installed, next to a log of one request; returns the output."""
     install(wheel(tmp_path), tmp_path / "site")
     (tmp_path / "rankmon.yaml").write_text(CONFIG, encoding="utf-8")
     with closing(sqlite3.connect(tmp_path / "shop.db")) as log, log:
@@ -116,7 +116,7 @@ def rankmon(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-def test_its_channel_and_its_measure_work(rankmon: Callable[..., str], tmp_path: Path) -> None:
+def test_an_installed_packages_channel_and_measure_work(rankmon: Callable[..., str], tmp_path: Path) -> None:
     rankmon("check-config")
     assert "office: delivered" in rankmon("test-alert")
     assert "test" in (tmp_path / "paper.txt").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The built wheel works outside the checkout, migrations, templates and all."""
+"""The built wheel works outside the checkout, including migrations and templates."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's contents, to stand first on the import path."""
+    """A folder with the wheel's contents, to be put first on the import path."""
     folder = tmp_path_factory.mktemp("wheel")
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
@@ -33,14 +33,14 @@ def rankmon(installed: Path, cwd: Path, *arguments: str) -> subprocess.Completed
     )
 
 
-def test_the_wheel_holds_migrations_templates_types_and_no_tests(installed: Path) -> None:
+def test_the_wheel_holds_migrations_templates_and_types_but_no_tests(installed: Path) -> None:
     names = {str(p.relative_to(installed)) for p in installed.rglob("*") if p.is_file()}
     assert {"monitor/_migrations/env.py", "monitor/page/templates/index.html", "monitor/py.typed"} <= names
     assert any(n.startswith("monitor/_migrations/versions/0100") for n in names)
     assert not any(n.startswith(("tests", "migrations")) for n in names)
 
 
-def test_it_runs_from_elsewhere_and_brings_its_own_migrations(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs_outside_the_checkout_with_its_own_migrations(installed: Path, tmp_path: Path) -> None:
     code = "import monitor; print(monitor.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     where = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -54,6 +54,6 @@ def test_it_runs_from_elsewhere_and_brings_its_own_migrations(installed: Path, t
     assert "there is no file" in once.stderr
 
 
-def test_the_command_is_installed_under_its_name() -> None:
+def test_the_wheel_declares_the_rankmon_command() -> None:
     entry = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'rankmon = "monitor.cli:main"' in entry

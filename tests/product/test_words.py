@@ -1,4 +1,4 @@
-"""Plain English: no text that people read has a tic of earlier texts, in the package or around it."""
+"""Plain English: texts in the package and around it contain none of the phrases that earlier texts overused."""
 
 import ast
 import re
@@ -14,20 +14,20 @@ WORDS = (
     r"|steps aside|stepped aside|stands twice|such that|take it (?:out|away)|there twice|too good|well again)\b"
 )
 BANNED = re.compile(WORDS.replace(" ", r"\s+"), re.IGNORECASE)
-"""Also where a line ends between two words."""
+"""Matches across line ends, too."""
 
 FIELDS = re.compile(r"^ *\w+: ", re.MULTILINE)
-"""Names of fields in a docstring."""
+"""Field names in a docstring."""
 
 AROUND = ("", "config", "deploy", "docs", "migrations", "tests/benchmarks")
 ROOMS = ["monitor", *sorted(f"monitor/{path.parent.name}" for path in ROOT.glob("monitor/*/__init__.py")), *AROUND]
 FLAT = ("", "monitor")
-"""Rooms that are searched without their folders."""
+"""Rooms that are searched without their subfolders."""
 READ = (".html", ".json", ".md", ".py", ".service", ".sh", ".tpl", ".txt", ".yaml", ".yml", "Makefile", "Dockerfile")
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of every text and docstring of a module, and of another file as a whole."""
+    """(line, text) of every string in a Python module; any other file is one text."""
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         yield 1, text
@@ -38,7 +38,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def tics(room: str) -> list[str]:
-    """Where a banned word stands in a room."""
+    """The places in a room where a banned phrase occurs."""
     inside = (ROOT / room).glob("*") if room in FLAT else (ROOT / room).rglob("*")
     files = [path for path in inside if path.name.endswith(READ)]
     return [
@@ -51,5 +51,5 @@ def tics(room: str) -> list[str]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_is_in_plain_english(room: str) -> None:
+def test_texts_are_in_plain_english(room: str) -> None:
     assert tics(room) == []

@@ -1,4 +1,4 @@
-"""Sums made by a database become the partials that the requests would have become."""
+"""Sums computed by a database give the same partials as reading the requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH, BUCKETS = 100, 4
 SLICES = (Slice("device", "device", max_values=2), Slice("land", "land", max_values=3))
 
 Request = tuple[int, Any, Any, int]
-"""Bucket, device, land and place of the one relevant item: 0 where there is none."""
+"""Bucket, device, land and rank of the one relevant item; rank 0 if there is none."""
 
 REQUESTS = st.lists(
     st.tuples(
@@ -36,7 +36,7 @@ REQUESTS = st.lists(
 
 
 def reading(requests: Sequence[Request], since: int = 0, until: int = BUCKETS * WIDTH) -> Reading:
-    """The requests in [since, until) as they are read row by row."""
+    """The requests in [since, until), read row by row."""
     here = [r for r in requests if since <= r[0] * WIDTH < until]
     size, hits = len(here), [(i, r[3]) for i, r in enumerate(here) if r[3]]
     ints = np.array(hits, np.int64).reshape(-1, 2).T
@@ -59,7 +59,7 @@ def reading(requests: Sequence[Request], since: int = 0, until: int = BUCKETS * 
 
 
 def summed(requests: Sequence[Request], read: Sequence[int] = ()) -> Aggregates:
-    """The same, as a database sums it up, but for the buckets `read`."""
+    """The same requests summed by a database, except for the buckets in `read`."""
     cells = sorted({r[:3] for r in requests if r[0] not in read}, key=str)
     parts = [to_partials(reading([r for r in requests if r[:3] == cell]), WIDTH, (NDCG,), (), {}) for cell in cells]
     keys = [(cell[0] * WIDTH, "", "") for cell in cells]
@@ -94,7 +94,7 @@ def assert_same(left: Partials, right: Partials) -> None:
 
 @given(REQUESTS, st.sets(st.integers(0, BUCKETS - 1)))
 @examples(150)
-def test_sums_and_rows_become_the_same_partials(requests: list[Request], read: set[int]) -> None:
+def test_database_sums_and_rows_give_the_same_partials(requests: list[Request], read: set[int]) -> None:
     known = {"device": {"tablet"}}
     by_rows = to_partials(reading(requests), WIDTH, (NDCG,), SLICES, known)
     by_sums = to_partials(summed(requests, sorted(read)), WIDTH, (NDCG,), SLICES, known)
@@ -102,7 +102,7 @@ def test_sums_and_rows_become_the_same_partials(requests: list[Request], read: s
     assert (by_sums.since, by_sums.until) == (0, BUCKETS * WIDTH)
 
 
-def test_what_belongs_to_no_request_stands_in_its_bucket() -> None:
+def test_rows_without_a_request_count_in_their_own_bucket() -> None:
     answer = summed([(1, "tv", "x", 1)])
     answer = Aggregates(**vars(answer) | {"strays": {(100, "null_request"): 3}, "unmatched": {0: 2}})
     found = to_partials(answer, WIDTH, (NDCG,), SLICES, {})
@@ -110,12 +110,12 @@ def test_what_belongs_to_no_request_stands_in_its_bucket() -> None:
     assert [found.traffic[start, "", ""][5] for start in (0, 100)] == [2, 0]
 
 
-def test_rows_that_were_sent_and_rows_that_were_summed_are_counted_apart() -> None:
+def test_fetched_and_summed_rows_are_counted_apart() -> None:
     found = to_partials(summed([(1, "tv", "x", 1)]), WIDTH, (NDCG,), SLICES, {})
     assert (found.rows, found.summed) == (5, 70)
 
 
-def test_what_was_read_row_by_row_stays_as_it_is() -> None:
+def test_partials_from_rows_are_reproducible() -> None:
     requests: list[Request] = [(0, "tv", "x", 2), (2, "pc", None, 0)]
     rows = reading(requests)
     assert_same(to_partials(rows, WIDTH, (NDCG,), SLICES, {}), to_partials(rows, WIDTH, (NDCG,), SLICES, {}))

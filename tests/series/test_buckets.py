@@ -1,4 +1,4 @@
-"""Partials: merging them is computing on all their requests at once, whatever the reading."""
+"""Partials: merging them equals computing on all their requests, for every reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READINGS: list[tuple[Aggregate, Empty]] = [*product(("mean", "pooled"), ("skip",
 
 
 class Scored(NamedTuple):
-    """One request: numerator and denominator, empty where the latter is 0; and whether it is data at all."""
+    """One request: numerator, denominator (0 if empty), and whether it is a sample at all."""
 
     numerator: float
     denominator: float
@@ -32,7 +32,7 @@ class Scored(NamedTuple):
         return self.denominator == 0
 
 
-# Numbers of one size, so that sums of squares of very different ones do not hide a mistake behind rounding.
+# Numbers of similar size: rounding in sums of squares of very different ones would hide a mistake.
 SIZES = st.floats(0.125, 8) | st.just(1.0)
 REQUESTS = st.lists(
     st.builds(Scored, st.just(0.0) | SIZES, SIZES, st.booleans())
@@ -52,14 +52,14 @@ def scores(requests: Sequence[Scored]) -> Scores:
 
 
 def partials(requests: Sequence[Scored]) -> b.Floats:
-    """Of all requests in one cell, shape (9,)."""
+    """Partials of all requests in one cell, shape (9,)."""
     sampled = np.array([r.sampled for r in requests], dtype=bool)
     (only,) = b.sums(scores(requests), sampled, np.zeros(len(requests), np.int64), 1)
     return np.asarray(only)
 
 
 def counted(requests: Sequence[Scored], aggregate: Aggregate, empty: Empty) -> list[tuple[float, float]]:
-    """(numerator, denominator) of each request that the reading rests on, by a plain loop."""
+    """(numerator, denominator) of each request that the reading counts, by a plain loop."""
     found = []
     for r in requests:
         if not r.sampled:
@@ -81,7 +81,7 @@ def read(requests: Sequence[Scored], aggregate: Aggregate, empty: Empty) -> floa
 
 @examples(200)
 @given(REQUESTS, st.data())
-def test_any_partition_of_the_requests_merges_to_the_whole(requests: list[Scored], data: st.DataObject) -> None:
+def test_any_partition_of_requests_merges_to_the_whole(requests: list[Scored], data: st.DataObject) -> None:
     part = data.draw(st.lists(st.integers(0, 5), min_size=len(requests), max_size=len(requests)))
     merged = sum((partials([r for r, p in zip(requests, part, strict=True) if p == n]) for n in range(6)), np.zeros(9))
     assert merged == pytest.approx(partials(requests), rel=1e-12, abs=1e-12)
@@ -89,7 +89,7 @@ def test_any_partition_of_the_requests_merges_to_the_whole(requests: list[Scored
 
 @examples(100)
 @given(REQUESTS, st.data())
-def test_cells_filled_at_once_are_those_filled_one_by_one(requests: list[Scored], data: st.DataObject) -> None:
+def test_cells_filled_together_equal_cells_filled_one_by_one(requests: list[Scored], data: st.DataObject) -> None:
     cell = data.draw(st.lists(st.integers(0, 3), min_size=len(requests), max_size=len(requests)))
     sampled = np.array([r.sampled for r in requests], dtype=bool)
     at_once = b.sums(scores(requests), sampled, np.array(cell, dtype=np.int64), 5)
@@ -107,7 +107,7 @@ def test_the_zero_partial_is_the_identity(requests: list[Scored]) -> None:
 
 
 @given(REQUESTS)
-def test_what_is_no_data_leaves_no_trace(requests: list[Scored]) -> None:
+def test_unsampled_requests_do_not_affect_the_partials(requests: list[Scored]) -> None:
     assert (partials([r._replace(sampled=False) for r in requests]) == 0).all()
     assert (partials(requests) == partials([r for r in requests if r.sampled])).all()
 
@@ -115,16 +115,14 @@ def test_what_is_no_data_leaves_no_trace(requests: list[Scored]) -> None:
 @pytest.mark.parametrize(("aggregate", "empty"), READINGS)
 @examples(100)
 @given(requests=REQUESTS)
-def test_a_value_is_what_a_loop_over_the_requests_gives(
-    requests: list[Scored], aggregate: Aggregate, empty: Empty
-) -> None:
+def test_a_value_equals_a_loop_over_the_requests(requests: list[Scored], aggregate: Aggregate, empty: Empty) -> None:
     value = float(b.value(partials(requests), aggregate, empty))
     expected = read(requests, aggregate, empty)
     assert value == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize(("aggregate", "empty"), READINGS)
-def test_values_of_many_partials_at_once_are_those_of_each(aggregate: Aggregate, empty: Empty) -> None:
+def test_values_of_many_partials_equal_those_of_each(aggregate: Aggregate, empty: Empty) -> None:
     groups = [[], [Scored(0, 0)], [Scored(1, 2)], [Scored(1, 2), Scored(0, 0), Scored(3, 4)]]
     values = b.value(np.array([[partials(g)] for g in groups]), aggregate, empty)
     assert values.shape == (4, 1)
@@ -134,7 +132,7 @@ def test_values_of_many_partials_at_once_are_those_of_each(aggregate: Aggregate,
 @pytest.mark.parametrize(("aggregate", "empty"), READINGS)
 @examples(100)
 @given(requests=REQUESTS, level=st.floats(0, 8))
-def test_the_sampling_variance_is_the_direct_sum_over_requests(
+def test_the_sampling_variance_equals_the_direct_sum_over_requests(
     requests: list[Scored], level: float, aggregate: Aggregate, empty: Empty
 ) -> None:
     direct = sum((n - level * d) ** 2 for n, d in counted(requests, aggregate, empty))
@@ -142,13 +140,13 @@ def test_the_sampling_variance_is_the_direct_sum_over_requests(
     assert found == pytest.approx(direct, rel=1e-9, abs=1e-9)
 
 
-def test_no_data_is_nan_and_not_zero() -> None:
+def test_no_data_gives_nan_rather_than_zero() -> None:
     assert all(isnan(b.value(np.zeros(9), aggregate, empty)) for aggregate, empty in READINGS)
     assert isnan(b.value(partials([Scored(0, 0)]), "mean", "skip"))
     assert b.value(partials([Scored(0, 0)]), "mean", "zero") == 0
 
 
-def test_a_measure_is_read_as_it_says() -> None:
+def test_a_measure_reads_partials_by_its_own_options() -> None:
     p = partials([Scored(1, 2), Scored(0, 0), Scored(3, 4)])
     assert b.read_as(Measure("ndcg"), p) == b.value(p, "mean", "skip") == 0.625
     assert b.read_as(Measure("ndcg", empty="zero"), p) == b.value(p, "mean", "zero")
@@ -156,21 +154,21 @@ def test_a_measure_is_read_as_it_says() -> None:
 
 
 @given(st.integers(-(10**12), 10**12), st.sampled_from([60, 3600, 86400, 604800]))
-def test_a_bucket_holds_its_instant(instant: int, width: int) -> None:
+def test_a_bucket_contains_its_instant(instant: int, width: int) -> None:
     start = b.bucket_of(instant, width)
     assert start <= instant < start + width
     assert start % width == 0
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 10**5), st.sampled_from([60, 3600, 86400]))
-def test_the_whole_buckets_of_a_span_are_just_those_inside(since: int, length: int, width: int) -> None:
+def test_whole_buckets_of_a_span_lie_fully_inside_it(since: int, length: int, width: int) -> None:
     until = since + length
     around = range(b.bucket_of(since, width) - width, until + 2 * width, width)
     assert list(b.starts(since, until, width)) == [s for s in around if s >= since and s + width <= until]
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(1, 10))
-def test_runs_cover_every_bucket_once_in_order_and_none_between(numbers: set[int], most: int) -> None:
+def test_runs_cover_exactly_the_given_buckets_in_order(numbers: set[int], most: int) -> None:
     instants = sorted(n * 60 for n in numbers)
     found = list(b.runs(instants, 60, most))
     assert [s for since, until in found for s in range(since, until, 60)] == instants

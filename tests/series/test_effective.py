@@ -1,4 +1,4 @@
-"""The effective sample size of clicks that count by where people look, added up over any buckets."""
+"""The effective sample size of clicks weighted by examination, added up over any buckets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NORMALISED = parse("snips(examination={1:1,2:0.5,3:0.1})@3")
 
 
 def partials(ranks: list[int], cells: list[int], measure: Measure = MEASURE) -> np.ndarray:
-    """(cells, 9) of requests with a click at one rank each."""
+    """Partials, shape (cells, 9), of requests with one click each at these ranks."""
     size = len(ranks)
     rows = GradedRankings(size, np.arange(size), np.array(ranks), np.ones(size), np.ones(size, bool))
     return sums(score(measure, rows), rows.sampled, np.array(cells), max(cells) + 1)
 
 
-def test_clicks_of_equal_weight_are_as_many_as_they_are_and_one_heavy_click_counts_for_most() -> None:
+def test_equal_weights_count_fully_and_a_heavy_click_lowers_the_effective_size() -> None:
     assert effective(MEASURE, partials([1] * 7, [0] * 7)).tolist() == [7.0]
     weights = np.array([1.0, 1.0, 1.0, 10 / 3])
     (found,) = effective(MEASURE, partials([1, 1, 2, 3], [0] * 4))
@@ -27,18 +27,18 @@ def test_clicks_of_equal_weight_are_as_many_as_they_are_and_one_heavy_click_coun
     assert found < 3
 
 
-def test_a_self_normalised_measure_weighs_requests_by_the_looks_of_their_clicks() -> None:
+def test_a_self_normalised_measure_weights_requests_by_examination() -> None:
     ranks = [1, 1, 2, 3]
     weights = np.array([1, 1, 2, 10])
     (found,) = effective(NORMALISED, partials(ranks, [0] * 4, NORMALISED))
     assert np.isclose(found, weights.sum() ** 2 / (weights**2).sum())
 
 
-def test_sums_of_buckets_give_that_of_the_whole() -> None:
+def test_summed_buckets_give_the_effective_size_of_the_whole() -> None:
     ranks = [1, 2, 3, 3, 1, 2]
     whole = effective(MEASURE, partials(ranks, [0] * 6))[0]
     assert np.isclose(effective(MEASURE, partials(ranks, [0, 1, 2, 0, 1, 2]).sum(axis=0)), whole)
 
 
-def test_nothing_clicked_is_worth_nothing() -> None:
+def test_without_clicks_the_effective_size_is_0() -> None:
     assert effective(MEASURE, np.zeros(9)) == 0

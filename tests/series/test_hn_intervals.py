@@ -1,4 +1,4 @@
-"""Intervals on a real ranking: 24 calm days of the Hacker News front page, each judged by what was known before."""
+"""Intervals on a real ranking: 24 calm days of the Hacker News front page, each judged by earlier data only."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def monitor(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def days(watched: Monitor, store: Store, number: int, length: int = DAY) -> list[Point]:
-    """The windows ending at each midnight, as they were read when only what lies before was stored."""
+    """The windows ending at each midnight, computed from what was stored before it."""
     measure, found = watched.measures[number], []
     for end in MIDNIGHTS:
         known: tuple[History, History] = (
@@ -45,28 +45,30 @@ def days(watched: Monitor, store: Store, number: int, length: int = DAY) -> list
 
 
 def covered(found: list[Point]) -> int:
-    """How many intervals hold the days' common level."""
+    """How many intervals contain the days' common level."""
     level = fmean(p.value for p in found if p.value is not None)
     return sum(p.lower <= level <= p.upper for p in found if p.lower is not None and p.upper is not None)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["ndcg@10", "mrr@10", "ctr@10"])
-def test_of_24_days_intervals_at_least_21_hold_the_common_level(monitor: tuple[Monitor, Store], number: int) -> None:
+def test_at_least_21_of_24_daily_intervals_contain_the_common_level(
+    monitor: tuple[Monitor, Store], number: int
+) -> None:
     found = days(*monitor, number)
     assert len(found) == 24
     assert covered(found) >= 21
     assert [p.method for p in found] == ["sampling"] * 3 + ["history"] * 21
 
 
-def test_from_the_spread_of_requests_alone_fewer_would(monitor: tuple[Monitor, Store]) -> None:
-    """The days' true spread is twice what sampling explains; an interval of sampling alone is called that."""
+def test_sampling_intervals_alone_contain_the_level_less_often(monitor: tuple[Monitor, Store]) -> None:
+    """The days' true spread is twice what sampling explains."""
     found = days(*monitor, 0)
     alone = fmean(p.upper - p.lower for p in found[:3] if p.lower is not None and p.upper is not None) / 2
     level = fmean(p.value for p in found if p.value is not None)
     assert sum(abs((p.value or 0) - level) <= alone for p in found) <= 18
 
 
-def test_a_weeks_interval_is_narrower_than_a_days_and_holds_the_level_too(monitor: tuple[Monitor, Store]) -> None:
+def test_a_weekly_interval_is_narrower_and_contains_the_level(monitor: tuple[Monitor, Store]) -> None:
     single, week = days(*monitor, 0), days(*monitor, 0, 7 * DAY)[6:]
     assert {p.method for p in week} == {"long_run"}
     level = fmean(p.value for p in single if p.value is not None)

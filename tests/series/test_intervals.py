@@ -1,4 +1,4 @@
-"""Intervals that cover: by simulation on seeded data whose true level is known, and at the edges of what is known."""
+"""Coverage of intervals: simulated on seeded data with a known true level, and with very little data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def autocorrelated(rng: np.random.Generator, size: int, rho: float) -> Floats:
 
 
 def simulated(rng: np.random.Generator, effect: Floats, an_hour: float = 30, width: int = HOUR) -> Simulated:
-    """Buckets of `an_hour` requests an hour on average, whose values lie around LEVEL + the bucket's effect."""
+    """Buckets with `an_hour` requests an hour on average; their values vary around LEVEL + the bucket's effect."""
     size = len(effect)
     requests = rng.poisson(an_hour * width / HOUR, size)
     bucket = np.repeat(np.arange(size), requests)
@@ -65,13 +65,13 @@ def daily(rho: float) -> Callable[[np.random.Generator], Simulated]:
 
 
 def hourly(hours: float) -> Callable[[np.random.Generator], Simulated]:
-    """Waves that fade with this time constant."""
+    """Autocorrelated hours; the correlation fades with this time constant."""
     return lambda rng: simulated(rng, autocorrelated(rng, DAYS * 24, exp(-1 / hours)))
 
 
 @dataclass
 class Coverage:
-    """How often the true level was inside, and which methods were used."""
+    """How often intervals contained the true level, and which methods they used."""
 
     inside: int = 0
     windows: int = 0
@@ -117,7 +117,7 @@ COVERED = [
     ("one day, waves of two days", hourly(48), DAY, LATE, "history", 0.89, 0.98, 80),
     ("a week, each day with a level of its own", daily(0), 7 * DAY, LATE, "long_run", 0.92, 0.98, 80),
     ("a week, waves of some hours", hourly(9.5), 7 * DAY, LATE, "long_run", 0.90, 0.98, 80),
-    # A week cannot tell how alike its days are: here its interval is too narrow, and this says by how much.
+    # One week cannot show how correlated its days are, so its interval is too narrow; this pins by how much.
     ("a week, days alike by .5", daily(0.5), 7 * DAY, LATE, "long_run", 0.80, 0.90, 80),
     ("four weeks, days alike by .5", daily(0.5), 28 * DAY, [32 * DAY, 36 * DAY], "long_run", 0.88, 0.96, 200),
 ]
@@ -128,7 +128,7 @@ COVERED = [
     [c[1:] for c in COVERED],
     ids=[c[0] for c in COVERED],
 )
-def test_intervals_cover_the_level_as_often_as_they_say(
+def test_intervals_have_their_nominal_coverage(
     make: Callable[[np.random.Generator], Simulated],
     length: int,
     ends: Iterable[int],
@@ -143,7 +143,7 @@ def test_intervals_cover_the_level_as_often_as_they_say(
 
 
 def half_width(make: Callable[[np.random.Generator], Simulated], length: int, ends: Iterable[int]) -> float:
-    """Median over some seeds and windows."""
+    """Median half-width over some seeds and windows."""
     found = []
     for seed in range(15):
         starts, sums = make(np.random.default_rng(seed))
@@ -156,7 +156,7 @@ def half_width(make: Callable[[np.random.Generator], Simulated], length: int, en
 
 
 @pytest.mark.parametrize("hours", [1, 6, 36])
-def test_a_daily_cycle_does_not_widen_windows_of_some_hours(hours: int) -> None:
+def test_a_daily_cycle_does_not_widen_short_windows(hours: int) -> None:
     cycle = 0.1 * np.sin(2 * np.pi * np.arange(DAYS * 24) / 24)
     ends = range(30 * DAY, 32 * DAY, 7 * HOUR)
     cycled = half_width(lambda rng: simulated(rng, cycle), hours * HOUR, ends)
@@ -172,7 +172,7 @@ def test_a_daily_cycle_does_not_widen_a_week() -> None:
 
 
 def shifted(rng: np.random.Generator) -> Simulated:
-    """Five times the spread of days lower from day 24 on, and a single day as far off on day 12."""
+    """The level drops by five standard deviations of a day from day 24 on, and on day 12 alone."""
     days = autocorrelated(rng, 60, 0.3)
     days[24:] -= 5 * WAVE
     days[12] -= 5 * WAVE
@@ -180,13 +180,13 @@ def shifted(rng: np.random.Generator) -> Simulated:
 
 
 @pytest.mark.parametrize(("days", "widest"), [(1, 1.5), (3, 2.0)])
-def test_neither_a_bad_day_nor_a_lasting_change_widens_the_days_after_it_by_much(days: int, widest: float) -> None:
+def test_a_bad_day_or_a_lasting_change_barely_widens_later_intervals(days: int, widest: float) -> None:
     calm = half_width(daily(0.3), days * DAY, LATE)
     for after in (15, 20, 24 + days, 26 + days, 30, 40, 50):
         assert half_width(shifted, days * DAY, [after * DAY]) < widest * calm, f"day {after}"
 
 
-def test_a_lasting_change_widens_a_week_only_while_it_lies_inside() -> None:
+def test_a_lasting_change_widens_a_week_only_while_inside_it() -> None:
     calm = half_width(daily(0.3), 7 * DAY, LATE)
     assert half_width(shifted, 7 * DAY, [27 * DAY]) > 2 * calm
     assert half_width(shifted, 7 * DAY, [31 * DAY]) < 1.5 * calm
@@ -199,11 +199,11 @@ def of(values: Iterable[float], bucket: int = 0, size: int = 1) -> Simulated:
 
 
 def alone(values: Iterable[float], measure: Measure = NDCG) -> tuple[float | None, float | None, str]:
-    """The interval of an hour that is all there is."""
+    """The interval of a single hour without history."""
     return interval(measure, *of(values), HOUR, HOUR, HOUR)
 
 
-def test_without_history_the_interval_is_that_of_a_mean_and_says_so() -> None:
+def test_without_history_the_interval_is_a_sampling_interval() -> None:
     values = [0.2, 0.4, 0.5, 0.9]
     lower, upper, method = alone(values)
     half = 3.182 * float(np.std(values, ddof=1)) / 2
@@ -223,7 +223,7 @@ DEGENERATE: list[tuple[str, list[float], tuple[float | None, float | None, str]]
 
 
 @pytest.mark.parametrize(("values", "expected"), [c[1:] for c in DEGENERATE], ids=[c[0] for c in DEGENERATE])
-def test_little_or_uniform_data_is_not_mistaken_for_certainty(
+def test_few_or_equal_values_give_wide_intervals(
     values: list[float], expected: tuple[float | None, float | None, str]
 ) -> None:
     lower, upper, method = alone(values)
@@ -232,11 +232,11 @@ def test_little_or_uniform_data_is_not_mistaken_for_certainty(
     assert upper == (None if expected[1] is None else pytest.approx(expected[1]))
 
 
-def test_gains_that_are_all_alike_have_no_interval() -> None:
+def test_equal_gains_have_no_interval() -> None:
     assert alone([3.0] * 10, parse("dcg@10")) == (None, None, "none")
 
 
-def test_an_empty_request_is_no_second_one_where_it_is_skipped() -> None:
+def test_a_skipped_empty_request_does_not_count_towards_an_interval() -> None:
     starts, sums = of([0.7])
     sums[0, :2] = 2, 1
     assert interval(NDCG, starts, sums, HOUR, HOUR, HOUR) == (None, None, "none")
@@ -244,14 +244,14 @@ def test_an_empty_request_is_no_second_one_where_it_is_skipped() -> None:
     assert (lower, upper, method) == (0, 1, "sampling")
 
 
-def test_a_mean_position_is_never_before_the_first() -> None:
+def test_a_mean_positions_interval_starts_at_1_or_later() -> None:
     lower, upper, _ = alone([1.0, 1.0, 2.0], parse("click_position"))
     assert lower == 1
     assert upper is not None
     assert upper > 1.5
 
 
-def test_a_window_of_two_alike_requests_takes_its_spread_from_the_past() -> None:
+def test_a_window_of_two_equal_requests_takes_its_spread_from_history() -> None:
     rng = np.random.default_rng(0)
     starts, sums = simulated(rng, np.zeros(10 * 24))
     sums[-1] = partials(np.zeros(2, np.int64), np.array([0.6, 0.6]), 1)[0]
@@ -261,7 +261,7 @@ def test_a_window_of_two_alike_requests_takes_its_spread_from_the_past() -> None
     assert (upper - lower) / 2 == pytest.approx(1.96 * NOISE / sqrt(2), rel=0.2)
 
 
-def test_what_lies_after_the_window_or_too_long_before_it_is_not_looked_at() -> None:
+def test_buckets_after_the_window_or_beyond_reach_are_ignored() -> None:
     starts, sums = daily(0.5)(np.random.default_rng(3))
     end = 20 * DAY
     known = starts < end
@@ -272,13 +272,13 @@ def test_what_lies_after_the_window_or_too_long_before_it_is_not_looked_at() -> 
     assert interval(NDCG, starts, sums, HOUR, DAY, end) == expected
 
 
-def test_history_counts_from_four_days_on() -> None:
+def test_history_is_used_from_four_days_on() -> None:
     starts, sums = daily(0)(np.random.default_rng(1))
     methods = [interval(NDCG, starts, sums, HOUR, DAY, days * DAY)[2] for days in range(1, 7)]
     assert methods == ["sampling", "sampling", "sampling", "history", "history", "history"]
 
 
-def test_days_that_were_not_read_are_no_history() -> None:
+def test_unread_days_do_not_count_as_history() -> None:
     starts, sums = daily(0)(np.random.default_rng(1))
     kept = starts >= 33 * DAY
     kept |= starts < 2 * DAY
@@ -288,7 +288,7 @@ def test_days_that_were_not_read_are_no_history() -> None:
     assert interval(NDCG, starts[kept], sums[kept], HOUR, DAY, 35 * DAY)[2] == "sampling"
 
 
-def test_a_week_with_a_day_that_was_not_read_is_judged_by_the_weeks_before() -> None:
+def test_a_week_with_an_unread_day_uses_history() -> None:
     starts, sums = daily(0)(np.random.default_rng(1))
     hole = (starts >= 33 * DAY) & (starts < 33 * DAY + 5 * HOUR)
     assert interval(NDCG, starts[~hole], sums[~hole], HOUR, 7 * DAY, 36 * DAY)[2] == "long_run"
@@ -297,7 +297,7 @@ def test_a_week_with_a_day_that_was_not_read_is_judged_by_the_weeks_before() -> 
 
 
 @pytest.mark.parametrize(("width", "length"), [(300, HOUR), (DAY, DAY), (DAY, 7 * DAY), (7 * DAY, 7 * DAY)])
-def test_buckets_may_be_short_or_long(width: int, length: int) -> None:
+def test_intervals_work_for_short_and_long_buckets(width: int, length: int) -> None:
     rng = np.random.default_rng(5)
     starts, sums = simulated(rng, np.zeros(REACH // width), an_hour=5, width=width)
     lower, upper, _ = interval(NDCG, starts, sums, width, length, REACH)
@@ -320,7 +320,7 @@ def test_buckets_may_be_short_or_long(width: int, length: int) -> None:
 )
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_bounds_hold_the_value_are_in_range_and_never_nan(text: str, data: st.DataObject) -> None:
+def test_bounds_contain_the_value_and_are_in_range_and_finite(text: str, data: st.DataObject) -> None:
     measure = parse(text)
     days = data.draw(st.integers(1, 12))
     seed = data.draw(st.integers(0, 2**32 - 1))
@@ -346,7 +346,7 @@ def test_bounds_hold_the_value_are_in_range_and_never_nan(text: str, data: st.Da
 
 
 QUANTILES = {3: 3.1824, 4: 2.7764, 5: 2.5706, 7: 2.3646, 10: 2.2281, 15: 2.1314, 20: 2.0860, 34: 2.0322, 60: 2.0003}
-"""Of Student's t at .975, from printed tables."""
+"""Quantiles of Student's t at .975, from printed tables."""
 
 
 def test_student_agrees_with_printed_tables() -> None:
@@ -358,12 +358,12 @@ def test_student_agrees_with_printed_tables() -> None:
 
 
 @given(st.floats(1, 1000), st.floats(0, 10))
-def test_student_falls_with_what_is_known(freedom: float, more: float) -> None:
+def test_the_student_quantile_falls_with_degrees_of_freedom(freedom: float, more: float) -> None:
     assert student(freedom + more) <= student(freedom)
 
 
 @pytest.mark.parametrize("share", [1 / 7, 3 / 7, 1])
-def test_the_quantile_of_a_week_holds_for_means_of_independent_numbers(share: float) -> None:
+def test_the_bartlett_quantile_covers_means_of_independent_numbers(share: float) -> None:
     size = 140
     drawn = np.random.default_rng(0).standard_normal((4000, size))
     mean = drawn.mean(axis=1)

@@ -1,4 +1,4 @@
-"""From a reading to partials per bucket and slice: sums, admitted values, and how parts add up."""
+"""From a reading to partials per bucket and slice: sums, admitted values, and adding parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reading(
     grades: Sequence[float] | None = None,
     **changes: Any,
 ) -> Reading:
-    """Requests at these seconds, each with one item of grade 1 at rank 2."""
+    """Requests at these seconds, each with one item at rank 2, of grade 1 by default."""
     size = len(served)
     each, ones = np.arange(size), np.ones(size, np.int64)
     kept = np.ones(size) if grades is None else np.array(grades, float)
@@ -60,24 +60,24 @@ def of(read: Reading, known: Mapping[str, set[str]] | None = None, slices: Seque
 
 
 def devices(found: Partials, start: int) -> dict[str, int]:
-    """Value -> requests of a bucket."""
+    """Slice value -> requests, for one bucket."""
     return {v: int(p[0]) for (s, d, v), p in found.traffic.items() if s == start and d == "device"}
 
 
 # ---- sums ----------------------------------------------------------------------------------------------------------
 
 
-def test_decimals_are_named_as_databases_write_them() -> None:
+def test_decimal_slice_values_are_named_as_databases_write_them() -> None:
     texts = ["0.0000000000", "0.00000010", "1.00", "-12.5", "NaN", "123456789012345678901234567890"]
     assert [stored_name(Decimal(text)) for text in texts] == texts
 
 
-def test_bytes_are_named_as_what_they_spell() -> None:
+def test_byte_slice_values_are_named_by_their_text() -> None:
     spelled = [stored_name(value) for value in (b"DE", b"F\0\0", "é".encode(), b"\xff", b"", b"\0", b"a\0b")]
     assert spelled == ["DE", "F", "é", "\\xff", "(empty)", "(empty)", r"a\x00b"]
 
 
-def test_every_bucket_has_a_row_for_overall_and_slices_only_where_something_was() -> None:
+def test_every_bucket_has_an_overall_row_and_slices_only_with_traffic() -> None:
     found = of(reading([5, 7, 250], ["tv", "pc", "tv"]))
     assert {cell: p.tolist() for cell, p in found.traffic.items()} == {
         (0, "", ""): [2, 2, 8, 2, 4, 0, 0, 2],
@@ -93,14 +93,14 @@ def test_every_bucket_has_a_row_for_overall_and_slices_only_where_something_was(
     assert found.measures["mrr"][100, "", ""].tolist() == [0] * 9
 
 
-def test_requests_without_data_are_traffic_but_no_sample() -> None:
+def test_requests_without_data_count_as_traffic_but_not_as_samples() -> None:
     read = reading([5, 7])
     found = of(replace(read, rankings=replace(read.rankings, sampled=np.array([True, False]))))
     assert found.traffic[0, "", ""][0] == 2
     assert found.measures["ndcg@3"][0, "", ""][0] == 1
 
 
-def test_a_kernel_is_computed_from_what_it_can_take() -> None:
+def test_a_kernel_uses_only_the_rankings_it_accepts() -> None:
     read = reading([5, 7])
     less = replace(read.rankings, grade=np.zeros(2), sampled=np.array([True, False]))
     found = of(replace(read, limited={MEASURES[1]: less}))
@@ -118,7 +118,7 @@ def test_an_empty_reading_gives_zeros() -> None:
     assert of(reading([], since=100, until=100)).traffic == {}
 
 
-def test_buckets_read_in_part_stand_at_their_start() -> None:
+def test_partly_read_buckets_are_keyed_by_their_start() -> None:
     found = of(reading([150, 260], since=130, until=270))
     assert {start: p[0] for (start, d, _), p in found.traffic.items() if not d} == {100: 1, 200: 1}
     assert (found.since, found.until) == (130, 270)
@@ -129,7 +129,7 @@ def test_times_before_1970_fall_into_buckets_too() -> None:
     assert {start: p[0] for (start, d, _), p in found.traffic.items() if not d} == {-200: 1, -100: 1}
 
 
-def test_unmatched_events_count_for_overall_by_their_own_time() -> None:
+def test_unmatched_events_count_in_overall_by_their_own_time() -> None:
     found = of(reading([5], ["tv"], unmatched=np.array([150, 150, 299]) * 1_000_000))
     assert [found.traffic[s, "", ""][5] for s in (0, 100, 200)] == [0, 2, 1]
     assert found.traffic[0, "device", "tv"][5] == 0
@@ -153,54 +153,54 @@ def test_refused_rows_are_counted_by_bucket_slice_and_reason() -> None:
 # ---- slice values --------------------------------------------------------------------------------------------------
 
 
-def test_a_slice_value_that_no_utf_8_can_hold_is_escaped() -> None:
+def test_a_slice_value_invalid_in_utf_8_is_escaped() -> None:
     found = of(reading([5, 7], ["t\ud800v", "für"]))
     assert {value for _, dimension, value in found.traffic if dimension} == {"t\\ud800v", "für"}
 
 
-def test_values_past_the_cap_are_other_and_the_busier_are_admitted_first() -> None:
+def test_slice_values_past_the_cap_become_other_after_the_busiest() -> None:
     found = of(reading([1, 2, 3, 4, 5, 150], ["a", "b", "b", "c", "c", "a"]))
     assert found.admitted == [("device", "b"), ("device", "c")]
     assert (devices(found, 0), devices(found, 100)) == ({"b": 2, "c": 2, "other": 1}, {"other": 1})
 
 
-def test_of_equally_busy_values_the_first_by_name_is_admitted() -> None:
+def test_equally_busy_values_are_admitted_by_name() -> None:
     assert of(reading([1, 2, 3], ["c", "b", "a"])).admitted == [("device", "a"), ("device", "b")]
 
 
-def test_an_earlier_bucket_admits_before_a_busier_one() -> None:
+def test_values_of_an_earlier_bucket_are_admitted_first() -> None:
     found = of(reading([1, 101, 102, 103, 104], ["a", "c", "c", "b", "b"]))
     assert found.admitted == [("device", "a"), ("device", "b")]
 
 
-def test_known_values_keep_their_place_even_past_a_lowered_cap() -> None:
+def test_known_values_stay_admitted_past_a_lowered_cap() -> None:
     known = {"device": {"x", "y", "z"}}
     found = of(reading([1, 2, 3], ["x", "z", "new"]), known)
     assert (found.admitted, devices(found, 0)) == ([], {"x": 1, "z": 1, "other": 1})
 
 
-def test_missing_and_mixed_values_have_names_of_their_own_and_take_nobodys_place() -> None:
+def test_missing_and_mixed_values_have_reserved_names_outside_the_cap() -> None:
     values = [None, "(mixed)", "a", "b", "c", None]
     found = of(reading([1, 2, 3, 4, 5, 6], values), {"device": {"other", "(none)", "(mixed)"}})
     assert found.admitted == [("device", "a"), ("device", "b")]
     assert devices(found, 0) == {"(none)": 2, "(mixed)": 1, "a": 1, "b": 1, "other": 1}
 
 
-def test_a_value_of_another_type_is_shown_as_text() -> None:
+def test_a_value_of_another_type_becomes_text() -> None:
     found = of(reading([1, 2], [3, True]))
     assert devices(found, 0) == {"3": 1, "True": 1}
 
 
-def test_values_that_cannot_be_stored_are_other() -> None:
+def test_values_that_cannot_be_stored_become_other() -> None:
     found = of(reading([1, 2, 3], ["x" * LONGEST_VALUE, "x" * (LONGEST_VALUE + 1), "nul\x00"]))
     assert devices(found, 0) == {"x" * LONGEST_VALUE: 1, "other": 2}
 
 
-def test_values_that_cannot_be_hashed_are_text_too() -> None:
+def test_unhashable_values_become_text() -> None:
     assert devices(of(reading([1, 2], [["a"], ["a"]])), 0) == {"['a']": 2}
 
 
-def test_values_without_end_cost_no_more_than_the_cap() -> None:
+def test_tens_of_thousands_of_values_are_kept_to_the_cap() -> None:
     found = of(reading([1] * 50_000, [f"value {i}" for i in range(50_000)]))
     assert len(devices(found, 0)) == 3
     assert devices(found, 0)["other"] == 49_998
@@ -211,7 +211,7 @@ def test_values_without_end_cost_no_more_than_the_cap() -> None:
     st.sampled_from([100, 200]),
     st.sets(st.sampled_from("abxy")),
 )
-def test_admission_does_not_depend_on_how_many_buckets_are_read_at_once(
+def test_admission_does_not_depend_on_how_reads_are_split(
     requests: list[tuple[int, str | None]], edge: int, before: set[str]
 ) -> None:
     known = {"device": before}
@@ -228,7 +228,7 @@ def test_admission_does_not_depend_on_how_many_buckets_are_read_at_once(
 # ---- parts ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_cut_in_two_adds_up() -> None:
+def test_a_bucket_read_in_two_parts_adds_up() -> None:
     refusals = Refusals(1)
     refusals.add("null_item", np.array([0]))
     one = of(reading([110], ["tv"], since=100, until=150, refusals=refusals, rows=3))
@@ -245,7 +245,7 @@ def test_a_bucket_cut_in_two_adds_up() -> None:
     assert both.admitted == [("device", "tv"), ("device", "pc")]
 
 
-def test_adding_changes_neither_part() -> None:
+def test_adding_leaves_both_parts_unchanged() -> None:
     one, two = of(reading([110], since=100, until=150)), of(reading([160], since=150, until=200))
     before = one.traffic[100, "", ""].copy(), dict(one.refused)
     _ = one + two
@@ -272,9 +272,7 @@ def test_fingerprints_of_parts_add_up_in_any_order(one: str, two: str, both: str
     st.lists(st.tuples(st.integers(0, 299), st.floats(0, 3), st.sampled_from([None, "a", "b"])), max_size=20),
     st.lists(st.integers(0, 300), max_size=4),
 )
-def test_any_cut_of_the_time_merges_to_the_whole(
-    requests: list[tuple[int, float, str | None]], cuts: list[int]
-) -> None:
+def test_any_split_in_time_merges_to_the_whole(requests: list[tuple[int, float, str | None]], cuts: list[int]) -> None:
     def part(since: int, until: int) -> Partials:
         some = [r for r in requests if since <= r[0] < until]
         times, grades, values = ([r[i] for r in some] for i in range(3))

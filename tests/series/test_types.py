@@ -1,4 +1,4 @@
-"""Durations, identities of series, and what a monitor's settings come to."""
+"""Durations, identities of series, and values derived from a monitor's settings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_duration_is_numbers_with_units(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "h", "-5m", "1.5h", "5 m", "5M", "1y", "P1D", "5m!"])
-def test_anything_else_is_refused_with_examples(text: str) -> None:
+def test_any_other_duration_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration; write e\.g\. 90s, 15m, 24h or 7d"):
         parse_duration(text)
 
@@ -71,7 +71,7 @@ SHOWN = [(0, "0s"), (59, "59s"), (60, "1m"), (90, "90s"), (3600, "1h"), (5400, "
 
 
 @pytest.mark.parametrize(("seconds", "text"), [*SHOWN, (172_800, "2d"), (604_800, "7d"), (2_592_000, "30d")])
-def test_a_duration_has_one_text(seconds: int, text: str) -> None:
+def test_a_duration_has_one_canonical_text(seconds: int, text: str) -> None:
     assert format_duration(seconds) == text
 
 
@@ -93,7 +93,7 @@ SAME: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("changes", [c[1] for c in SAME], ids=[c[0] for c in SAME])
-def test_a_series_goes_on_with(changes: dict[str, Any]) -> None:
+def test_a_series_keeps_its_identity_with(changes: dict[str, Any]) -> None:
     assert ids(replace(MONITOR, **changes)) == ids(MONITOR)
 
 
@@ -117,13 +117,13 @@ def test_a_new_series_starts_with(changes: dict[str, Any]) -> None:
     assert not set(ids(changed)) & set(ids(MONITOR))
 
 
-def test_recipes_of_another_kind_with_the_same_columns_are_not_the_same() -> None:
+def test_the_kind_of_recipe_is_part_of_the_definition() -> None:
     column, judgments = Column("grade"), Judgments(Relation(("j",)), "query", "item", "grade")
     kinds = {json.loads(replace(MONITOR, recipe=r).traffic.text)["recipe"]["kind"] for r in (column, judgments, CLICKS)}
     assert kinds == {"column", "judgments", "events"}
 
 
-def test_judgments_go_by_the_query_but_not_by_the_version() -> None:
+def test_judgments_depend_on_the_query_but_not_on_the_version() -> None:
     judged = replace(MONITOR, recipe=Judgments(Relation(("j",)), "query", "item", "grade"))
     plain, other, versioned = (
         replace(judged, rankings=replace(RANKINGS, **mapping))
@@ -133,13 +133,13 @@ def test_judgments_go_by_the_query_but_not_by_the_version() -> None:
     assert not set(ids(plain)) & set(ids(other))
 
 
-def test_kernels_have_identities_of_their_own_and_readings_share_one() -> None:
+def test_kernels_have_their_own_identities_and_readings_share_one() -> None:
     monitor = replace(MONITOR, measures=(NDCG, parse("ndcg(gain=exp2)@10"), parse("ndcg(empty=one)@10")))
     assert [d.kernel for d in monitor.definitions] == ["traffic", "ndcg@10", "ndcg(gain=exp2)@10"]
     assert len(set(ids(monitor))) == 3
 
 
-def test_an_identity_is_worked_out_once_and_anew_for_a_monitor_that_was_changed() -> None:
+def test_an_identity_is_computed_once_per_monitor() -> None:
     assert MONITOR.definition(NDCG) is MONITOR.definition(NDCG)
     assert MONITOR.traffic is MONITOR.traffic
     assert MONITOR.definition(parse("ndcg(empty=one)@10")) == MONITOR.definition(NDCG)
@@ -147,12 +147,12 @@ def test_an_identity_is_worked_out_once_and_anew_for_a_monitor_that_was_changed(
     assert replace(MONITOR) == MONITOR
 
 
-def test_the_highest_grade_is_part_of_an_identity_where_it_counts() -> None:
+def test_max_grade_is_part_of_an_identity_where_it_matters() -> None:
     four, five = (parse("ndcg(ideal=max)@10", max_grade=g) for g in (4, 5))
     assert MONITOR.definition(four) != MONITOR.definition(five)
 
 
-def test_an_identity_is_ten_digits_over_a_text_that_people_can_read() -> None:
+def test_an_identity_is_ten_hex_digits_over_readable_json() -> None:
     definition = MONITOR.definition(NDCG)
     assert len(definition.id) == 10
     assert int(definition.id, 16) >= 0
@@ -162,12 +162,12 @@ def test_an_identity_is_ten_digits_over_a_text_that_people_can_read() -> None:
     assert told["rankings"]["relation"] == {"table": ["public", "rankings"]}
 
 
-def test_identities_stay_what_they_are() -> None:
-    """A change here cuts every series of every user in two: raise ALGORITHM only if stored numbers move."""
+def test_identities_do_not_change_between_releases() -> None:
+    """A changed identity splits every user's series in two: raise ALGORITHM only if stored numbers change."""
     assert ids(MONITOR) == ("7eb0bd25bd", "d2197c82a9", "761beac4f2")
 
 
-def test_traffic_is_counted_down_to_the_largest_cut_off() -> None:
+def test_traffic_is_counted_to_the_largest_cut_off() -> None:
     assert MONITOR.depth == 10
     assert replace(MONITOR, measures=(NDCG, parse("mrr"))).depth is None
 
@@ -183,15 +183,15 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("recipe", "bound"), [c[1:] for c in BOUNDS], ids=[c[0] for c in BOUNDS])
-def test_the_highest_grade_of_a_recipe_is(recipe: Any, bound: float | None) -> None:
+def test_the_bound_of_a_recipe_is(recipe: Any, bound: float | None) -> None:
     assert recipe.bound == bound
 
 
-def test_labels_are_awaited_for_attribution_and_lateness() -> None:
+def test_the_label_delay_is_attribution_plus_lateness() -> None:
     assert replace(MONITOR, lateness=60).label_delay == 86_460
 
 
-def test_monitors_are_values() -> None:
+def test_monitors_compare_and_hash_by_value() -> None:
     assert replace(MONITOR) == MONITOR
     assert len({MONITOR, replace(MONITOR)}) == 1
     assert {f.name for f in fields(MONITOR)} >= {"name", "rankings", "recipe", "measures"}

@@ -1,4 +1,4 @@
-"""When a bucket is read, read again and final: decided by what is stored and the time that is handed in."""
+"""When a bucket is read, read again and final: decided from what is stored and the time passed in."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MONITOR = Monitor("m", "s", RANKINGS, Column("grade", attribution=3 * HOUR), (),
 
 
 def read(age: float, mark: Mark = "", final: bool = False) -> BucketState:
-    """State of the bucket [START, END) as of a read that began this long after its end."""
+    """State of the bucket [START, END) after a read that started this long after its end."""
     return BucketState(END + age, final or (mark == "awaited" and age >= DAY), mark)
 
 
-# (what it shows, what is stored of the bucket, its age now, age of the source's newest request, is it due?)
+# (what it shows, stored state of the bucket, its age now, age of the source's newest request, is it due?)
 CASES: list[tuple[str, BucketState | None, float, float | None, bool]] = [
     ("a bucket that has not ended is not due", None, -1, -1, False),
     ("rankings may be on their way until the ingest delay has passed", None, 299, 299, False),
@@ -69,9 +69,11 @@ CASES: list[tuple[str, BucketState | None, float, float | None, bool]] = [
 
 
 @pytest.mark.parametrize(("state", "age", "newest", "due"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_bucket_is_due(state: BucketState | None, age: float, newest: float | None, due: bool) -> None:
+def test_a_bucket_is_due_by_its_age_and_the_source(
+    state: BucketState | None, age: float, newest: float | None, due: bool
+) -> None:
     states = {START: state} if state else {}
-    # What lies before is settled, so that only this bucket is in question.
+    # Earlier buckets are settled, so only this one can be due.
     states |= {s: BucketState(s + DAY, True) for s in range(START - 8 * DAY, START, HOUR)}
     found = due_buckets(MONITOR, states, END + age, None if newest is None else END + newest)
     assert (START in found) is due
@@ -95,7 +97,7 @@ def test_a_read_makes_a_bucket_final(age: float, newest: float | None, final: bo
     assert is_final(MONITOR, START, END + age, None if newest is None else END + newest) is final
 
 
-def test_labels_never_settle_before_the_rankings_are_in() -> None:
+def test_labels_settle_no_earlier_than_the_rankings() -> None:
     assert final_age(replace(MONITOR, recipe=Column("grade"))) == MONITOR.ingest_delay
     assert final_age(replace(MONITOR, recipe=Column("grade", attribution=HOUR), lateness=60)) == HOUR + 60
 
@@ -118,7 +120,7 @@ MONITORS = st.builds(
 
 
 @given(MONITORS)
-def test_ages_grow_to_the_timeout_in_few_steps(monitor: Monitor) -> None:
+def test_read_ages_grow_to_the_timeout_in_few_steps(monitor: Monitor) -> None:
     ages = read_ages(monitor)
     assert ages == sorted(set(ages))
     assert ages[0] == monitor.ingest_delay
@@ -130,9 +132,10 @@ def test_ages_grow_to_the_timeout_in_few_steps(monitor: Monitor) -> None:
 def reads_over_a_year(
     monitor: Monitor, start: int, ticks: Iterator[float], silent_from: float, back_at: float = 9 * YEAR + END
 ) -> list[BucketState]:
-    """The reads of one bucket, when a daemon looks at every tick and the source falls silent for some time or ever."""
+    """The reads of one bucket by a daemon that checks at every tick, while the source is silent from
+    `silent_from` until `back_at`."""
     state, reads = None, list[BucketState]()
-    later = {start + 2 * YEAR: BucketState(start, True)}  # so that no others are missing
+    later = {start + 2 * YEAR: BucketState(start, True)}  # no later bucket is missing
     for now in ticks:
         newest = now if now >= back_at else min(now, silent_from)
         found = due_buckets(monitor, later | ({start: state} if state else {}), now, newest)
@@ -146,9 +149,7 @@ def reads_over_a_year(
 
 @pytest.mark.parametrize("silent_from", [START + 60, END + 2 * HOUR, END + YEAR], ids=["at once", "soon", "never"])
 @pytest.mark.parametrize("attribution", [0, 3 * HOUR, 7 * DAY])
-def test_over_a_year_of_ticks_a_bucket_is_read_a_few_times_and_then_no_more(
-    attribution: int, silent_from: float
-) -> None:
+def test_a_bucket_is_read_a_few_times_in_a_year_and_then_stays_final(attribution: int, silent_from: float) -> None:
     monitor = replace(MONITOR, recipe=Column("grade", attribution=attribution), lookback=6 * HOUR, windows=(HOUR,))
     rng, now, ticks = Random(1), float(START), []
     while now < END + YEAR:
@@ -159,7 +160,7 @@ def test_over_a_year_of_ticks_a_bucket_is_read_a_few_times_and_then_no_more(
     assert [r.final for r in reads] == [False] * (len(reads) - 1) + [True]
 
 
-def test_a_bucket_that_the_timeout_made_final_is_read_just_once_more_when_the_source_is_back() -> None:
+def test_a_bucket_finalized_by_timeout_is_read_once_more_when_the_source_returns() -> None:
     ticks = (float(END + n * HOUR) for n in range(1, 90 * 24))
     monitor = replace(MONITOR, lookback=6 * HOUR, windows=(HOUR,))
     reads = reads_over_a_year(monitor, START, ticks, silent_from=START + 60, back_at=END + 30 * DAY)
@@ -170,12 +171,12 @@ def test_a_bucket_that_the_timeout_made_final_is_read_just_once_more_when_the_so
 def test_a_week_of_downtime_leaves_no_gap() -> None:
     states = {s: BucketState(s + DAY, True) for s in range(START - 10 * DAY, START, HOUR)}
     states[START] = BucketState(END + 300, False)
-    back = START + 9 * DAY + 600  # longer than the week that the daemon reads by itself
+    back = START + 9 * DAY + 600  # longer than the week a daemon reads on its own
     found = due_buckets(MONITOR, states, back, back)
     assert found == list(range(START, START + 9 * DAY, HOUR))
 
 
-def test_a_source_that_was_silent_for_a_month_leaves_no_gap_when_it_is_back() -> None:
+def test_a_month_of_silence_leaves_no_gap_when_the_source_returns() -> None:
     states = {s: BucketState(s + DAY, True) for s in range(START - 10 * DAY, START + HOUR, HOUR)}
     last, back = END, END + 30 * DAY
     silent = due_buckets(MONITOR, states, back, last)
@@ -185,18 +186,18 @@ def test_a_source_that_was_silent_for_a_month_leaves_no_gap_when_it_is_back() ->
     assert due_buckets(MONITOR, states, back + 300, back) == list(range(END + MONITOR.lookback, back, HOUR))
 
 
-def test_a_monitor_that_is_new_reads_its_history_and_no_more() -> None:
+def test_a_new_monitor_reads_exactly_its_lookback() -> None:
     found = due_buckets(MONITOR, {}, END + 300, END)
     assert found == list(range(END - 7 * DAY, END, HOUR))
 
 
-def test_a_longer_history_reads_what_lies_before() -> None:
+def test_a_longer_lookback_reads_only_the_earlier_buckets() -> None:
     states = {s: BucketState(END, True) for s in range(END - 7 * DAY, END, HOUR)}
     found = due_buckets(replace(MONITOR, lookback=8 * DAY), states, END + 300, END)
     assert found == list(range(END - 8 * DAY, END - 7 * DAY, HOUR))
 
 
-def test_an_old_bucket_that_was_left_open_is_read_however_old_it_is() -> None:
+def test_an_open_bucket_is_read_at_any_age() -> None:
     states = {START - 90 * DAY: BucketState(START, False)} | {
         s: BucketState(s + DAY, True) for s in range(START - 8 * DAY, END, HOUR)
     }
@@ -204,7 +205,7 @@ def test_an_old_bucket_that_was_left_open_is_read_however_old_it_is() -> None:
 
 
 @pytest.mark.parametrize("back", [60, HOUR, 5 * HOUR, 3 * DAY])
-def test_a_clock_that_was_set_back_makes_nothing_due(back: int) -> None:
+def test_a_clock_set_back_makes_nothing_due(back: int) -> None:
     now = float(END + 300)
     states = {s: BucketState(now, is_final(MONITOR, s, now, now)) for s in range(START - 20 * DAY, END, HOUR)}
     assert due_buckets(MONITOR, states, now, now) == []
@@ -212,7 +213,7 @@ def test_a_clock_that_was_set_back_makes_nothing_due(back: int) -> None:
 
 
 @pytest.mark.parametrize("ahead", [DAY, 30 * DAY, YEAR, 50 * YEAR])
-def test_a_clock_that_was_set_forward_makes_few_buckets_due(ahead: int) -> None:
+def test_a_clock_set_forward_makes_few_buckets_due(ahead: int) -> None:
     now = float(END + 300)
     states = {s: BucketState(now, is_final(MONITOR, s, now, now)) for s in range(START - 20 * DAY, END, HOUR)}
     within_reach = (MONITOR.lookback + 4 * HOUR) // HOUR
@@ -221,7 +222,7 @@ def test_a_clock_that_was_set_forward_makes_few_buckets_due(ahead: int) -> None:
     assert len(due_buckets(MONITOR, states, now + ahead, None)) <= within_reach
 
 
-def test_reads_by_a_clock_that_ran_ahead_are_not_believed_when_it_is_right_again() -> None:
+def test_reads_by_a_fast_clock_are_distrusted_once_it_is_right() -> None:
     right, ahead = BucketState(END + 300, True), BucketState(END + YEAR, True)
     states = {START: right, END: ahead, END + HOUR: ahead}
     assert believed(states, END + HOUR) == {START: right}
@@ -232,11 +233,11 @@ def test_reads_by_a_clock_that_ran_ahead_are_not_believed_when_it_is_right_again
     assert END + HOUR not in due
 
 
-def test_reads_stay_believed_when_a_clock_is_set_back_a_little() -> None:
+def test_reads_stay_trusted_when_a_clock_is_set_back_a_little() -> None:
     states = {START: BucketState(END + 300, False)}
     assert believed(states, END + 60) == states
 
 
 @pytest.mark.parametrize("ahead", [3 * HOUR, 12 * HOUR])
-def test_reads_by_a_clock_that_was_hours_ahead_are_not_believed(ahead: int) -> None:
+def test_reads_by_a_clock_hours_ahead_are_distrusted(ahead: int) -> None:
     assert believed({START: BucketState(END + 300 + ahead, True)}, END + 600) == {}

@@ -1,4 +1,4 @@
-"""Windows: merged buckets read as on all their requests at once, with what stands behind the number."""
+"""Windows: merged buckets give the value of all their requests, with the counts behind it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEASURES = [parse(m) for m in ("ndcg@10", "ndcg(empty=zero)@10", "ndcg(empty=one
 
 
 class Request(NamedTuple):
-    """One request of a device in a bucket: its DCG and ideal DCG, and whether anybody labelled it."""
+    """One request of a device in a bucket: its DCG, its ideal DCG, and whether it has a label."""
 
     bucket: int
     device: str
@@ -60,7 +60,7 @@ REQUESTS = st.lists(
 
 
 def history(rows: Mapping[tuple[int, SliceKey], Iterable[float]], fields: int, final: Iterable[int]) -> History:
-    """As the store gives it: rows in any order, as columns."""
+    """A history from columns of rows in any order, as the store returns them."""
     settled = set(final)
     listed = [(n * WIDTH, n in settled, *key, *values) for (n, key), values in reversed(list(rows.items()))]
     columns = [list(c) for c in zip(*listed, strict=True)] or [[] for _ in range(4 + fields)]
@@ -70,7 +70,7 @@ def history(rows: Mapping[tuple[int, SliceKey], Iterable[float]], fields: int, f
 def stored(
     requests: Sequence[Request], read: Iterable[int], final: Iterable[int] | None = None
 ) -> tuple[History, History]:
-    """(partials, traffic) of the buckets that were read; overall rows of zeros where they held nothing."""
+    """(partials, traffic) of the buckets that were read; empty ones have an overall row of zeros."""
     buckets = list(read)
     sums: dict[tuple[int, SliceKey], np.ndarray] = {(n, OVERALL): np.zeros(9) for n in buckets}
     crowd: dict[tuple[int, SliceKey], np.ndarray] = {(n, OVERALL): np.zeros(8) for n in buckets}
@@ -90,7 +90,7 @@ def overall(measure: Measure, kept: tuple[History, History], hours: int, end: in
 @pytest.mark.parametrize("measure", MEASURES, ids=str)
 @examples(60)
 @given(requests=REQUESTS, hours=st.integers(1, 12))
-def test_a_point_from_merged_buckets_is_that_of_all_requests_of_the_window(
+def test_a_point_from_merged_buckets_equals_one_from_all_requests(
     requests: list[Request], hours: int, measure: Measure
 ) -> None:
     found = points(measure, *stored(requests, range(12)), WIDTH, hours * WIDTH, 12 * WIDTH)
@@ -112,37 +112,37 @@ def test_a_point_from_merged_buckets_is_that_of_all_requests_of_the_window(
 
 
 @pytest.mark.parametrize("text", ["ctr@10", "ctr(aggregate=mean)@10", "no_results"])
-def test_a_measure_whose_empty_requests_show_nothing_does_not_say_how_many_have_nothing_relevant(text: str) -> None:
+def test_measures_whose_empty_requests_show_no_list_report_no_empty_ratio(text: str) -> None:
     point = overall(parse(text), stored([request(1), request(3)], [1, 3]), 4, 4)
     assert (point.requests, point.empty_ratio) == (2, None)
 
 
-def test_buckets_that_were_not_read_make_the_window_incomplete() -> None:
+def test_unread_buckets_make_a_window_incomplete() -> None:
     point = overall(MEASURES[0], stored([request(1), request(3)], [0, 1, 3]), 4, 4)
     assert point.completeness == 0.75
     assert point.requests == 2
     assert point.value == 0.5
 
 
-def test_a_window_of_which_nothing_was_read_has_no_value_and_is_not_final() -> None:
+def test_an_unread_window_has_no_value_and_is_not_final() -> None:
     point = overall(MEASURES[0], stored([request(9)], [9]), 4, 4)
     assert (point.value, point.lower, point.upper, point.method) == (None, None, None, "none")
     assert (point.requests, point.empty_ratio, point.label_coverage) == (0, None, None)
     assert (point.completeness, point.final) == (0, False)
 
 
-def test_a_store_that_holds_nothing_gives_one_point_without_a_value() -> None:
+def test_an_empty_store_gives_one_point_without_a_value() -> None:
     (point,) = points(MEASURES[0], *stored([], []), WIDTH, WIDTH, WIDTH)
     assert (point.dimension, point.slice, point.value) == (*OVERALL, None)
 
 
-def test_an_hour_that_was_read_and_held_nothing_counts_as_read() -> None:
+def test_an_empty_bucket_counts_as_read() -> None:
     point = overall(MEASURES[0], stored([request(1)], range(4)), 4, 4)
     assert point.completeness == 1
     assert point.requests == 1
 
 
-def test_one_provisional_bucket_makes_the_window_provisional() -> None:
+def test_one_provisional_bucket_makes_its_window_provisional() -> None:
     requests = [request(n) for n in range(4)]
     assert overall(MEASURES[0], stored(requests, range(4), final=range(4)), 4, 4).final
     assert not overall(MEASURES[0], stored(requests, range(4), final=[0, 1, 3]), 4, 4).final
@@ -159,7 +159,7 @@ def test_a_slice_without_traffic_in_the_window_vanishes() -> None:
     assert [p.slice for p in points(MEASURES[0], *kept, WIDTH, 2 * WIDTH, 4 * WIDTH)] == ["", "mobile"]
 
 
-def test_a_dimension_that_was_added_later_is_incomplete_where_it_was_not_read() -> None:
+def test_a_dimension_added_later_is_incomplete_before_it_was_read() -> None:
     requests = [request(n, "mobile") for n in range(4)]
     kept = stored(requests, range(4))
     later = tuple(without(part, "device", until=1) for part in kept)
@@ -168,19 +168,19 @@ def test_a_dimension_that_was_added_later_is_incomplete_where_it_was_not_read() 
     assert [p.completeness for p in points(MEASURES[0], *later, WIDTH, 3 * WIDTH, 4 * WIDTH)] == [1, 1]
 
 
-def test_a_value_seen_for_the_first_time_is_complete_for_its_dimension_was_read_all_along() -> None:
+def test_a_first_seen_slice_value_is_complete() -> None:
     kept = stored([*(request(n, "mobile") for n in (0, 1, 3)), request(3, "tv")], range(4))
     assert [p.completeness for p in points(MEASURES[0], *kept, WIDTH, 4 * WIDTH, 4 * WIDTH)] == [1, 1, 1]
 
 
 def without(kept: History, dimension: str, until: int) -> History:
-    """As if the dimension had not been read before a bucket."""
+    """The history as if the dimension had not been read before a bucket."""
     sums = kept.sums.copy()
     sums[:until, [i for i, (name, _) in enumerate(kept.slices) if name == dimension]] = 0
     return History(kept.starts, kept.final, kept.slices, sums)
 
 
-def test_a_slice_that_had_traffic_but_no_data_is_shown_without_a_value() -> None:
+def test_a_slice_with_traffic_but_no_data_has_no_value() -> None:
     partials, _ = stored([request(0, "mobile")], range(2))
     _, traffic = stored([request(0, "mobile"), request(1, "tv", labelled=False)], range(2))
     wanted: list[SliceKey] = [OVERALL, ("device", "tv")]
@@ -188,14 +188,14 @@ def test_a_slice_that_had_traffic_but_no_data_is_shown_without_a_value() -> None
     assert (tv.value, tv.requests, tv.label_coverage) == (None, 0, 0)
 
 
-def test_only_the_slices_asked_for_are_given() -> None:
+def test_only_the_requested_slices_are_returned() -> None:
     kept = stored([request(0, d) for d in DEVICES], [0])
     wanted: list[SliceKey] = [("device", "tv"), OVERALL, ("device", "watch")]
     found = points(MEASURES[0], *kept, WIDTH, WIDTH, WIDTH, wanted)
     assert [p.slice for p in found] == ["tv", ""]
 
 
-def test_requests_that_nobody_labelled_count_without_data() -> None:
+def test_unlabelled_requests_lower_label_coverage() -> None:
     partials, traffic = stored([request(0)], [0])
     _, crowd = stored([request(0), request(0, labelled=False)], [0])
     point = points(MEASURES[0], partials, crowd, WIDTH, WIDTH, WIDTH)[0]
@@ -204,14 +204,14 @@ def test_requests_that_nobody_labelled_count_without_data() -> None:
     assert judged.label_coverage == pytest.approx(0.7)
 
 
-def test_later_buckets_change_nothing_in_an_earlier_window() -> None:
+def test_later_buckets_do_not_change_an_earlier_window() -> None:
     requests = [request(n % 40, dcg=1 + n % 2) for n in range(200)]
     before = stored(requests, range(30))
     after = stored(requests, range(40))
     assert overall(MEASURES[0], before, 24, 30) == overall(MEASURES[0], after, 24, 30)
 
 
-def test_rows_of_the_store_become_a_history_in_order_of_time_with_overall_first() -> None:
+def test_stored_rows_become_a_history_by_time_with_overall_first() -> None:
     kept, _ = stored([request(2, "tv"), request(0, "mobile"), request(2, "mobile", dcg=2)], [2, 0, 1], final=[0, 1])
     assert kept.starts.tolist() == [0, WIDTH, 2 * WIDTH]
     assert kept.final.tolist() == [True, True, False]
@@ -221,14 +221,14 @@ def test_rows_of_the_store_become_a_history_in_order_of_time_with_overall_first(
     assert (kept.slice(("device", "watch")) == np.zeros((3, 9))).all()
 
 
-def test_between_takes_the_start_and_leaves_the_end() -> None:
+def test_between_includes_the_start_and_excludes_the_end() -> None:
     kept, _ = stored([], range(5))
     assert kept.between(WIDTH, 3 * WIDTH).starts.tolist() == [WIDTH, 2 * WIDTH]
     assert kept.between(WIDTH + 1, 3 * WIDTH + 1).starts.tolist() == [2 * WIDTH, 3 * WIDTH]
     assert len(kept.between(9 * WIDTH, 12 * WIDTH).starts) == 0
 
 
-def test_histories_that_are_merged_know_of_each_bucket_by_which_dimensions_it_was_read() -> None:
+def test_merged_histories_know_which_dimensions_each_bucket_was_read_by() -> None:
     def history(starts: list[int], names: list[SliceKey], requests: list[list[float]]) -> History:
         sums = np.zeros((len(starts), len(names), len(b.FIELDS) + len(b.TRAFFIC_FIELDS)))
         sums[:, :, b.REQUESTS] = requests
@@ -238,7 +238,9 @@ def test_histories_that_are_merged_know_of_each_bucket_by_which_dimensions_it_wa
     without = history([0, WIDTH], [OVERALL], [[5], [0]])
     found = merged_in_time([without, history([2 * WIDTH], [OVERALL, mobile], [[5, 5]])])
     assert found.slices == (OVERALL, mobile)
-    assert found.kept.tolist() == [[True, False], [True, True], [True, True]], "what is idle says nothing against it"
+    assert found.kept.tolist() == [[True, False], [True, True], [True, True]], (
+        "an idle bucket counts as read by every dimension"
+    )
 
 
 LATEST = [
@@ -254,7 +256,7 @@ LATEST = [
 
 
 @pytest.mark.parametrize(("starts", "final", "end"), [c[1:] for c in LATEST], ids=[c[0] for c in LATEST])
-def test_the_latest_final_end_is_that_of_the_last_bucket_before_one_that_can_change(
+def test_the_latest_final_end_precedes_the_first_provisional_bucket(
     starts: list[int], final: list[bool], end: int | None
 ) -> None:
     assert latest_final_end(np.array(starts, dtype=np.int64), np.array(final, dtype=bool), 1) == end

@@ -1,4 +1,4 @@
-"""What `/metrics` says: the exact text, and that Prometheus' own checker accepts it."""
+"""The exact text of `/metrics`, and that Prometheus' own checker accepts it."""
 
 import re
 import shutil
@@ -132,7 +132,7 @@ def telemetry() -> Telemetry:
 
 
 def text(board: Board, telemetry: Telemetry) -> str:
-    """The exposition without what differs between machines."""
+    """The exposition without the parts that differ between machines."""
     own = ("process_", "python_info")
     lines = generate_latest(registry(board, telemetry)).decode().splitlines()
     kept = [s for s in lines if not s.removeprefix("# HELP ").removeprefix("# TYPE ").startswith(own)]
@@ -140,10 +140,8 @@ def text(board: Board, telemetry: Telemetry) -> str:
 
 
 @pytest.mark.parametrize("speed", [1.0, 600.0])
-def test_what_a_replay_shows_is_as_old_as_it_is_to_whoever_watches(
-    board: Board, telemetry: Telemetry, speed: float
-) -> None:
-    """Rules and panels ask Prometheus for the time: a demo that lives two weeks back is not stale to them."""
+def test_a_replay_shifts_its_timestamps_to_the_present(board: Board, telemetry: Telemetry, speed: float) -> None:
+    """Alert rules and panels use Prometheus' own time: a demo that replays data two weeks old must not look stale."""
     now = board.snapshots["search"].progress.last_success_at
     assert now is not None
     shown, _ = Exposition(board, telemetry, ReplayClock(now + 60, speed)).text("")
@@ -156,18 +154,18 @@ def test_what_a_replay_shows_is_as_old_as_it_is_to_whoever_watches(
     assert as_stored["rankmon_last_success_timestamp_seconds"] == now
 
 
-def test_the_exposition_is_just_this_text(board: Board, telemetry: Telemetry) -> None:
+def test_the_exposition_equals_the_golden_file(board: Board, telemetry: Telemetry) -> None:
     assert text(board, telemetry) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_the_reference_names_every_family_and_label(board: Board, telemetry: Telemetry) -> None:
+def test_the_metrics_reference_names_every_family_and_label(board: Board, telemetry: Telemetry) -> None:
     page = references.PAGES["metrics"]()
     listed = dict(re.findall(r"^\| `rankmon_(\w+)` \| (.*?) \|", page, re.MULTILINE))
     assert {gauge.name for gauge in GAUGES} <= set(listed)
     assert [name for name, labels in listed.items() if not labels] == ["config_last_reload_successful"], (
-        "a process has one"
+        "only this one belongs to the process"
     )
-    own = {"team"}  # a label of the monitor's own
+    own = {"team"}  # the monitor's own label
     of_measures = {f"{name}{unit}" for name in SPECS for unit in ("", "_ratio")}
     for family in registry(board, telemetry).collect():
         for sample in family.samples if family.name.startswith("rankmon_") else ():
@@ -191,7 +189,7 @@ def test_promtool_accepts_every_name_and_type(board: Board, telemetry: Telemetry
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-def test_a_value_without_data_or_with_too_little_of_its_window_is_no_sample(telemetry: Telemetry) -> None:
+def test_windows_without_value_or_with_low_completeness_give_no_sample(telemetry: Telemetry) -> None:
     board = Board()
     board.publish(snapshot(series("ndcg@10", point(completeness=0.5)), series("click_position", point(value=None))))
     shown = text(board, telemetry)
@@ -200,7 +198,7 @@ def test_a_value_without_data_or_with_too_little_of_its_window_is_no_sample(tele
     assert "rankmon_window_completeness_ratio{definition=" in shown
 
 
-def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board, telemetry: Telemetry) -> None:
+def test_series_removed_from_the_board_leave_the_exposition(board: Board, telemetry: Telemetry) -> None:
     assert "device" in text(board, telemetry)
     board.publish(replace(snapshot(series("ndcg@10", point())), readings=READINGS[:1]))
     assert "device" not in text(board, telemetry)
@@ -209,7 +207,7 @@ def test_what_vanished_from_the_board_vanishes_from_the_exposition(board: Board,
 
 
 @pytest.mark.parametrize(("told", "until"), [(False, "1.7e+09"), (True, "0.0")])
-def test_a_silence_holds_back_what_nobody_was_told_of_yet(told: bool, until: str, telemetry: Telemetry) -> None:
+def test_a_silence_covers_only_incidents_not_yet_announced(told: bool, until: str, telemetry: Telemetry) -> None:
     board, incident = Board(), Incident("search", 0, 3600, "firing", "critical", False)
     found = replace(snapshot(series("ndcg@10", point())), silenced_until=1.7e9)
     stored = StoredIncident(incident, told=told, acknowledged_at=5.0)
@@ -221,17 +219,17 @@ def test_a_silence_holds_back_what_nobody_was_told_of_yet(told: bool, until: str
     assert 'rankmon_incident_acknowledged{matter="data",monitor="search"} 0.0' in shown
 
 
-def test_no_label_set_goes_out_twice(board: Board, telemetry: Telemetry) -> None:
+def test_no_label_set_is_exposed_twice(board: Board, telemetry: Telemetry) -> None:
     samples = [s.rsplit(" ", 1)[0] for s in text(board, telemetry).splitlines() if not s.startswith("#")]
     assert len(samples) == len(set(samples))
 
 
-def test_registering_twice_in_one_process_is_fine(board: Board, telemetry: Telemetry) -> None:
+def test_registering_twice_in_one_process_works(board: Board, telemetry: Telemetry) -> None:
     assert generate_latest(registry(board, telemetry)) is not generate_latest(registry(board, Telemetry()))
     assert text(board, telemetry) == text(board, telemetry)
 
 
-def test_no_label_of_a_metric_can_be_given_to_a_monitor(board: Board, telemetry: Telemetry) -> None:
+def test_metric_labels_are_reserved_from_monitors(board: Board, telemetry: Telemetry) -> None:
     telemetry.count("rankmon_config_reloads", "applied")
     families = registry(board, telemetry).collect()
     samples = [s for f in families for s in f.samples if s.name.startswith("rankmon_")]
@@ -239,7 +237,7 @@ def test_no_label_of_a_metric_can_be_given_to_a_monitor(board: Board, telemetry:
     assert own <= RESERVED_LABELS
 
 
-# ---- text that is kept -----------------------------------------------------------------------------------------------
+# ---- kept text -------------------------------------------------------------------------------------------------------
 
 ACCEPTS = [
     "",
@@ -250,13 +248,13 @@ ACCEPTS = [
 
 
 def families_of(text: bytes) -> list[str]:
-    """Each with its head and samples, but for those that change with every scrape."""
+    """Each family with its head and samples, except those that change with every scrape."""
     parts = ("\n" + text.decode().removesuffix("# EOF\n")).split("\n# HELP ")[1:]
     return sorted(part.rstrip("\n") for part in parts if not part.startswith("process_"))
 
 
 @pytest.mark.parametrize("accept", ACCEPTS)
-def test_the_text_is_prometheus_clients_own_whichever_monitors_have_run_since(
+def test_kept_text_equals_the_client_librarys_after_every_change(
     board: Board, telemetry: Telemetry, accept: str
 ) -> None:
     encode, expected_kind = choose_encoder(accept)
@@ -275,7 +273,7 @@ def test_the_text_is_prometheus_clients_own_whichever_monitors_have_run_since(
     same()
     board.publish(was)
     same()
-    for name, measure in (("ads", "mrr@10"), ("zoo", "map@5")):  # kinds of measures that no other monitor has
+    for name, measure in (("ads", "mrr@10"), ("zoo", "map@5")):  # kinds of measures no other monitor has
         other = replace(snapshot(series(measure, point())), monitor=replace(MONITOR, name=name, slices=()))
         board.publish(other)
         same()
@@ -287,7 +285,7 @@ def test_the_text_is_prometheus_clients_own_whichever_monitors_have_run_since(
     assert b'"search", measure' not in same()
 
 
-def test_a_monitor_without_a_new_snapshot_is_not_written_again(board: Board, telemetry: Telemetry) -> None:
+def test_an_unchanged_monitor_is_not_rendered_again(board: Board, telemetry: Telemetry) -> None:
     kept = Exposition(board, telemetry)
     board.publish(replace(board.snapshots["search"], monitor=replace(MONITOR, name="other")))
     first = {name: families for name, (_, families) in _kept(kept).items()}
@@ -302,7 +300,7 @@ def _kept(kept: Exposition) -> Any:
     return kept._kept[kind]
 
 
-def test_formats_that_somebody_makes_up_fill_no_memory(board: Board, telemetry: Telemetry) -> None:
+def test_made_up_formats_do_not_fill_the_cache(board: Board, telemetry: Telemetry) -> None:
     kept = Exposition(board, telemetry)
     for number in range(1, 20):
         text, _ = kept.text(f"application/openmetrics-text;version=1.0.{number}")

@@ -1,4 +1,4 @@
-"""`rankmon healthcheck` beside a daemon: whatever it speaks, whoever is let in, whatever its file says meanwhile."""
+"""`rankmon healthcheck` next to a running daemon, with every web setup, also when its file has changed since."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def check(site: Site) -> int:
 
 @pytest.mark.parametrize("web", ["", USERS, TLS, TLS + USERS, MUTUAL], ids=["plain", "users", "tls", "both", "mutual"])
 @pytest.mark.parametrize("listen", ["127.0.0.1", "0.0.0.0"])
-def test_it_passes_on_a_daemon_that_lives_and_fails_without_it(
+def test_the_healthcheck_passes_with_a_daemon_and_fails_without(
     site: Site, web: str, listen: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running(site, web or "{}", listen):
@@ -65,19 +65,19 @@ def test_it_passes_on_a_daemon_that_lives_and_fails_without_it(
 
 
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
-def test_a_daemon_that_wants_certificates_lives_whatever_tls_it_speaks(site: Site, version: str) -> None:
+def test_the_healthcheck_passes_with_client_certificates_on_each_tls_version(site: Site, version: str) -> None:
     with running(site, MUTUAL.replace("}", f", min_version: {version}, max_version: {version}}}")):
         assert check(site) == 0
 
 
 @pytest.mark.parametrize(("before", "after"), [("{}", TLS), (TLS, "{}"), (TLS, "]"), ("{}", "tls_server_config: {}")])
-def test_a_web_file_that_was_changed_and_not_loaded_yet_does_not_matter(site: Site, before: str, after: str) -> None:
+def test_the_healthcheck_passes_while_a_changed_web_file_is_not_loaded(site: Site, before: str, after: str) -> None:
     with running(site, before):
         site.write(after)
         assert check(site) == 0
 
 
-def test_a_mistake_elsewhere_in_the_file_does_not_matter_for_the_daemon_goes_on(site: Site) -> None:
+def test_the_healthcheck_ignores_mistakes_outside_the_web_keys(site: Site) -> None:
     with running(site, "{}"):
         text = site.path.read_text(encoding="utf-8")
         site.path.write_text(text.replace("ndcg@10", "'${NOT_SET}'") + "nonsense: 1\n", encoding="utf-8")
@@ -86,14 +86,14 @@ def test_a_mistake_elsewhere_in_the_file_does_not_matter_for_the_daemon_goes_on(
         assert check(site) == 2
 
 
-def test_a_scheduler_that_gives_no_sign_of_life_fails_it(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_scheduler_fails_the_healthcheck(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     with running(site, "{}") as app:
         app.scheduler.stop()
         assert check(site) == 1
     assert "answers 503: the scheduler has stopped" in capsys.readouterr().err
 
 
-def test_it_takes_no_other_program_for_a_daemon(site: Site) -> None:
+def test_the_healthcheck_fails_on_another_program(site: Site) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_error(404)
@@ -107,10 +107,10 @@ def test_it_takes_no_other_program_for_a_daemon(site: Site) -> None:
     server.server_close()
 
 
-# ---- where people find the page --------------------------------------------------------------------------------------
+# ---- address of the page, liveness, resources ------------------------------------------------------------------------
 
 
-def test_links_lead_to_an_address_that_can_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_page_links_use_a_reachable_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "box")
     tls = AccessConfig(None, TlsConfig(str(tmp_path / "a"), str(tmp_path / "b")))
     assert WebConfig(("0.0.0.0", 9184)).page_url() == "http://box:9184/"
@@ -119,10 +119,8 @@ def test_links_lead_to_an_address_that_can_be_reached(monkeypatch: pytest.Monkey
     assert WebConfig(("0.0.0.0", 9184), external_url="https://mon.test/x").page_url() == "https://mon.test/x/"
 
 
-def test_a_run_that_hangs_is_told_once_it_is_longer_than_any_may_take(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real run that waits for ever, on a clock of the process that has run on."""
+def test_a_hung_run_is_reported_after_the_longest_allowed_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real run that never returns; its start is moved back to let time pass."""
     is_going, may_end = threading.Event(), threading.Event()
     with running(site, "{}") as app:
         (runner,) = app.runners.values()
@@ -138,7 +136,7 @@ def test_a_run_that_hangs_is_told_once_it_is_longer_than_any_may_take(
         try:
             assert is_going.wait(10)
             assert app.health() == ""
-            allowed = 600 + 6 * 60 + 300  # its deadline, the statements of a stretch, and the store
+            allowed = 600 + 6 * 60 + 300  # its deadline, the statements of one stretch, and the store
             for going_on, told in (
                 (allowed - 60, ""),
                 (allowed + 60, "a run of search has hung for 22 min; restart rankmon"),
@@ -152,7 +150,7 @@ def test_a_run_that_hangs_is_told_once_it_is_longer_than_any_may_take(
         assert app.health() == ""
 
 
-def test_systemd_hears_that_the_daemon_is_ready_and_lives(site: Site, tmp_path: Path) -> None:
+def test_systemd_is_notified_of_readiness_and_life(site: Site, tmp_path: Path) -> None:
     site.write("{}")
     site.path.write_text(site.path.read_text(encoding="utf-8").replace(":0", f":{free_port()}"), encoding="utf-8")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line, tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -168,7 +166,7 @@ def test_systemd_hears_that_the_daemon_is_ready_and_lives(site: Site, tmp_path: 
             assert process.wait(30) == 0
 
 
-def test_a_lack_of_memory_is_told_without_a_traceback(
+def test_a_lack_of_memory_is_reported_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("monitor.cli.commands.version.platform.python_version", lambda: "x" * 2**62)

@@ -1,4 +1,4 @@
-"""An incident's page on a phone: it holds what is known, everything fits, and its buttons work for those who may."""
+"""An incident's page: it shows what is known, fits a phone, and its buttons work for authorized users only."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def ask(app: App, path: str, method: str = "GET", form: dict[str, str] | None = 
     return found
 
 
-def test_it_holds_what_messages_say_and_more(app: App) -> None:
+def test_the_incident_page_holds_what_messages_say_and_more(app: App) -> None:
     found = ask(app, path(app))
     it = incident(app).incident
     assert found.status == 200
@@ -91,7 +91,7 @@ def test_it_holds_what_messages_say_and_more(app: App) -> None:
     assert ask(app, "/incidents/nothing").status == 404
 
 
-def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
+def test_the_incident_page_explains_in_tables_without_repetition(app: App) -> None:
     text = ask(app, path(app)).text
     for title in ("By contribution to the change, against ", "Labels and traffic, against "):
         assert f"<h4>{title}" in text
@@ -103,7 +103,7 @@ def test_it_explains_in_tables_and_says_nothing_twice(app: App) -> None:
     assert "more on the page" not in text
 
 
-def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incidents_chart_has_its_own_address(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", app.web.port, timeout=20)
     connection.request("GET", f"{path(app)}/chart.png")
     answer = connection.getresponse()
@@ -114,7 +114,7 @@ def test_its_chart_has_an_address_of_its_own(app: App, monkeypatch: pytest.Monke
     assert ask(app, f"{path(app)}/chart.png").status == 404
 
 
-def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None:
+def test_the_monitors_charts_mark_versions_and_announcements(app: App) -> None:
     known = app.board.snapshots["search"]
     noted = (Announcement(END - 2 * DAY, END - DAY, "ada", "a <sale>", False),)
     app.board.publish(replace(known, came=((END - DAY, "v8"),), noted=noted))
@@ -125,7 +125,9 @@ def test_charts_of_the_monitor_mark_versions_and_announcements(app: App) -> None
 
 
 @pytest.mark.parametrize("width", [320, PHONE, 1100])
-def test_everything_fits_and_is_big_enough_for_a_thumb(chromium: Browser, app: App, width: int, tmp_path: Path) -> None:
+def test_everything_fits_the_screen_and_buttons_fit_a_thumb(
+    chromium: Browser, app: App, width: int, tmp_path: Path
+) -> None:
     chromium.requested.clear()
     chromium.complaints.clear()
     chromium.open(app.web.url.rstrip("/") + path(app), width=width, height=844)
@@ -147,19 +149,19 @@ def test_everything_fits_and_is_big_enough_for_a_thumb(chromium: Browser, app: A
         for b in boxes[:number]
         if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
     ]
-    assert apart == [], "no button lies over another"
+    assert apart == [], "buttons overlap"
     assert chromium.see("document.querySelector('.chart svg').getBoundingClientRect().right") <= width
 
 
 def press(chromium: Browser, words: str) -> None:
-    """Press a button, and wait for the page that follows."""
+    """Press a button and wait for the next page to load."""
     chromium._loaded = False
     chromium.see(f"[...document.querySelectorAll('button')].find(e => e.textContent == `{words}`).click()")
     while not chromium._loaded:
         chromium._note(chromium._next())
 
 
-def test_its_buttons_acknowledge_silence_and_label(chromium: Browser, app: App) -> None:
+def test_the_buttons_acknowledge_silence_and_label(chromium: Browser, app: App) -> None:
     chromium.open(app.web.url.rstrip("/") + path(app), width=PHONE)
     chromium.see("document.querySelector('input[name=note]').value = 'rolling back'")
     press(chromium, "Acknowledge")
@@ -192,7 +194,7 @@ def test_pages_of_other_sites_and_other_machines_change_nothing(app: App, what: 
     assert (it.acknowledged_at, it.label, app.store.alerts.silences(0.0)) == (None, None, [])
 
 
-def test_what_cannot_be_said_changes_nothing(app: App) -> None:
+def test_invalid_requests_change_nothing(app: App) -> None:
     for what, form in (("label", {"label": "maybe"}), ("silence", {"for": "9y"}), ("delete", {}), ("label", {})):
         assert ask(app, f"{path(app)}/{what}", "POST", form).status == 404
     assert ask(app, "/incidents/nothing/acknowledge", "POST", {}).status == 404
@@ -201,7 +203,7 @@ def test_what_cannot_be_said_changes_nothing(app: App) -> None:
     assert incident(app).acknowledged_at is None
 
 
-def test_with_passwords_it_knows_who_and_without_one_it_changes_nothing(app: App) -> None:
+def test_an_acknowledgement_needs_the_password_and_records_the_user(app: App) -> None:
     app.access.adopt(
         replace(app.config.web, access=AccessConfig(users=(("ada", bcrypt.hashpw(b"secret", bcrypt.gensalt(4))),)))
     )
@@ -213,13 +215,13 @@ def test_with_passwords_it_knows_who_and_without_one_it_changes_nothing(app: App
     assert (incident(app).acknowledged_by, incident(app).note) == ("ada", "on it")
 
 
-def test_who_may_change_nothing_sees_the_commands(app: App) -> None:
+def test_a_reader_without_rights_sees_the_commands_instead_of_forms(app: App) -> None:
     found = ask(app, path(app), X_Forwarded_For="10.0.0.9")
     assert "<form" not in found.text
     assert f"rankmon incidents ack {incident(app).incident.id}" in found.text
 
 
-def test_pages_that_wait_for_a_store_hold_up_nothing_else(app: App) -> None:
+def test_pages_that_wait_for_the_store_do_not_block_metrics(app: App) -> None:
     for _ in range(PAGES_AT_ONCE):
         assert app.desk._free.acquire(blocking=False)
     assert ask(app, path(app)).status == 503

@@ -1,4 +1,4 @@
-"""What the page says of a monitor in each state, and that nothing in it is taken for markup."""
+"""What the page says about a monitor in each state, and that outside text never becomes markup."""
 
 import gzip
 import re
@@ -34,7 +34,7 @@ HOSTILE = "<script>alert('x')</script>\"&{{ 7*7 }}"
 
 
 def snapshot_at(store: Store, end: int, rise: int = RISE) -> MonitorSnapshot:
-    """All is read and judged up to `end`; mobile falls on the 18th day."""
+    """Everything up to `end` is read and judged; mobile falls on 18 January."""
     monitor = watched(runbook_url="https://wiki.example.com/search")
     fill(store, monitor, range(START, end, HOUR), fell(FALL, rise))
     store.record(monitor.name, last_success_at=end - 60.0, newest_source_at=end - 120.0)
@@ -52,24 +52,24 @@ def words(snapshot: MonitorSnapshot, now: float) -> list[tuple[str, str]]:
 # ---- states --------------------------------------------------------------------------------------------------------
 
 
-def test_all_well(store: Store) -> None:
+def test_a_healthy_monitor_shows_ok_and_no_past_incidents(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
     assert words(snapshot, FALL) == [("ok", "OK")]
     assert "No past incidents." in page(snapshot, FALL)
 
 
-def test_without_rules_that_is_said(store: Store) -> None:
+def test_a_monitor_without_rules_says_it_has_none(store: Store) -> None:
     monitor = watched(alerts=())
     fill(store, monitor, range(START, END, HOUR), fell(0, 0))
     assert words(shown(store, monitor, END), END) == [("unwatched", "Running; no alert rules")]
 
 
-def test_that_all_is_well_is_not_said_where_no_rule_can_tell(store: Store) -> None:
+def test_a_monitor_is_not_ok_while_its_baseline_is_too_short(store: Store) -> None:
     snapshot = snapshot_at(store, START + 3 * DAY)
     assert words(snapshot, START + 3 * DAY) == [("unwatched", "Not judged yet: baseline too short")]
 
 
-def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
+def test_a_drift_monitor_turns_green_only_after_a_first_verdict(store: Store) -> None:
     by_verdicts = watched(alerts=(), drift=Drift(parse("ndcg@10"), mix_by="device"))
     at = START + 3 * DAY
     fill(store, by_verdicts, range(START, at, HOUR), fell(0, 0))
@@ -83,14 +83,14 @@ def test_green_is_shown_only_where_something_was_judged(store: Store) -> None:
     assert words(shown(store, by_verdicts, START + 20 * DAY), START + 20 * DAY) == [("ok", "OK")]
 
 
-def test_pending(store: Store) -> None:
+def test_a_pending_rule_shows_since_when(store: Store) -> None:
     at = FALL + 17 * HOUR
     ((kind, text),) = words(snapshot_at(store, at), at)
     assert kind == "pending"
     assert text.startswith("Pending since 2022-01-18")
 
 
-def test_firing_says_all_that_on_call_needs(store: Store) -> None:
+def test_a_firing_monitor_shows_everything_on_call_needs(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
@@ -109,8 +109,8 @@ def test_firing_says_all_that_on_call_needs(store: Store) -> None:
         assert text in said
 
 
-def test_what_fires_is_what_is_shown_first(store: Store) -> None:
-    """The overview showed the healthy measure of a rule while a verdict fired on another one."""
+def test_the_overview_shows_the_measure_that_fires(store: Store) -> None:
+    """Regression: the overview showed the rule's healthy measure while a verdict fired on another one."""
     snapshot = snapshot_at(store, FALL + 30 * HOUR)
     assert snapshot.incident is not None
     (known, *_) = snapshot.histories
@@ -121,7 +121,7 @@ def test_what_fires_is_what_is_shown_first(store: Store) -> None:
     assert history_now(replace(both, opened={"quality": fires})) is of_verdict
 
 
-def test_an_incident_has_five_lines_and_the_rest_below_them(store: Store) -> None:
+def test_an_incident_shows_five_lines_above_its_details(store: Store) -> None:
     at = FALL + 30 * HOUR
     said = page(snapshot_at(store, at), at)
     block = said.partition("<section ")[2].partition("</section>")[0]
@@ -130,7 +130,7 @@ def test_an_incident_has_five_lines_and_the_rest_below_them(store: Store) -> Non
     assert block.index("<b>State:</b>") < block.index("<details")
 
 
-def test_a_rule_that_cannot_be_judged_on_slices_is_named(store: Store) -> None:
+def test_a_rule_lists_the_slices_it_cannot_judge(store: Store) -> None:
     demanding = replace(RULE, min_requests=60 * 24, slices=(("device", None),))
     monitor = watched(alerts=(demanding,))
     fill(store, monitor, range(START, END, HOUR), fell(0, 0))
@@ -139,7 +139,7 @@ def test_a_rule_that_cannot_be_judged_on_slices_is_named(store: Store) -> None:
     assert "device=desktop, device=mobile</dd>" in said
 
 
-def test_who_acknowledged_and_until_when_it_is_silent(store: Store) -> None:
+def test_the_page_shows_who_acknowledged_and_the_end_of_the_silence(store: Store) -> None:
     at = FALL + 30 * HOUR
     first = snapshot_at(store, at)
     assert first.incident is not None
@@ -151,7 +151,7 @@ def test_who_acknowledged_and_until_when_it_is_silent(store: Store) -> None:
     assert "<script>" not in said
 
 
-def test_it_is_shown_why_nobody_is_asked_to_retrain(store: Store) -> None:
+def test_the_page_says_why_retraining_is_not_recommended(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), no_retraining_as="it has lasted 3 h of 1 d")
     assert "Retraining is not recommended now: it has lasted 3 h of 1 d." in page(snapshot, at)
@@ -164,7 +164,7 @@ def test_a_retrain_recommendation_is_shown(store: Store) -> None:
     assert "<b>Retraining:</b> Recommended, unless something that changed when it fell can be rolled back." in said
 
 
-def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommended_beside_it(store: Store) -> None:
+def test_a_rollback_takes_precedence_over_retraining(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = replace(snapshot_at(store, at), recommends_retraining=True)
     assert snapshot.incident is not None
@@ -175,7 +175,7 @@ def test_where_a_version_is_to_be_rolled_back_first_retraining_is_not_recommende
     assert "ecommended" not in said
 
 
-def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Store) -> None:
+def test_a_possible_recovery_is_shown_after_figures_and_advice(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
@@ -187,7 +187,7 @@ def test_that_it_may_be_over_is_said_after_the_figures_and_what_to_do(store: Sto
     assert said.index("<b>What to do:</b>") < said.index("</ul>") < said.index(told)
 
 
-def test_where_and_what_to_do_are_what_the_message_says(store: Store) -> None:
+def test_the_page_repeats_where_and_what_to_do_from_the_message(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
@@ -198,12 +198,12 @@ def test_where_and_what_to_do_are_what_the_message_says(store: Store) -> None:
 
 
 @pytest.mark.parametrize("hours", [6, 7, 20, 72, 168, 200, 324, 900, 2000])
-def test_a_chart_has_from_three_to_seven_dates(hours: int) -> None:
+def test_a_chart_has_three_to_seven_date_ticks(hours: int) -> None:
     since = FALL + 16 * HOUR
     assert 3 <= len(ticks_of(since, since + hours * HOUR)) <= 7
 
 
-def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
+def test_an_incident_has_the_same_length_wherever_it_is_shown(store: Store) -> None:
     at = FALL + 30 * HOUR
     snapshot = snapshot_at(store, at)
     assert snapshot.incident is not None
@@ -219,7 +219,7 @@ def test_an_incident_has_one_length_wherever_it_is_shown(store: Store) -> None:
     assert "lasts" not in line(just_begun, at)
 
 
-def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(store: Store) -> None:
+def test_a_chart_captions_only_incidents_visible_in_it(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     (past,) = snapshot.incidents
     until = snapshot.histories[0].drawn[-1].end
@@ -230,7 +230,7 @@ def test_the_words_over_a_picture_are_of_an_incident_that_is_to_be_seen_in_it(st
     assert [s.words for s in shaded] == ["incident on 18 Jan 14:00, lasted 2 d 3 h"]
 
 
-def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -> None:
+def test_captions_of_neighbouring_incidents_do_not_overlap(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     (past,) = snapshot.incidents
     first, last = snapshot.histories[0].drawn[0].end, snapshot.histories[0].drawn[-1].end
@@ -245,7 +245,7 @@ def test_the_words_over_two_incidents_do_not_run_into_each_other(store: Store) -
         assert [bool(s.words) for s in shaded] == [is_told, True]
 
 
-def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_no_change(store: Store) -> None:
+def test_a_slice_new_since_the_fall_is_compared_with_the_others_and_shows_no_change(store: Store) -> None:
     monitor = watched()
     at = FALL + 30 * HOUR
     fill(store, monitor, range(START, at, HOUR), lambda start, name: _version(start, name), ("v1", "v2"))
@@ -263,13 +263,13 @@ def test_a_value_that_is_new_since_the_fall_is_shown_beside_the_others_and_with_
 
 
 def _version(start: int, name: str) -> float | None:
-    """Of two versions, of which the second begins to serve with the fall, and is worse from its first hour on."""
+    """Two versions: the second starts serving when the fall starts and is worse from its first hour."""
     if name == "v1":
         return 0.8
     return None if start < FALL else 0.6
 
 
-def test_the_page_says_what_it_is_told_to_above_all_and_how_rankmon_is_called(store: Store) -> None:
+def test_the_page_escapes_its_notice_and_shows_it_in_title_and_heading(store: Store) -> None:
     at = FALL + 30 * HOUR
     pictured = PageSource.of(at, snapshot_at(store, at))
     pictured.notice, pictured.called = "All <made> up", "/opt/rankmon {} -c /etc/r.yaml"
@@ -278,7 +278,7 @@ def test_the_page_says_what_it_is_told_to_above_all_and_how_rankmon_is_called(st
     assert "<strong>All &lt;made&gt; up</strong>" in said
 
 
-def test_a_past_incident_with_its_begin_end_and_depth(store: Store) -> None:
+def test_a_past_incident_lists_its_start_state_and_depth(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     assert words(snapshot, END) == [("ok", "OK")]
     (past,) = snapshot.incidents
@@ -294,7 +294,7 @@ def test_a_past_incident_with_its_begin_end_and_depth(store: Store) -> None:
         assert text in row
 
 
-def test_labels_missing(store: Store) -> None:
+def test_missing_labels_are_shown_with_their_usual_share(store: Store) -> None:
     monitor = watched(alerts=(Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning"),))
     fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
     fill(store, monitor, range(FALL, END, HOUR), fell(0, 0), labelled=0.1)
@@ -305,7 +305,7 @@ def test_labels_missing(store: Store) -> None:
     assert COVERAGE in page(shown(store, monitor, END), END)
 
 
-def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> None:
+def test_missing_judgments_are_shown_as_a_share_of_items(store: Store) -> None:
     labels = Rule("labels", None, DAY, Floor(0.3, 0.3), severity="warning")
     monitor = replace(watched(alerts=(labels,)), recipe=Judgments(Relation(("judged",)), "query", "item", "grade"))
     fill(store, monitor, range(START, FALL, HOUR), fell(0, 0))
@@ -318,7 +318,7 @@ def test_missing_judgments_are_told_as_a_share_of_the_items(store: Store) -> Non
     assert re.search(r"label coverage \(items with a judgment\) over 24h until [\d :-]+ UTC fell from", shown_)
 
 
-def test_no_data(store: Store) -> None:
+def test_a_monitor_without_windows_says_no_data(store: Store) -> None:
     snapshot = shown(store, watched(), END)
     assert words(snapshot, END) == [("empty", "No data: no final window with enough data")]
     assert "no final window with enough data yet" in page(snapshot, END)
@@ -327,7 +327,7 @@ def test_no_data(store: Store) -> None:
     assert several.count('soft">newest request never</span>') == 2
 
 
-def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_are(store: Store) -> None:
+def test_an_incident_not_judged_since_dates_its_figures(store: Store) -> None:
     snapshot = snapshot_at(store, END, rise=END)
     assert snapshot.incident is not None
     assert "It has not been judged since" not in page(snapshot, END)
@@ -337,7 +337,7 @@ def test_an_incident_whose_rule_cannot_be_judged_now_says_of_when_its_figures_ar
     assert "It has not been judged since." in held
 
 
-def test_a_stale_source_and_a_failing_run(store: Store) -> None:
+def test_the_page_shows_a_stale_source_and_a_failing_run(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
     later = FALL + 4 * HOUR
     assert [kind for kind, _ in words(snapshot, later)] == ["failing", "stale"]
@@ -347,7 +347,7 @@ def test_a_stale_source_and_a_failing_run(store: Store) -> None:
     assert "the source refuses &lt;script&gt;" in page(broken, FALL)
 
 
-def test_a_source_is_stale_once_it_is_silent_for_longer_than_stale_after_and_not_before(store: Store) -> None:
+def test_a_source_turns_stale_only_after_stale_after(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
     quiet_at_night = replace(snapshot, monitor=replace(snapshot.monitor, stale_after=10 * HOUR, deadline=DAY))
     assert words(quiet_at_night, FALL + 10 * HOUR) == [("ok", "OK")]
@@ -356,15 +356,15 @@ def test_a_source_is_stale_once_it_is_silent_for_longer_than_stale_after_and_not
     assert [kind for kind, _ in words(never_quiet, FALL + HOUR)] == ["stale"]
 
 
-def test_a_replay_that_runs_fast_is_stale_only_after_a_real_minute(store: Store) -> None:
+def test_a_fast_replay_turns_stale_only_after_a_real_minute(store: Store) -> None:
     snapshot = snapshot_at(store, FALL)
     assert [s.kind for s in states_of(snapshot, FALL + 4 * HOUR, speed=600)] == ["ok"]
     assert [s.kind for s in states_of(snapshot, FALL + 11 * HOUR, speed=600)] == ["failing", "stale"]
 
 
-def test_every_kind_of_state_has_its_look() -> None:
+def test_every_kind_of_state_has_its_own_style() -> None:
     style = (Path(__file__).parents[2] / "monitor" / "page" / "templates" / "style.css").read_text(encoding="utf-8")
-    plain = {"info", "unwatched"}  # as any other
+    plain = {"info", "unwatched"}  # these two have the default look
     assert [k for k in KINDS if f".state.{k}" not in style] == [k for k in KINDS if k in plain]
 
 
@@ -372,7 +372,7 @@ def test_every_kind_of_state_has_its_look() -> None:
 
 
 class Outline(HTMLParser):
-    """Elements and ids; fails where elements are not closed in order."""
+    """Elements and ids of a page; fails if elements are not closed in order."""
 
     VOID = frozenset({"meta", "link", "path", "rect"})
 
@@ -399,7 +399,7 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_text_from_outside_is_text(store: Store) -> None:
+def test_outside_text_never_becomes_markup(store: Store) -> None:
     monitor = watched(labels=((HOSTILE, HOSTILE),))
     fill(store, monitor, range(START, END, HOUR), fell(FALL, RISE), devices=("mobile", HOSTILE))
     snapshot = replace(shown(store, monitor, END), refused=MappingProxyType({HOSTILE: 3}))
@@ -409,7 +409,7 @@ def test_text_from_outside_is_text(store: Store) -> None:
     assert "{{ 7*7 }}" in page(snapshot, END)
 
 
-def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Store) -> None:
+def test_ids_are_unique_and_internal_links_have_targets(store: Store) -> None:
     first = snapshot_at(store, END)
     others = [replace(first, monitor=replace(first.monitor, name=n), incidents=()) for n in ("a.b-c", "main")]
     outline = Outline(render(PageSource.of(END, first, *others)))
@@ -419,7 +419,7 @@ def test_ids_are_unique_and_every_link_within_the_page_has_its_place(store: Stor
             assert target[1:] in outline.ids
 
 
-def test_a_chart_escapes_its_words() -> None:
+def test_a_chart_escapes_its_text() -> None:
     shown = Plot(
         HOSTILE, HOSTILE, HOSTILE, Line(HOSTILE, [0, DAY], [0.1, 0.2]), DAY, (), [ShadedPeriod(0, DAY, HOSTILE)]
     )
@@ -431,12 +431,12 @@ def test_a_chart_escapes_its_words() -> None:
 
 
 def points_of(svg: str, name: str) -> list[list[tuple[float, float]]]:
-    """Each path of a class as its points."""
+    """The points of each path with this class."""
     paths = re.findall(f'<path class="{name}" d="M([^"]+)"', svg)
     return [[(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)] for path in paths]
 
 
-def test_a_line_stands_where_its_values_are() -> None:
+def test_a_line_is_drawn_where_its_values_are() -> None:
     svg = plot(Plot("p", "t", "s", Line("v", [0, DAY, 2 * DAY], [0.0, 0.5, 1.0]), DAY))
     assert points_of(svg, "value") == [[(0, 300), (500, 150), (1000, 0)]]
     assert points_of(svg, "last") == [[(1000, 0)]]
@@ -447,7 +447,7 @@ def test_missing_points_leave_a_gap() -> None:
     assert [len(run) for run in points_of(svg, "value")] == [2, 1, 1]
 
 
-def test_chances_by_rank_are_drawn_from_0_on() -> None:
+def test_a_plot_by_rank_starts_its_scale_at_zero() -> None:
     line = Line("v", [1, 2], [1.0, 0.9], [1.0, 0.8], [1.0, 0.95])
     assert [Plot("p", "t", "s", line, 1, is_by_rank=by_rank).scale[0] for by_rank in (True, False)] == [0.0, 0.8]
 
@@ -460,7 +460,7 @@ def test_the_interval_is_a_band_and_limits_are_lines() -> None:
     assert [len(run) for run in points_of(svg, "threshold")] == [1]
 
 
-def test_an_incident_shades_its_time_and_no_more_than_the_plot() -> None:
+def test_an_incidents_shading_is_clipped_to_the_plot() -> None:
     line = Line("v", [0, 10], [0.1, 0.2])
     svg = plot(
         Plot("p", "t", "s", line, 10, (), [ShadedPeriod(5, 7, "a"), ShadedPeriod(-5, 1, "b"), ShadedPeriod(9, 99, "c")])
@@ -469,25 +469,25 @@ def test_an_incident_shades_its_time_and_no_more_than_the_plot() -> None:
     assert [(float(x), float(w)) for x, w in spans] == [(500, 200), (0, 100), (900, 100)]
 
 
-def test_what_hardly_moves_is_drawn_flat() -> None:
+def test_an_almost_constant_line_is_drawn_flat() -> None:
     low, high, _ = Plot("p", "t", "s", Line("v", [0, 1], [0.5, 0.500001]), 1).scale
     assert high - low >= 0.01
 
 
-def test_the_overview_does_not_blow_up_what_hardly_moves(store: Store) -> None:
+def test_the_overview_draws_small_variations_flat(store: Store) -> None:
     monitor = watched()
     fill(store, monitor, range(START, END, HOUR), lambda start, _: 0.8 + start // DAY % 2 / 1000)
     (run,) = points_of(overview_spark(shown(store, monitor, END).histories[0]), "value")
     heights = [y for _, y in run]
-    assert max(heights) - min(heights) < 3  # of 24
+    assert max(heights) - min(heights) < 3  # the drawing is 24 high
 
 
-def test_nothing_to_draw_is_an_error() -> None:
+def test_a_plot_without_values_is_an_error() -> None:
     with pytest.raises(ValueError, match="no value"):
         plot(Plot("p", "t", "s", Line("v", [0], [None]), 1))
 
 
-def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
+def test_a_thinned_trail_is_evenly_spaced_and_keeps_the_newest(store: Store) -> None:
     (trail,) = snapshot_at(store, END).histories
     few = thinned(trail, 40)
     assert len(few) <= 41
@@ -495,7 +495,7 @@ def test_a_thinned_trail_is_even_and_ends_at_the_newest(store: Store) -> None:
     assert len({b.end - a.end for a, b in pairwise(few[:-1])}) == 1
 
 
-def test_values_too_few_to_be_drawn_are_no_fault(store: Store) -> None:
+def test_a_trail_with_a_single_value_still_renders(store: Store) -> None:
     snapshot = snapshot_at(store, END)
     (trail,) = snapshot.histories
     blank = [replace(p, value=None) for p in trail.points]
@@ -503,17 +503,17 @@ def test_values_too_few_to_be_drawn_are_no_fault(store: Store) -> None:
     assert render(PageSource.of(END, replace(snapshot, histories=(holey,) * 30)))
 
 
-def test_the_picture_is_described_in_words(store: Store) -> None:
+def test_a_chart_is_described_in_words(store: Store) -> None:
     said = page(snapshot_at(store, END), END)
     assert '<title id="plot:search:0-title">ndcg@10 over 24h of search</title>' in said
     assert "lowest 0.700 at" in said
     assert "1 incident in this time" in said
 
 
-def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(store: Store) -> None:
+def test_short_windows_get_an_extra_plot_of_the_last_three_days(store: Store) -> None:
     monitor = watched(bucket=300, windows=(HOUR,), alerts=(replace(RULE, window=HOUR),))
     end = START + 2 * DAY
-    fallen = end - 9 * HOUR + 1800  # between two points of the six weeks
+    fallen = end - 9 * HOUR + 1800  # between two points of the six-week plot
     fill(store, monitor, range(START, end, 300), fell(fallen, fallen + HOUR))
     said = page(shown(store, monitor, end), end)
     assert "<h4>The last 3d</h4>" in said
@@ -522,7 +522,7 @@ def test_short_windows_have_a_plot_of_the_last_day_beside_that_of_six_weeks(stor
     assert "lowest 0.700 at 2022-01-02 16:30 UTC" in said
 
 
-def test_an_incident_between_two_points_of_the_six_weeks_has_its_lowest_value(store: Store) -> None:
+def test_a_short_incident_shows_its_lowest_value_despite_thinning(store: Store) -> None:
     rule = Rule("low", RULE.measure, HOUR, Floor(0.75, 0.75), min_requests=1)
     monitor = watched(bucket=300, windows=(HOUR,), alerts=(rule,))
     end = START + 2 * DAY
@@ -542,7 +542,7 @@ def many(store: Store, count: int, devices: int = 2) -> PageSource:
     return PageSource.of(END, *(replace(one, monitor=replace(monitor, name=f"m{i:03}")) for i in range(count)))
 
 
-def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first(store: Store) -> None:
+def test_a_few_monitors_are_shown_in_full_worst_first(store: Store) -> None:
     well = snapshot_at(store, END)
     bad = replace(well, monitor=replace(well.monitor, name="z"), progress=replace(well.progress, last_error="away"))
     said = render(PageSource.of(END, well, bad))
@@ -550,7 +550,7 @@ def test_a_few_monitors_are_shown_in_full_below_an_overview_with_the_worst_first
     assert said.index('<article id="z"') < said.index('<article id="search"')
 
 
-def test_the_overview_counts_what_it_has_no_room_for_and_dates_each_value(store: Store) -> None:
+def test_the_overview_counts_further_states_and_dates_each_value(store: Store) -> None:
     at = FALL + 30 * HOUR
     fires = snapshot_at(store, at)
     failing = replace(fires, progress=replace(fires.progress, last_error="away"))
@@ -564,7 +564,7 @@ def test_the_overview_counts_what_it_has_no_room_for_and_dates_each_value(store:
     assert "24h until 2022-01-" in overview
 
 
-def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notification(store: Store) -> None:
+def test_many_monitors_become_an_overview_that_keeps_notification_anchors(store: Store) -> None:
     served = many(store, 30)
     said = render(served)
     assert "<article" not in said
@@ -577,11 +577,11 @@ def test_many_monitors_are_an_overview_that_keeps_the_place_of_every_notificatio
     assert 'href="../metrics"' in detail
 
 
-def test_there_is_no_page_of_an_unknown_monitor(store: Store) -> None:
+def test_an_unknown_monitor_has_no_page(store: Store) -> None:
     assert render_monitor(PageSource.of(END, snapshot_at(store, END)), "none") is None
 
 
-def test_two_hundred_monitors_with_twenty_slices_stay_small(store: Store) -> None:
+def test_pages_of_200_monitors_with_20_slices_stay_below_200_kb(store: Store) -> None:
     served = many(store, 200, devices=20)
     said, detail = render(served), render_monitor(served, "m000")
     assert detail is not None
@@ -589,5 +589,5 @@ def test_two_hundred_monitors_with_twenty_slices_stay_small(store: Store) -> Non
     assert len(detail.encode()) < 200_000
 
 
-def test_an_empty_board_says_so() -> None:
+def test_an_empty_board_says_no_snapshot_yet() -> None:
     assert "No monitor has a snapshot yet." in render(PageSource.of(END))

@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing from elsewhere, nothing to complain of, by keyboard, and on a phone."""
+"""The page in a real browser: no outside requests, no console complaints, by keyboard and on a phone."""
 
 import re
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """Two monitors of made-up buckets; one of them fires."""
+    """Two monitors with made-up buckets; one of them fires."""
     folder, end = tmp_path_factory.mktemp("small"), START + 20 * DAY
     monitors = [watched("a-search"), watched("b.search", runbook_url="https://wiki.example.com/search")]
     store = new_store(f"sqlite:///{folder}/store.db")
@@ -46,7 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     app = App(config(folder, {"shop": f"sqlite:///{folder}/none.db"}, monitors), ReplayClock(end, 0))
     app.prepare()
     for runner in app.runners.values():
-        assert runner.run().error is not None  # there is no source any more, only what was stored
+        assert runner.run().error is not None  # the source is gone; only stored data remains
     app.web.start()
     yield app
     app.stop()
@@ -54,7 +54,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """A monitor with two incidents, whose words have room beside each other on a screen."""
+    """A monitor with two incidents; a wide screen has room for both captions."""
     folder, end = tmp_path_factory.mktemp("twice"), START + 30 * DAY
     monitor, store = watched(), new_store(f"sqlite:///{folder}/store.db")
     first, second = (fell(START + day * DAY, START + (day + 1) * DAY) for day in (9, 26))
@@ -70,7 +70,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 
 @pytest.fixture(scope="module")
 def front_page(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """Six weeks of Hacker News, as a daemon has read and judged them."""
+    """Six weeks of Hacker News, read and judged by a daemon."""
     folder = tmp_path_factory.mktemp("hn")
     url = f"sqlite:///{folder}/hn.db"
     hackernews.fill(url, shared / hackernews.FILE)
@@ -95,20 +95,20 @@ def open_page(chromium: Browser, app: App, path: str = "", **how: int) -> None:
     chromium.open(app.web.url + path, **how)
 
 
-def test_it_asks_nobody_else_and_has_no_complaint(chromium: Browser, app: App) -> None:
+def test_the_page_loads_nothing_from_elsewhere_and_logs_no_complaint(chromium: Browser, app: App) -> None:
     open_page(chromium, app)
     assert {urlsplit(url).netloc for url in chromium.requested} - {""} == {f"127.0.0.1:{app.web.port}"}
     assert chromium.complaints == []
     assert chromium.see("document.querySelectorAll('svg.plot').length") >= 1
 
 
-def test_it_is_within_200_kb(chromium: Browser, app: App) -> None:
+def test_the_page_is_smaller_than_200_kb(chromium: Browser, app: App) -> None:
     open_page(chromium, app)
     assert chromium.see("performance.getEntriesByType('navigation')[0].decodedBodySize") < 200_000
 
 
 @pytest.mark.parametrize("width", [360, 1100])
-def test_it_does_not_scroll_sideways(chromium: Browser, app: App, width: int) -> None:
+def test_the_page_does_not_scroll_sideways(chromium: Browser, app: App, width: int) -> None:
     open_page(chromium, app, width=width)
     chromium.see("document.querySelectorAll('details').forEach(e => e.open = true)")
     assert chromium.see("document.documentElement.scrollWidth") == width
@@ -121,7 +121,7 @@ WORDS = """[...document.querySelector('.plot').querySelectorAll('.words')].map(e
 
 
 @pytest.mark.parametrize(("width", "many"), [(360, 1), (390, 1), (641, 1), (768, 1), (900, 2), (1100, 2)])
-def test_the_words_over_incidents_never_overlap_and_the_newest_are_always_there(
+def test_incident_captions_never_overlap_and_the_newest_always_shows(
     chromium: Browser, twice: App, width: int, many: int
 ) -> None:
     open_page(chromium, twice, width=width)
@@ -133,7 +133,7 @@ def test_the_words_over_incidents_never_overlap_and_the_newest_are_always_there(
     assert newest.startswith("incident on 27 Jan")
 
 
-def test_the_tab_key_reaches_everything_in_the_order_of_the_page(chromium: Browser, app: App) -> None:
+def test_the_tab_key_reaches_everything_in_page_order(chromium: Browser, app: App) -> None:
     open_page(chromium, app)
     chromium.see("document.querySelectorAll('details').forEach(e => e.open = true)")
     count = chromium.see(f"document.querySelectorAll(`{FOCUSABLE}`).length")
@@ -142,7 +142,7 @@ def test_the_tab_key_reaches_everything_in_the_order_of_the_page(chromium: Brows
     assert reached == [str(i) for i in range(count)]
 
 
-def test_the_focus_can_be_seen(chromium: Browser, app: App) -> None:
+def test_the_focus_is_visible(chromium: Browser, app: App) -> None:
     open_page(chromium, app)
     for _ in range(4):
         chromium.press("Tab", 9)
@@ -175,7 +175,7 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_as_wcag_aa_asks(chromium: Browser, app: App, dark: bool) -> None:
+def test_text_contrast_meets_wcag_aa(chromium: Browser, app: App, dark: bool) -> None:
     open_page(chromium, app, dark=dark)
     ratio, text = chromium.see(CONTRAST)
     assert ratio >= 4.5, text
@@ -188,7 +188,7 @@ def test_the_overview_leads_to_the_monitor(chromium: Browser, small: App) -> Non
     assert "Firing since" in chromium.see("document.querySelector(':target').innerText")
 
 
-def test_each_monitor_has_a_page_of_its_own_to_which_notifications_lead(chromium: Browser, small: App) -> None:
+def test_notifications_lead_to_the_monitors_own_page(chromium: Browser, small: App) -> None:
     about = About("b.search", page=small.page_url)
     assert about.url().startswith(small.web.url)
     open_page(chromium, small, about.url().removeprefix(small.web.url))
@@ -203,32 +203,32 @@ def test_each_monitor_has_a_page_of_its_own_to_which_notifications_lead(chromium
 
 
 def drawn(chromium: Browser, name: str) -> list[tuple[float, float]]:
-    """Points of the first plot's path of a class, in the plot's units."""
+    """Points of the path with this class in the first plot, in the plot's units."""
     path = chromium.see(f"document.querySelector('svg.plot .{name}').getAttribute('d')")
     return [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path)]
 
 
 def place(app: App, instant: datetime) -> float:
-    """Where an instant is on the first plot, in its units."""
+    """Horizontal position of an instant on the first plot, in the plot's units."""
     points = app.board.snapshots["hn"].histories[0].drawn
     first, last = points[0].end, points[-1].end
     return 1000 * (instant.timestamp() - first) / (last - first)
 
 
-def test_the_fall_of_february_2022_is_seen_at_a_glance(chromium: Browser, front_page: App) -> None:
+def test_the_fall_of_february_2022_is_visible_at_a_glance(chromium: Browser, front_page: App) -> None:
     open_page(chromium, front_page)
     line = drawn(chromium, "value")
-    lowest = max(line, key=lambda p: p[1])  # downwards on the screen
+    lowest = max(line, key=lambda p: p[1])  # y grows downwards on the screen
     begin, end = (place(front_page, datetime(2022, 2, day, tzinfo=UTC)) for day in (24, 27))
     assert begin < lowest[0] < end
     before = [y for x, y in line if x < begin]
-    assert lowest[1] - sum(before) / len(before) > 0.25 * 300  # a quarter of the height below what was before
+    assert lowest[1] - sum(before) / len(before) > 0.25 * 300  # falls by a quarter of the plot's height
     threshold = drawn(chromium, "threshold")
     nearest = min(threshold, key=lambda p: abs(p[0] - lowest[0]))
     assert lowest[1] - nearest[1] > 0.1 * 300
 
 
-def test_its_incident_is_shaded_and_named(chromium: Browser, front_page: App) -> None:
+def test_the_incident_of_february_2022_is_shaded_and_captioned(chromium: Browser, front_page: App) -> None:
     open_page(chromium, front_page)
     box = "document.querySelector('svg.plot rect.incident')"
     left, width = (float(chromium.see(f"{box}.getAttribute('{name}')")) for name in ("x", "width"))

@@ -35,11 +35,11 @@ def get(app: App, path: str, method: str = "GET", **headers: str) -> tuple[int, 
         return error.code, error.read().decode(), error.headers
 
 
-def test_the_default_address_is_loopback(app: App) -> None:
+def test_the_configured_host_is_kept(app: App) -> None:
     assert app.config.web.host == "127.0.0.1"
 
 
-def test_metrics_come_in_the_format_that_prometheus_asks_for(app: App) -> None:
+def test_metrics_come_in_the_requested_format(app: App) -> None:
     assert get(app, "/metrics")[2]["Content-Type"].startswith("text/plain; version=")
     openmetrics = get(app, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert openmetrics[2]["Content-Type"].startswith("application/openmetrics-text")
@@ -55,7 +55,7 @@ def test_metrics_are_compressed_when_asked_for(accepted: str, app: App) -> None:
 
 
 @pytest.mark.parametrize("accepted", ["", "gzip;q=0", "GZIP ; Q=0.000", "identity, gzip;q=0.0, br"])
-def test_metrics_are_not_compressed_for_who_does_not_accept_it(accepted: str, app: App) -> None:
+def test_metrics_stay_plain_for_clients_that_refuse_gzip(accepted: str, app: App) -> None:
     status, body, headers = get(app, "/metrics", **{"Accept-Encoding": accepted})
     assert (status, headers["Content-Encoding"]) == (200, None)
     assert "rankmon_build_info" in body
@@ -67,7 +67,7 @@ def test_health_needs_a_living_scheduler(app: App) -> None:
     assert get(app, "/-/healthy")[:2] == (200, "ok\n")
 
 
-def test_ready_means_that_every_monitor_has_something_to_show(app: App) -> None:
+def test_readiness_needs_a_snapshot_of_every_monitor(app: App) -> None:
     assert get(app, "/-/ready")[:2] == (503, "nothing to show yet for shop\n")
     app.runners["shop"].run()
     assert get(app, "/-/ready")[:2] == (200, "ok\n")
@@ -75,14 +75,14 @@ def test_ready_means_that_every_monitor_has_something_to_show(app: App) -> None:
     assert get(app, "/-/ready")[:2] == (503, "nothing to show yet for shop\n")
 
 
-def test_reload_is_a_post_only_and_reports_what_is_wrong(app: App) -> None:
+def test_reload_accepts_only_post_and_reports_mistakes(app: App) -> None:
     assert get(app, "/-/reload")[0] == 405
     status, body, _ = get(app, "/-/reload", "POST")
     assert status == 400
     assert "rankmon.yaml" in body
 
 
-def test_the_page_escapes_what_comes_from_outside_and_loads_nothing(app: App) -> None:
+def test_the_page_escapes_outside_text_and_loads_nothing(app: App) -> None:
     app.show()
     status, body, headers = get(app, "/")
     assert status == 200
@@ -98,7 +98,7 @@ def test_an_unknown_path_is_not_found(app: App) -> None:
     assert get(app, "/nothing")[0] == 404
 
 
-def test_many_scrapes_at_once_all_get_the_whole_text(app: App) -> None:
+def test_concurrent_scrapes_all_get_the_whole_text(app: App) -> None:
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(get(app, "/metrics")[1])) for _ in range(20)]
     for thread in threads:
@@ -109,10 +109,10 @@ def test_many_scrapes_at_once_all_get_the_whole_text(app: App) -> None:
     assert all("rankmon_build_info" in a for a in answers)
 
 
-def test_a_taken_port_is_a_clear_error(app: App) -> None:
+def test_a_port_in_use_is_a_clear_error(app: App) -> None:
     with pytest.raises(Unserved, match=f"cannot listen on 127.0.0.1:{app.web.port}: .*change web.listen"):
         WebServer("127.0.0.1", app.web.port, app.web._server.config.app, app.access).start()  # type: ignore[arg-type]
 
 
-def test_nothing_served_is_json_with_secrets(app: App) -> None:
+def test_no_served_page_mentions_a_password(app: App) -> None:
     assert "password" not in json.dumps([get(app, p)[1] for p in ("/", "/metrics", "/-/ready")])

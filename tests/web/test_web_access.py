@@ -1,4 +1,4 @@
-"""TLS and passwords over real sockets, with real certificates; and each mistake in the file that sets them up."""
+"""TLS and passwords over real sockets with real certificates, and every mistake in the web file."""
 
 import asyncio
 import base64
@@ -47,7 +47,7 @@ from tests.support.web import TLS, Answer, Authority, Site, ask
 
 PASSWORD = "open sesame"
 HASH = bcrypt.hashpw(PASSWORD.encode(), b"$2b$04$RVH/I5Gn8uQ7IJaktwhDiO").decode()
-"""With a salt that stays, for it stands in names of tests."""
+"""The salt is fixed because the hash is part of parametrized test ids."""
 USERS = f"basic_auth_users:\n  ali: {HASH}\n"
 
 
@@ -81,7 +81,7 @@ def test_everything_needs_the_password(site: Site, path: str, method: str) -> No
 
 
 @pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
-def test_health_and_readiness_need_none(site: Site, path: str) -> None:
+def test_health_and_readiness_need_no_password(site: Site, path: str) -> None:
     with site.serving(USERS) as app:
         assert get(app, path, None).status in (200, 503)
         assert get(app, path, "wrong").status in (200, 503)
@@ -106,12 +106,12 @@ HEADERS = [
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_anything_but_the_right_words_is_refused(site: Site, header: str) -> None:
+def test_any_other_authorization_header_is_refused(site: Site, header: str) -> None:
     with site.serving(USERS) as app:
         assert ask(app.web.port, "/metrics", Authorization=header).status == 401
 
 
-def test_with_a_password_a_reload_is_allowed_from_elsewhere(site: Site) -> None:
+def test_a_remote_reload_needs_a_password(site: Site) -> None:
     elsewhere = {"X_Forwarded_For": "192.0.2.7"}
     with site.serving(USERS) as app:
         assert get(app, "/-/reload", None, "POST", **elsewhere).status == 401
@@ -136,7 +136,7 @@ def without_users(site: Site) -> None:
 
 
 @pytest.mark.parametrize("headers", FROM_PAGES.values(), ids=FROM_PAGES)
-def test_a_page_of_another_site_reloads_nothing(site: Site, headers: dict[str, str]) -> None:
+def test_pages_of_other_sites_cannot_reload(site: Site, headers: dict[str, str]) -> None:
     for password in (PASSWORD, None):
         with site.serving(USERS) as app:
             assert get(app, "/-/reload", password, "POST", **headers).status == 403
@@ -147,7 +147,7 @@ def test_a_page_of_another_site_reloads_nothing(site: Site, headers: dict[str, s
 
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
-def test_what_a_proxy_hands_on_is_not_from_this_machine(site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxied_request_does_not_count_as_local(site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     without_users(site)
     with site.serving("") as app:
@@ -155,9 +155,7 @@ def test_what_a_proxy_hands_on_is_not_from_this_machine(site: Site, name: str, m
         assert ask(app.web.port, "/-/reload", method="POST").status == 200
 
 
-def test_a_client_elsewhere_is_not_taken_for_this_machine_by_what_it_says(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forwarding_headers_do_not_change_the_client_address(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     asked = dict[str, str]()
 
@@ -172,10 +170,10 @@ def test_a_client_elsewhere_is_not_taken_for_this_machine_by_what_it_says(
         assert ask(web.port, "/", X_Forwarded_For="192.0.2.7").status == 200
     finally:
         web.stop()
-    assert asked == {"client": "127.0.0.1"}, "the socket's other end"
+    assert asked == {"client": "127.0.0.1"}, "the socket's peer"
 
 
-def test_a_name_that_suddenly_leads_here_gets_nothing(site: Site) -> None:
+def test_an_unknown_host_name_is_refused_against_dns_rebinding(site: Site) -> None:
     own = ["127.0.0.1:9184", "localhost:9184", "[::1]:9184", "rankmon:9184", "a.localhost", ""]
     without_users(site)
     with site.serving("") as app:
@@ -189,11 +187,11 @@ def test_a_name_that_suddenly_leads_here_gets_nothing(site: Site) -> None:
             encoding="utf-8",
         )
         assert get(app, "/-/reload", None, "POST").status == 200
-        assert get(app, "/", None, Host="rank.example.com").status == 200, "as proxies hand it on"
+        assert get(app, "/", None, Host="rank.example.com").status == 200, "the host a proxy forwards"
         assert get(app, "/", None, Host="evil.example.com").status == 421
 
 
-def test_named_hosts_are_the_only_ones_wherever_it_listens() -> None:
+def test_only_names_in_host_names_are_answered_on_every_address() -> None:
     def answer(request: Request) -> Response:
         return Response()
 
@@ -214,7 +212,7 @@ def test_named_hosts_are_the_only_ones_wherever_it_listens() -> None:
             web.stop()
 
 
-def test_hashes_of_other_tools_and_long_passwords_are_taken(site: Site) -> None:
+def test_hashes_of_other_tools_and_long_passwords_are_accepted(site: Site) -> None:
     apache = HASH.replace("$2b$", "$2y$")
     long = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
     with site.serving(f"basic_auth_users:\n  ali: '{apache}'\n  bo: '{long}'\n") as app:
@@ -224,7 +222,7 @@ def test_hashes_of_other_tools_and_long_passwords_are_taken(site: Site) -> None:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """The hashes that are checked, for as long as the block runs."""
+    """Collects the hashes that are checked while the block runs."""
     checked: list[bytes] = []
     check = bcrypt.checkpw
 
@@ -237,7 +235,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
         yield checked
 
 
-def test_what_was_right_is_not_checked_again_and_what_was_wrong_is(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_right_passwords_are_remembered_and_wrong_ones_checked_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with site.serving(USERS) as app, counted(monkeypatch) as checked:
         assert [get(app, "/metrics").status for _ in range(3)] == [200] * 3
         assert len(checked) == 1
@@ -246,7 +246,7 @@ def test_what_was_right_is_not_checked_again_and_what_was_wrong_is(site: Site, m
 
 
 @pytest.mark.parametrize("name", ["nobody", "ali", "bo"])
-def test_every_user_and_none_cost_checks_that_are_alike(
+def test_unknown_and_known_users_cost_the_same_hash_checks(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     dear = bcrypt.hashpw(b"other", bcrypt.gensalt(6)).decode()
@@ -264,8 +264,8 @@ def answers(port: int) -> bool:
         return False
 
 
-def test_a_process_that_may_open_few_files_serves_few_connections_and_says_little(tmp_path: Path) -> None:
-    """A real daemon with 64 files, held open by more clients than it can take."""
+def test_a_process_with_few_file_descriptors_still_answers_and_logs_little(tmp_path: Path) -> None:
+    """A real daemon limited to 64 open files, with more clients than it can hold."""
     site, port = Site(tmp_path), free_port()
     text = site.path.read_text(encoding="utf-8").replace(":0", f":{port}").replace(", config_file: web.yml", "")
     site.path.write_text(text, encoding="utf-8")
@@ -278,7 +278,7 @@ def test_a_process_that_may_open_few_files_serves_few_connections_and_says_littl
             eventually(lambda: answers(port), 30, "the site answers")
             clients = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(100)]
             time.sleep(3)
-            assert ask(port, "/-/healthy").status == 200, "who says nothing makes room"
+            assert ask(port, "/-/healthy").status == 200, "silent connections make room"
         finally:
             for client in clients:
                 client.close()
@@ -287,7 +287,7 @@ def test_a_process_that_may_open_few_files_serves_few_connections_and_says_littl
     assert (tmp_path / "log").read_bytes().count(b"\n") < 100
 
 
-def test_what_is_remembered_is_bounded_and_holds_no_password() -> None:
+def test_remembered_passwords_are_bounded_and_never_in_plain_text() -> None:
     users = [(f"u{i}", bcrypt.hashpw(f"geheim{i}".encode(), bcrypt.gensalt(4))) for i in range(MOST_REMEMBERED + 5)]
 
     async def check(passwords: Passwords) -> None:
@@ -303,7 +303,7 @@ def test_what_is_remembered_is_bounded_and_holds_no_password() -> None:
     assert b"geheim" not in b"".join(passwords._right)
 
 
-def test_one_client_has_few_checks_under_way_and_the_same_password_is_checked_once() -> None:
+def test_pending_checks_per_client_are_limited_but_equal_right_passwords_all_pass() -> None:
     users = [("ali", bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(8)))]
 
     async def flood(passwords: Passwords) -> list[object]:
@@ -318,7 +318,7 @@ def test_one_client_has_few_checks_under_way_and_the_same_password_is_checked_on
     assert answers[20:] == [True] * 20
 
 
-def test_a_flood_of_wrong_passwords_holds_up_neither_health_nor_scrapes(site: Site) -> None:
+def test_a_flood_of_wrong_passwords_delays_neither_health_nor_scrapes(site: Site) -> None:
     slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
     with site.serving(f"basic_auth_users: {{ali: '{slow}'}}") as app:
         assert get(app, "/metrics").status == 200
@@ -340,7 +340,7 @@ def test_a_flood_of_wrong_passwords_holds_up_neither_health_nor_scrapes(site: Si
             for thread in threads:
                 thread.join()
     assert statuses == {401, 429}
-    assert statistics.median(took) < 10 * one_check, "it waits for the checks of none of the 20 who guess"
+    assert statistics.median(took) < 10 * one_check, "a right password does not wait for the 20 guessing clients"
 
 
 def _time_of(call: Any, of: Collection[int] = (200, 503)) -> float:
@@ -352,7 +352,7 @@ def _time_of(call: Any, of: Collection[int] = (200, 503)) -> float:
 # ---- TLS -------------------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_served_over_tls_and_nothing_without(site: Site) -> None:
+def test_with_tls_nothing_is_served_in_plain_text(site: Site) -> None:
     with site.serving(TLS + USERS) as app:
         assert app.web.url == f"https://127.0.0.1:{app.web.port}/"
         trusted = site.authority.client()
@@ -363,7 +363,7 @@ def test_everything_is_served_over_tls_and_nothing_without(site: Site) -> None:
             ask(app.web.port, "/metrics")
 
 
-def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(site: Site) -> None:
+def test_a_request_sent_with_the_last_handshake_bytes_is_answered(site: Site) -> None:
     with site.serving(TLS) as app:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = site.authority.client().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
@@ -376,7 +376,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(site: Si
                     connection.sendall(outgoing.read())
                     incoming.write(connection.recv(65536))
             tls.write(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            connection.sendall(outgoing.read())  # the client's last word of the handshake, and the request
+            connection.sendall(outgoing.read())  # the end of the handshake together with the request
             while data := connection.recv(65536):
                 incoming.write(data)
         assert tls.read(65536).startswith(b"HTTP/1.1 ")
@@ -387,7 +387,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(site: Si
     ("lowest", "highest", "spoken"),
     [("TLS12", "TLS13", ["TLSv1.2", "TLSv1.3"]), ("TLS13", "TLS13", ["TLSv1.3"]), ("TLS12", "TLS12", ["TLSv1.2"])],
 )
-def test_only_the_configured_versions_are_spoken(site: Site, lowest: str, highest: str, spoken: list[str]) -> None:
+def test_only_the_configured_tls_versions_are_spoken(site: Site, lowest: str, highest: str, spoken: list[str]) -> None:
     text = TLS.replace("}", f", min_version: {lowest}, max_version: {highest}}}")
     with site.serving(text) as app:
         assert [v.name.replace("_", ".") for v in ssl.TLSVersion if v > 0 and _speaks(site, app, v)] == spoken
@@ -408,7 +408,9 @@ def _speaks(site: Site, app: App, version: ssl.TLSVersion) -> bool:
     ("kind", "without", "other"),
     [("RequireAndVerifyClientCert", False, False), ("VerifyClientCertIfGiven", True, False)],
 )
-def test_clients_show_certificates_of_the_authority(site: Site, kind: str, without: bool, other: bool) -> None:
+def test_client_certificates_must_come_from_the_configured_authority(
+    site: Site, kind: str, without: bool, other: bool
+) -> None:
     clients, strangers = Authority(site.folder, "clients"), Authority(site.folder, "strangers")
     text = TLS.replace("}", f", client_auth_type: {kind}, client_ca_file: clients.crt}}")
     with site.serving(text) as app:
@@ -433,7 +435,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(site: Site) -> None:
         assert ask(app.web.port, "/-/ready", trusted).certificate not in (None, before)
 
 
-def test_a_renewal_that_is_not_whole_yet_keeps_the_former_and_is_warned_of_once(
+def test_a_half_done_renewal_keeps_the_old_certificate_and_warns_once(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     with site.serving(TLS) as app:
@@ -449,7 +451,7 @@ def test_a_renewal_that_is_not_whole_yet_keeps_the_former_and_is_warned_of_once(
         assert ask(app.web.port, "/-/ready", trusted).certificate not in (None, before)
 
 
-def test_a_connection_from_before_a_renewal_ends_with_its_request(site: Site) -> None:
+def test_a_connection_older_than_a_renewal_closes_after_its_request(site: Site) -> None:
     with site.serving(TLS) as app:
         connection = http.client.HTTPSConnection("127.0.0.1", app.web.port, context=site.authority.client(), timeout=5)
         connection.request("GET", "/-/ready")
@@ -465,7 +467,7 @@ def test_a_connection_from_before_a_renewal_ends_with_its_request(site: Site) ->
 # ---- reload and start ------------------------------------------------------------------------------------------------
 
 
-def test_a_reload_swaps_users_and_tls_in(site: Site) -> None:
+def test_a_reload_adopts_new_users_and_tls(site: Site) -> None:
     with site.serving(USERS) as app:
         assert get(app, "/metrics").status == 200
         changed = bcrypt.hashpw(b"changed", bcrypt.gensalt(4)).decode()
@@ -492,19 +494,21 @@ def test_a_reload_with_mistakes_changes_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("command", ["check-config", "run", "once"])
-def test_mistakes_keep_a_command_from_starting(site: Site, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_in_the_web_file_stops_a_command(
+    site: Site, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.write("tls_server_config: {cert_file: server.crt, key_file: other.key}")
     assert run([command, "-c", str(site.path)]) == 2
     assert "web.yml:1: tls_server_config.key_file: there is no file" in capsys.readouterr().err
 
 
-def test_check_config_takes_a_good_file(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_accepts_a_good_file(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.write(TLS + USERS)
     assert run(["check-config", "-c", str(site.path)]) == 0
     assert HASH not in "".join(capsys.readouterr())
 
 
-def test_a_file_that_goes_away_after_the_check_is_an_input_error(site: Site) -> None:
+def test_a_missing_certificate_file_is_an_input_error(site: Site) -> None:
     with pytest.raises(InputError, match="there is no file"):
         Certificates(TlsConfig(str(site.folder / "away.crt"), str(site.folder / "server.key")))
 
@@ -516,7 +520,7 @@ OPEN_TO_ALL = "is open to everyone who can reach it; set passwords in web.config
     ("host", "text", "warned"),
     [("0.0.0.0", TLS, True), ("::", TLS, True), ("0.0.0.0", USERS, False), ("127.0.0.1", TLS, False)],
 )
-def test_an_address_open_to_all_is_warned_of_once(
+def test_an_address_open_to_all_warns_once(
     site: Site, caplog: pytest.LogCaptureFixture, host: str, text: str, warned: bool
 ) -> None:
     with site.serving(text) as app:
@@ -528,7 +532,7 @@ def test_an_address_open_to_all_is_warned_of_once(
     assert sum(OPEN_TO_ALL in r.getMessage() for r in caplog.records) == warned
 
 
-def test_no_hash_and_no_password_is_shown_anywhere(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_hashes_and_passwords_are_never_shown(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with site.serving(USERS) as app:
         shown = [get(app, path).body for path in ("/", "/metrics", "/-/ready")]
@@ -537,7 +541,7 @@ def test_no_hash_and_no_password_is_shown_anywhere(site: Site, caplog: pytest.Lo
     assert not [text for text in shown if HASH[7:] in text or PASSWORD in text or "geheim" in text]
 
 
-# ---- what is refused in the file -------------------------------------------------------------------------------------
+# ---- mistakes in the file --------------------------------------------------------------------------------------------
 
 WITH_CA = "client_auth_type: RequireAndVerifyClientCert, client_ca_file:"
 MISTAKES = [
@@ -599,7 +603,7 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-def test_a_mistake_among_the_users_does_not_hide_one_in_the_certificates(site: Site) -> None:
+def test_a_mistake_in_the_users_does_not_hide_one_in_the_certificates(site: Site) -> None:
     told = site.problems(
         "tls_server_config: {cert_file: server.crt, key_file: none.key}\nbasic_auth_users: {ali: plain}"
     )
@@ -627,7 +631,7 @@ def test_a_line_made_by_hash_password_lets_its_user_in(
         ("ali", "x" * 73, "more than the 72 bytes"),
     ],
 )
-def test_what_can_be_no_password_gets_no_hash(
+def test_hash_password_refuses_bad_names_and_passwords(
     name: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -636,7 +640,7 @@ def test_what_can_be_no_password_gets_no_hash(
 
 
 @pytest.mark.parametrize(("text", "expected"), MISTAKES)
-def test_each_mistake_is_told_with_file_line_key_and_remedy(site: Site, text: str, expected: str) -> None:
+def test_each_mistake_names_file_line_key_and_remedy(site: Site, text: str, expected: str) -> None:
     site.authority.issue("other")
     encrypt(site.folder / "server.key", site.folder / "encrypted.key")
     told = [problem.replace(str(site.folder), "FOLDER") for problem in site.problems(text)]
@@ -650,20 +654,20 @@ def encrypt(key: Path, to: Path) -> None:
     to.write_bytes(loaded.private_bytes(s.Encoding.PEM, form, locked))
 
 
-def test_a_key_that_is_too_short_is_told(site: Site) -> None:
+def test_a_key_that_is_too_short_is_reported(site: Site) -> None:
     weak = ["-newkey", "rsa:1024", "-nodes", "-subj", "/CN=x", "-keyout", "server.key", "-out", "server.crt"]
     subprocess.run([tool("openssl"), "req", "-x509", *weak], cwd=site.folder, check=True, capture_output=True)
     (told,) = site.problems(TLS)
     assert told.endswith("cert_file: the certificate is too weak for TLS; create one with a longer key")
 
 
-def test_mistakes_in_both_files_are_told_at_once(site: Site) -> None:
+def test_mistakes_in_both_files_are_reported_together(site: Site) -> None:
     site.path.write_text(site.path.read_text().replace("ndcg@10", "nothing@10"), encoding="utf-8")
     told = site.problems("basic_auth_users: {ali: x, bo: y}")
     assert [problem.partition(": ")[0] for problem in told] == ["web.yml:1", "web.yml:1", "rankmon.yaml:10"]
 
 
-def test_a_web_file_that_is_away_is_told_at_the_key_that_names_it(site: Site) -> None:
+def test_a_missing_web_file_is_reported_at_the_key_that_names_it(site: Site) -> None:
     with pytest.raises(ConfigError, match=r"rankmon.yaml:2: web.config_file: there is no file .*web.yml; relative"):
         load(site.path, {})
 
@@ -683,7 +687,7 @@ def tool(name: str) -> str:
     return found
 
 
-def test_promtool_takes_the_same_file(site: Site) -> None:
+def test_promtool_accepts_the_same_file(site: Site) -> None:
     site.write(TLS.replace("}", ", min_version: TLS12, client_auth_type: NoClientCert}") + USERS)
     load(site.path, {})
     subprocess.run([tool("promtool"), "check", "web-config", str(site.folder / "web.yml")], check=True)
@@ -721,7 +725,7 @@ def test_prometheus_scrapes_over_tls_with_a_certificate_and_a_password(site: Sit
 
 
 def _query(address: str, query: str) -> str:
-    """The value of a query once there is one, or empty after 30 seconds."""
+    """The first value of a query; empty if there is none within 30 seconds."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -740,7 +744,7 @@ def test_access_without_a_file_is_open() -> None:
     assert (access.passwords, access.context(), access.is_restricted) == (None, None, False)
 
 
-def test_the_files_of_the_documentation_are_valid(site: Site) -> None:
+def test_the_example_files_in_the_docs_are_valid(site: Site) -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "tls-and-passwords.md"
     web, scrape = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     for name in ("clients-ca", "prometheus"):

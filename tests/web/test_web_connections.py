@@ -1,4 +1,4 @@
-"""Connections that send nothing, or half of something: they hold up no other, and end by themselves."""
+"""Connections that send nothing or only part of a request: they block no other connection and get closed."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ WHOLE = HALF + b"\r\n"
 QUICK = Limits(request_time=1.0, answer_time=2.0)
 PATIENT = Limits(request_time=6.0, answer_time=6.0)
 HELD_UP = PATIENT.request_time / 2
-"""Seconds. A scrape that waits for an idle connection takes as long as that may stay open, which is `request_time` or
-more; one that waits for nothing takes a few milliseconds, and a second when the machine is busy."""
+"""Seconds. A scrape that waits for an idle connection takes at least `request_time`, the time such a connection may
+stay open. A scrape that waits for nothing takes a few milliseconds, or a second when the machine is busy."""
 
 
 class Server:
-    """A site on a server with limits of its own, over TLS or not."""
+    """A site on a server with its own limits, with or without TLS."""
 
     def __init__(self, web: WebServer, trusted: ssl.SSLContext | None) -> None:
         self.web = web
@@ -44,7 +44,7 @@ class Server:
         return plain if self.trusted is None else self.trusted.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def scrape(self) -> float:
-        """Seconds that a scrape took."""
+        """Scrapes once; returns the seconds it took."""
         before = time.monotonic()
         assert ask(self.web.port, "/metrics", self.trusted).status == 200
         return time.monotonic() - before
@@ -77,7 +77,7 @@ def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 def is_closed(connection: socket.socket, within: float) -> bool:
-    """Whether the other side ends it in that many seconds."""
+    """Whether the other side closes the connection within that many seconds."""
     connection.settimeout(within)
     try:
         while connection.recv(65536):
@@ -90,7 +90,7 @@ def is_closed(connection: socket.socket, within: float) -> bool:
 
 
 def hello(server: Server) -> bytes:
-    """The first words of a TLS client."""
+    """The ClientHello of a TLS client."""
     outgoing = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -115,7 +115,7 @@ def first_byte(server: Server) -> socket.socket:
 
 
 def mid_handshake(server: Server) -> socket.socket:
-    """The client said hello and keeps silent; without TLS that is a request that is none, and refused."""
+    """The client sends its ClientHello and then nothing. Without TLS, that is an invalid request and refused."""
     connection = server.connect()
     connection.sendall(hello(server))
     return connection
@@ -153,7 +153,7 @@ IDLE = [
 ]
 
 
-def test_fifty_idle_connections_hold_up_no_scrape_and_are_closed(
+def test_fifty_idle_connections_delay_no_scrape_and_are_closed(
     patient: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     idle = [kind(patient) for _ in range(8) for kind in IDLE]
@@ -172,7 +172,7 @@ def test_each_kind_of_idle_connection_is_closed(server: Server, kind: Callable[[
         assert is_closed(connection, QUICK.request_time + 5)
 
 
-def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
+def test_a_slow_request_gets_no_extra_time(server: Server) -> None:
     began = time.monotonic()
     with server.secured() as connection, contextlib.suppress(OSError):
         while time.monotonic() < began + 10:
@@ -182,7 +182,7 @@ def test_a_request_that_trickles_in_does_not_gain_time(server: Server) -> None:
 
 
 def deaf(server: Server) -> socket.socket:
-    """Asks for much and reads nothing, of a server whose own buffer is full at once too."""
+    """Asks for much and reads nothing, from a server whose own send buffer also fills up immediately."""
     for listening in server.web._server.servers:
         for listener in listening.sockets:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -193,7 +193,7 @@ def deaf(server: Server) -> socket.socket:
     return connection
 
 
-def test_answers_that_nobody_reads_hold_up_no_scrape(tmp_path: Path) -> None:
+def test_unread_answers_delay_no_scrape(tmp_path: Path) -> None:
     with serving(tmp_path, Limits(connections=5), tls=False) as server:
         unheard = [deaf(server) for _ in range(5)]
         time.sleep(1)
@@ -202,7 +202,7 @@ def test_answers_that_nobody_reads_hold_up_no_scrape(tmp_path: Path) -> None:
             connection.close()
 
 
-def test_an_answer_that_nobody_reads_ends_too(tmp_path: Path) -> None:
+def test_a_connection_with_unread_answers_is_closed(tmp_path: Path) -> None:
     with serving(tmp_path, QUICK, tls=False) as server, deaf(server) as connection:
         time.sleep(QUICK.answer_time + 1)
         assert is_closed(connection, 1)
@@ -222,7 +222,7 @@ def test_the_oldest_silent_connection_makes_room_for_a_new_one(tmp_path: Path, t
             connection.close()
 
 
-def test_of_a_burst_that_comes_while_the_server_is_busy_only_a_few_are_accepted_at_once(tmp_path: Path) -> None:
+def test_a_burst_during_a_busy_server_queues_only_a_few_connections(tmp_path: Path) -> None:
     with serving(tmp_path, Limits(connections=5, waiting=8), tls=False) as server:
         (listening,) = server.web._server.servers
         is_busy, may_go_on = threading.Event(), threading.Event()
@@ -247,7 +247,7 @@ def has_peer(connection: socket.socket) -> bool:
     return False
 
 
-def test_a_connection_in_use_is_kept_beyond_the_time_for_a_request(tmp_path: Path) -> None:
+def test_a_connection_in_use_outlives_the_request_time(tmp_path: Path) -> None:
     with serving(tmp_path, QUICK, tls=True) as server:
         connection = http.client.HTTPSConnection("127.0.0.1", server.web.port, context=server.trusted, timeout=5)
         connection.connect()
@@ -260,7 +260,7 @@ def test_a_connection_in_use_is_kept_beyond_the_time_for_a_request(tmp_path: Pat
         connection.close()
 
 
-def test_the_server_ends_in_time_with_connections_open(tmp_path: Path) -> None:
+def test_the_server_stops_quickly_with_connections_open(tmp_path: Path) -> None:
     with serving(tmp_path, Limits(), tls=True) as server:
         idle = [kind(server) for _ in range(3) for kind in IDLE]
         before = time.monotonic()
@@ -270,7 +270,7 @@ def test_the_server_ends_in_time_with_connections_open(tmp_path: Path) -> None:
             connection.close()
 
 
-def test_a_handshake_that_fails_says_nothing_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_handshake_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(tmp_path, PATIENT, tls=True) as server:
         for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", hello(server)):
             with server.connect() as connection:
