@@ -137,6 +137,7 @@ def test_yearly_events_recur_except_on_excluded_dates() -> None:
     years = [one["from"][:4] for one in found]
     assert years[:3] == ["2020", "2021", "2023"]
     assert years[-1] == "2099"
+    assert {one["from"][5:] for one in found} == {"12-24"}, "the cancelled day is left out"
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_an_incident_has_the_same_length_wherever_it_is_shown(store: Store) -> N
     assert f"<b>Since:</b> 2022-01-18 14:00 UTC, {until}; fired 2022-01-18 19:00 UTC" in later
     assert ">incident since 18 Jan 14:00</text>" in later
     just_begun = replace(snapshot.incident, incident=replace(snapshot.incident.incident, began_at=at), findings=())
-    assert "lasts" not in line(just_begun, at)
+    assert "open for" not in line(just_begun, at)
 
 
 def test_a_chart_captions_only_incidents_visible_in_it(store: Store) -> None:
@@ -272,7 +272,7 @@ def _version(start: int, name: str) -> float | None:
 def test_the_page_escapes_its_notice_and_shows_it_in_title_and_heading(store: Store) -> None:
     at = FALL + 30 * HOUR
     pictured = PageSource.of(at, snapshot_at(store, at))
-    pictured.notice, pictured.called = "All <made> up", "/opt/rankmon {} -c /etc/r.yaml"
+    pictured.notice = "All <made> up"
     said = render(pictured)
     assert "<title>rankmon (All &lt;made&gt; up)</title>" in said
     assert "<strong>All &lt;made&gt; up</strong>" in said

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from monitor.config.values import WebConfig
 from monitor.errors import Unserved
 from monitor.service.app import App
 from monitor.web import WebServer
@@ -35,8 +36,8 @@ def get(app: App, path: str, method: str = "GET", **headers: str) -> tuple[int, 
         return error.code, error.read().decode(), error.headers
 
 
-def test_the_configured_host_is_kept(app: App) -> None:
-    assert app.config.web.host == "127.0.0.1"
+def test_it_listens_on_localhost_alone_by_default() -> None:
+    assert WebConfig().host == "127.0.0.1"
 
 
 def test_metrics_come_in_the_requested_format(app: App) -> None:
