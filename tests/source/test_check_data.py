@@ -1,4 +1,4 @@
-"""`check-config --connect` looks at the data: mappings that read well and are wrong are told, with key and remedy."""
+"""`check-config --connect` samples the data and reports plausible but wrong mappings, with key and remedy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Check = Callable[..., tuple[int, list[str], list[str]]]
 
 @pytest.fixture
 def check(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
-    """Ask for a check after changes to the text of a sound configuration: (exit code, output, errors and warnings)."""
+    """Check a sound configuration after changes to its text: (exit code, output, errors and warnings)."""
     _fill(database_url, int(time.time()))
     path = tmp_path / "rankmon.yaml"
 
@@ -76,7 +76,7 @@ def check(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def local(at: int) -> str:
-    """A moment as somebody east of Greenwich writes it, where clocks are never changed."""
+    """A moment in a zone east of Greenwich whose clocks never change."""
     return datetime.fromtimestamp(at, ZoneInfo(ZONE)).strftime(FORMAT)
 
 
@@ -102,7 +102,7 @@ def _fill(url: str, now: int) -> None:
     engine.dispose()
 
 
-def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check) -> None:
+def test_a_sound_mapping_gets_a_summary_and_no_warnings(check: Check) -> None:
     code, out, err = check()
     assert (code, err) == (0, [])
     assert any(line.startswith("search: sampled 540 requests from 24h, 75 % with a label; ") for line in out)
@@ -110,7 +110,7 @@ def test_what_fits_is_not_warned_of_and_what_was_looked_at_is_said(check: Check)
     assert out[-1] == "configuration is valid and all databases answer"
 
 
-def test_the_age_of_the_newest_request_is_told_in_days_and_hours(check: Check, database_url: str) -> None:
+def test_the_age_of_the_newest_request_is_reported_in_days_and_hours(check: Check, database_url: str) -> None:
     execute(database_url, f"UPDATE search_log SET served_at = served_at - {(3 * 24 + 2) * 3600}")
     wide = ("    measures: [ndcg@10]\n", "    measures: [ndcg@10]\n    windows: [7d]\n")
     assert "search: source shop answers, newest request is 3 d 2 h old" in check(wide)[1]
@@ -120,32 +120,32 @@ IN_COLUMNS = "item: item_id\n      position: position"
 
 
 def in_lists(url: str, listed: str, more: str = "") -> tuple[tuple[str, str], ...]:
-    """Changes to read the log as lists in a column, of a SELECT."""
+    """Changes that read the log through a SELECT with lists in a column."""
     function = {"hits": "json_group_array", "ids": "json_agg"}["hits" if url.startswith("sqlite") else "ids"]
     select = f"SELECT request_id, served_at, {listed.format(f'{function}(item_id)')} AS hits FROM search_log"
     select += f" GROUP BY request_id, served_at {more.format(select=select)}"
     return ("table: search_log", f'select: "{select}"'), (IN_COLUMNS, "items: hits")
 
 
-def test_lists_in_a_column_fit_as_rows_do(check: Check, database_url: str) -> None:
+def test_lists_in_a_column_pass_like_rows(check: Check, database_url: str) -> None:
     code, out, err = check(*in_lists(database_url, "{}"))
     assert (code, err) == (0, check()[2])
     assert re.search(r"sampled \d+ requests", " ".join(out))
 
 
-def test_other_values_than_lists_in_a_column_are_told(check: Check, database_url: str) -> None:
+def test_values_other_than_lists_in_a_list_column_are_reported(check: Check, database_url: str) -> None:
     listed = "CASE WHEN request_id NOT LIKE '%1' THEN '5' ELSE CAST({} AS TEXT) END"
     (said,) = [line for line in check(*in_lists(database_url, listed))[2] if "null_item" in line]
     assert "10: monitors[0].rankings.items: search: " in said
     assert "requests have no ids in 'hits', refused as null_item; if they had no results, write" in said
 
 
-def test_lists_in_a_column_that_are_logged_twice_are_told(check: Check, database_url: str) -> None:
+def test_duplicate_lists_in_a_column_are_reported(check: Check, database_url: str) -> None:
     _, _, err = check(*in_lists(database_url, "CAST({} AS TEXT)", "UNION ALL {select} GROUP BY request_id, served_at"))
     assert any("have rows logged twice" in said and "read each row once, in a `select:`" in said for said in err), err
 
 
-def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
+def test_positions_from_0_are_reported_with_the_base_to_declare(check: Check) -> None:
     code, out, err = check(("position: position", "position: rank0"))
     assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")
     assert err == [
@@ -155,13 +155,13 @@ def test_positions_from_0_are_told_to_be_so(check: Check) -> None:
     assert check(("position: position", "position: {column: rank0, base: 0}"))[2] == []
 
 
-def test_a_column_that_is_no_rank_is_told_and_no_base_is_recommended(check: Check) -> None:
+def test_a_column_that_holds_no_ranks_is_reported_without_offering_a_base(check: Check) -> None:
     for base in ("served_at", "{column: served_at, base: 0}"):
         (said,) = (line for line in check(("position: position", f"position: {base}"))[2] if "position: search" in line)
         assert re.search(r"the lowest of [\d,]+ in 'served_at' is 1[\d.e+]+, where no list starts; name the", said)
 
 
-def test_slices_that_are_no_property_of_a_request_or_of_one_alone_are_told(check: Check) -> None:
+def test_slices_that_vary_within_requests_or_with_every_request_are_reported(check: Check) -> None:
     def sliced(text: str) -> list[str]:
         return check(("    relevance:\n", f"{text}    relevance:\n"))[2]
 
@@ -179,7 +179,7 @@ COLUMNS = "request_id, item_id, position, rank0, sku, served_at, local_at"
 
 
 def pasted(err: list[str]) -> list[tuple[str, str]]:
-    """The change to the configuration that a warning offers to be pasted."""
+    """The `select:` that a warning offers, as a change to the configuration."""
     (select,) = (found[1] for line in err if (found := re.search(r'`select: "(.*?)"`', line)))
     return [("table: search_log", f'select: "{select}"')]
 
@@ -206,7 +206,7 @@ def pasted(err: list[str]) -> list[tuple[str, str]]:
     ],
     ids=["twice", "twice at other times", "pages as requests"],
 )
-def test_lists_that_are_logged_in_copies_or_pages_are_told_with_a_select_that_mends_it(
+def test_copies_and_pages_of_lists_are_reported_with_a_select_that_fixes_them(
     check: Check, database_url: str, change: str, told: str
 ) -> None:
     assert check()[2] == []
@@ -217,7 +217,7 @@ def test_lists_that_are_logged_in_copies_or_pages_are_told_with_a_select_that_me
     assert check(*pasted(err))[2] == []
 
 
-def test_pages_that_count_from_the_first_position_again_are_told(check: Check, database_url: str) -> None:
+def test_pages_that_restart_at_position_1_are_reported(check: Check, database_url: str) -> None:
     page = "SELECT request_id, item_id || 'b', position, rank0, sku, served_at + 20, local_at FROM search_log"
     execute(database_url, f"INSERT INTO search_log {page}")
     (told,) = check()[2]
@@ -230,7 +230,7 @@ def test_pages_that_count_from_the_first_position_again_are_told(check: Check, d
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("lists", "told"), [("%4", []), ("%", ["positions? in 'position' are not whole numbers"])])
-def test_positions_that_are_no_numbers_are_not_taken_for_places(
+def test_positions_that_are_not_numbers_are_not_taken_for_ranks(
     check: Check, database_url: str, lists: str, told: list[str]
 ) -> None:
     nowhere = "9e999" if database_url.startswith("sqlite") else "CAST('NaN' AS double precision)"
@@ -241,16 +241,14 @@ def test_positions_that_are_no_numbers_are_not_taken_for_places(
     assert all(re.search(text, line) for text, line in zip(told, err, strict=True)), err
 
 
-def test_lists_in_which_items_stand_at_several_positions_are_told(check: Check, database_url: str) -> None:
+def test_items_at_several_positions_of_a_list_are_reported(check: Check, database_url: str) -> None:
     other = "SELECT request_id, item_id, 6 - position, rank0, sku, served_at, local_at FROM search_log"
     execute(database_url, f"INSERT INTO search_log {other} WHERE request_id LIKE '%4'")
     (told,) = check()[2]
     assert re.search(r"\(10 %\) have an item at several positions, e.g. if two servers log a list differently", told)
 
 
-def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
-    check: Check, database_url: str
-) -> None:
+def test_base_0_is_not_offered_when_only_some_lists_start_at_0(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET position = position - 1, sku = 'app' WHERE request_id LIKE '%4'")
     (told,) = check()[2]
     assert re.search(
@@ -262,7 +260,7 @@ def test_where_only_some_count_from_0_no_base_is_offered_that_spoils_the_others(
 
 
 @pytest.mark.parametrize(("join", "is_told"), [("CROSS JOIN", True), ("LEFT JOIN", False)])
-def test_a_select_that_drops_lists_without_results_is_told_unless_there_are_some(
+def test_a_select_that_drops_empty_lists_is_reported_unless_some_arrive(
     check: Check, database_url: str, join: str, is_told: bool
 ) -> None:
     call = "json_each('[1]')" if database_url.startswith("sqlite") else "unnest(ARRAY[1])"
@@ -274,9 +272,7 @@ def test_a_select_that_drops_lists_without_results_is_told_unless_there_are_some
     assert not [line for line in check(changed)[2] if "drops lists without results" in line]
 
 
-def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_is_named(
-    check: Check, database_url: str
-) -> None:
+def test_lists_with_only_position_0_are_reported_as_empty(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%4' AND position > 1")
     execute(database_url, "UPDATE search_log SET position = 0, item_id = '' WHERE request_id LIKE '%4'")
     (told,) = (line for line in check()[2] if "rankings.position" in line)
@@ -289,7 +285,7 @@ def test_lists_of_a_single_position_0_are_told_as_empty_ones_of_which_no_number_
     assert not [line for line in check(*named)[2] if "rankings.position" in line]
 
 
-def test_lists_of_a_position_without_an_item_are_told_as_empty_ones(check: Check, database_url: str) -> None:
+def test_lists_with_one_position_but_no_item_are_reported_as_empty(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE request_id LIKE '%4' AND position > 1")
     execute(database_url, "UPDATE search_log SET item_id = NULL WHERE request_id LIKE '%4'")
     (told,) = (line.partition("rankings.")[2] for line in check()[2] if "null_item" in line)
@@ -302,25 +298,25 @@ def test_lists_of_a_position_without_an_item_are_told_as_empty_ones(check: Check
     assert not [line for line in check(("table: search_log", f'select: "{select}"'))[2] if "null_item" in line]
 
 
-def test_positions_that_many_rows_lack_are_told_but_no_empty_lists(check: Check, database_url: str) -> None:
+def test_missing_positions_are_reported_but_empty_lists_are_not(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET position = NULL, item_id = NULL WHERE request_id LIKE '%4'")
     assert not [line for line in check()[2] if "are NULL" in line]
     execute(database_url, "UPDATE search_log SET position = NULL WHERE request_id LIKE '%5' OR request_id LIKE '%6'")
     assert [line for line in check()[2] if re.search(r"[\d,]+ of [\d,]+ positions in 'position' are NULL", line)]
 
 
-def test_a_base_of_0_for_positions_from_1_is_told(check: Check) -> None:
+def test_base_0_for_positions_from_1_is_reported(check: Check) -> None:
     _, _, (said,) = check(("position: position", "position: {column: position, base: 0}"))
     assert "no position in 'position' is 0, the lowest is 1, so all would be off by one" in said
 
 
-def test_a_text_column_as_position_is_told(check: Check, database_url: str) -> None:
+def test_a_text_column_as_position_is_reported(check: Check, database_url: str) -> None:
     code, _, (said, *_) = check(("position: position", "position: sku"))
     assert "11: monitors[0].rankings.position: search: " in said
     assert ("'sku' is text, such as 'sku-1'" in said) == (code == 0) == database_url.startswith("sqlite")
 
 
-def test_types_that_never_occur_are_told_with_those_that_do(check: Check) -> None:
+def test_event_types_that_never_occur_are_reported_with_those_that_do(check: Check) -> None:
     code, _, err = check(("type: tap", "type: click"), ("type: buy", "type: purchase"))
     assert code == 0
     there = "among the 450 sampled; types found: 'tap' (93 %), 'buy' (7 %)"
@@ -331,19 +327,19 @@ def test_types_that_never_occur_are_told_with_those_that_do(check: Check) -> Non
     assert any("none of the 540 sampled requests has a label" in line for line in err)
 
 
-def test_one_rule_of_two_that_never_occurs_is_told(check: Check) -> None:
+def test_a_rule_whose_type_never_occurs_is_reported_by_its_key(check: Check) -> None:
     _, _, (said,) = check(("type: buy", "type: purchase"))
     assert said.startswith("rankmon: warning: 20: monitors[0].relevance.events.rules[1]: ")
 
 
-def test_types_that_no_rule_names_are_said_but_no_warning(check: Check) -> None:
+def test_types_without_a_rule_are_mentioned_but_not_warned_about(check: Check) -> None:
     _, out, err = check(("{type: tap, grade: 1}, ", ""))
     assert err == []
     assert any(line.endswith("; 93 % of all events have types that no rule names: 'tap'") for line in out)
     assert "no rule names" not in " ".join(check()[1])
 
 
-def test_a_missing_type_is_told_as_null(check: Check, database_url: str) -> None:
+def test_a_missing_event_type_is_reported_as_null(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE search_events SET kind = NULL WHERE kind = 'buy'")
@@ -355,12 +351,12 @@ def test_a_missing_type_is_told_as_null(check: Check, database_url: str) -> None
 
 def test_a_remedy_keeps_its_e_g(check: Check, database_url: str) -> None:
     if not database_url.startswith("sqlite"):
-        return  # others refuse to compare a text with a number
+        return  # other databases refuse to compare text with a number
     column = ("time: {column: served_at, format: epoch_s}", "time: {column: local_at, format: epoch_s}")
     assert "declare e.g. format: '%Y-%m-%d %H:%M:%S'" in " ".join(check(column)[2])
 
 
-def test_events_that_match_nothing_are_told(check: Check) -> None:
+def test_events_that_match_no_impression_are_reported(check: Check) -> None:
     _, _, err = check(
         ("        request: request_id\n        item: item_id", "        request: item_id\n        item: item_id")
     )
@@ -372,11 +368,11 @@ def test_events_that_match_nothing_are_told(check: Check) -> None:
 
 
 def _unmatched(err: list[str]) -> str:
-    """The remark on events that match nothing; empty where there is none."""
+    """The warning about unmatched events; empty if there is none."""
     return next((line for line in err if "match no impression" in line), "")
 
 
-def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, database_url: str) -> None:
+def test_unlogged_items_are_recognized_by_their_events(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE item_id = 'i5'")
     told = _unmatched(check()[2])
     assert re.search(
@@ -386,16 +382,14 @@ def test_items_that_are_not_logged_are_told_by_the_events_on_them(check: Check, 
     assert "a request that was never logged" not in told
 
 
-def test_requests_that_are_not_logged_are_told_by_their_events(check: Check, database_url: str) -> None:
+def test_unlogged_requests_are_recognized_by_their_events(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE substr(request_id, length(request_id)) = '3'")
     told = _unmatched(check()[2])
     assert "name a request that was never logged: are all requests logged, and still there?" in told
     assert "an item that was not" not in told
 
 
-def test_events_that_come_later_than_the_attribution_are_told_and_no_fault_of_what_is_logged(
-    check: Check, database_url: str
-) -> None:
+def test_events_after_the_attribution_window_are_reported_as_late(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_events SET occurred_at = occurred_at + 5400 WHERE item_id IN ('i1', 'i2')")
     assert check(LATE)[2] == []
     _, _, err = check(("attribution: 1h", "attribution: 5m"))
@@ -411,9 +405,7 @@ def test_events_that_come_later_than_the_attribution_are_told_and_no_fault_of_wh
 
 
 @pytest.mark.parametrize("share", ["'i1', 'i2'", "'i1', 'i2', 'i3', 'i4', 'i5'"])
-def test_events_that_come_days_late_are_not_told_to_be_on_what_was_not_logged(
-    check: Check, database_url: str, share: str
-) -> None:
+def test_events_days_late_are_not_blamed_on_unlogged_impressions(check: Check, database_url: str, share: str) -> None:
     check()
     execute(database_url, f"UPDATE search_log SET served_at = served_at - 259200 WHERE item_id IN ({share})")
     execute(database_url, "INSERT INTO search_log SELECT 'x' || request_id, item_id, 1, 0, '', served_at + 259200, '' "
@@ -424,20 +416,20 @@ def test_events_that_come_days_late_are_not_told_to_be_on_what_was_not_logged(
     assert "select" not in told
 
 
-def test_what_took_too_long_to_look_for_is_not_told_to_be_missing() -> None:
+def test_impressions_too_slow_to_find_are_not_called_missing() -> None:
     told = _why_unmatched(None)
     assert "their rankings were searched only within the attribution window" in told
     assert "not logged" not in told
 
 
-def test_a_few_events_that_match_nothing_are_usual(check: Check, database_url: str) -> None:
+def test_a_few_unmatched_events_are_normal(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log WHERE substr(request_id, length(request_id) - 1) = '33'")
     code, out, err = check()
     assert (code, _unmatched(err)) == (0, "")
     assert re.search(r" 9[5-9] % match", " ".join(out))
 
 
-def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check: Check) -> None:
+def test_a_missing_column_or_table_is_reported_by_its_key_without_sql_aliases(check: Check) -> None:
     for before, after, place in (
         ("item: item_id", "item: skuu", "10: monitors[0].rankings.item: search: source shop: "),
         ("type: kind", "type: sort", "18: monitors[0].relevance.events.type: search: source shop: "),
@@ -476,7 +468,7 @@ def test_a_missing_column_or_table_is_told_by_its_key_without_our_aliases(check:
     ids=["request", "item", "type"],
 )
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
-def test_columns_that_postgresql_does_not_compare_are_named_with_their_key(
+def test_columns_postgresql_cannot_compare_are_named_with_their_key(
     check: Check, database_url: str, change: str, line: str, said: str, way: str, tmp_path: Path
 ) -> None:
     engine = sa.create_engine(database_url)
@@ -507,18 +499,18 @@ def codes_of_readers(folder: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("way", ["auto", "pull"])
-def test_a_mistake_of_the_mapping_is_the_configurations_in_every_command(
+def test_a_mapping_mistake_is_a_configuration_error_in_every_command(
     check: Check, tmp_path: Path, mistake: str, way: str
 ) -> None:
     before, after = MISTAKES[mistake]
     code, _, _ = check((before, after), ("measures:", f"engine: {way}\n    measures:"))
     codes = codes_of_readers(tmp_path)
     assert (code, codes["backfill"], codes["once"]) == (2, 2, 2)
-    assert codes["explain"] in (0, 2), "it reads no times"
-    assert codes["inspect"] in (0, 2), "nor does it judge whether they are of this century"
+    assert codes["explain"] in (0, 2), "explain reads no times"
+    assert codes["inspect"] in (0, 2), "inspect does not check that times are plausible"
 
 
-def test_old_data_are_looked_at_too(check: Check, database_url: str) -> None:
+def test_old_data_is_sampled_too(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE search_log SET served_at = served_at - 100000000")
@@ -529,13 +521,13 @@ def test_old_data_are_looked_at_too(check: Check, database_url: str) -> None:
     assert "540 of 2,700 positions in 'rank0' are 0" in err[0]
 
 
-def test_a_folder_in_place_of_a_source_is_told(check: Check, database_url: str, tmp_path: Path) -> None:
+def test_a_folder_as_source_file_is_reported(check: Check, database_url: str, tmp_path: Path) -> None:
     code, _, (said, *_) = check((f'shop: {{url: "{database_url}"}}', f'shop: {{url: "sqlite:///{tmp_path}"}}'))
     assert code == 3
     assert f"3: sources.shop: search: source shop: {tmp_path} is a folder; name the file in it" in said
 
 
-def test_a_database_that_is_not_on_its_server_is_told(check: Check, database_url: str) -> None:
+def test_a_database_missing_on_its_server_is_reported(check: Check, database_url: str) -> None:
     if not database_url.startswith("postgresql"):
         return
     name = database_url.rpartition("/")[2]
@@ -557,7 +549,7 @@ NOT_THERE = "; the SQL of a `select:` or a view names missing files: name them i
         ("{folder}/log.csv", "", "3: sources.shop", "; for Parquet or CSV, set the URL to duckdb:///"),
     ],
 )
-def test_a_file_of_duckdb_that_is_not_there_or_is_of_another_kind_is_told(
+def test_a_missing_or_wrong_duckdb_file_is_reported(
     check: Check, database_url: str, tmp_path: Path, file: str, rankings: str, place: str, said: str
 ) -> None:
     pytest.importorskip("duckdb_engine")
@@ -566,14 +558,14 @@ def test_a_file_of_duckdb_that_is_not_there_or_is_of_another_kind_is_told(
     table = "rankings:\n      table: search_log\n"
     url = f"duckdb:///{file.format(folder=tmp_path)}"
     code, _, (told, *_) = check((database_url, url), (table, rankings or table))
-    assert code == (2 if "monitors" in place else 3), "a file in the URL may be written yet"
+    assert code == (2 if "monitors" in place else 3), "a file in the URL may still appear"
     assert told.startswith(f"rankmon: {place}: search: source shop: ")
     assert said in told
     assert "^" not in told
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_parquet_files_that_are_empty_or_differ_in_their_columns_are_told_with_the_remedy(
+def test_empty_or_differing_parquet_files_are_reported_with_a_remedy(
     check: Check, database_url: str, tmp_path: Path
 ) -> None:
     duckdb = pytest.importorskip("duckdb")
@@ -604,7 +596,7 @@ def test_parquet_files_that_are_empty_or_differ_in_their_columns_are_told_with_t
 
 
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
-def test_a_type_that_an_enum_of_postgresql_lacks_is_warned_of_as_on_a_text(
+def test_a_type_missing_from_a_postgresql_enum_gets_the_same_warning_as_text(
     check: Check, database_url: str, tmp_path: Path, way: str
 ) -> None:
     if database_url.startswith("sqlite"):
@@ -621,9 +613,9 @@ def test_a_type_that_an_enum_of_postgresql_lacks_is_warned_of_as_on_a_text(
     assert cli.run(["inspect", "r1", "-c", str(tmp_path / "rankmon.yaml")]) == 0
 
 
-def test_events_in_whole_seconds_are_told_as_that_and_not_as_another_zone(check: Check, database_url: str) -> None:
+def test_events_cut_to_whole_seconds_are_not_mistaken_for_a_wrong_zone(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
-    with engine.connect() as connection:  # requests at whole minutes, at whatever second this runs
+    with engine.connect() as connection:  # moves requests to whole minutes, whatever second it is now
         phase = connection.exec_driver_sql("SELECT MAX(served_at) FROM search_log").scalar_one() % 60
     engine.dispose()
     for table, column, more in (("search_log", "served_at", "+ 700"), ("search_events", "occurred_at", "")):
@@ -650,7 +642,7 @@ def in_zone(zone: str) -> str:
     return f'time: {{column: local_at, format: "{FORMAT}", timezone: {zone}}}'
 
 
-def test_times_that_are_read_in_another_zone_than_theirs_are_told_by_what_lies_in_the_future(check: Check) -> None:
+def test_rankings_in_a_wrong_zone_are_recognized_by_future_rows(check: Check) -> None:
     code, out, err = check((SERVED, in_zone("UTC")))
     (said,) = [line for line in err if "rankings.time" in line]
     assert said.startswith("rankmon: warning: 12: monitors[0].rankings.time: search: ")
@@ -662,7 +654,7 @@ def test_times_that_are_read_in_another_zone_than_theirs_are_told_by_what_lies_i
     assert check((SERVED, in_zone(ZONE)))[2] == []
 
 
-def test_events_that_are_read_in_another_zone_than_theirs_are_told(check: Check) -> None:
+def test_events_in_a_wrong_zone_are_reported(check: Check) -> None:
     _, _, err = check((HAPPENED, in_zone("Europe/Paris")))
     (said,) = [line for line in err if "events.time" in line]
     assert "monitors[0].relevance.events.time: search: " in said
@@ -670,7 +662,7 @@ def test_events_that_are_read_in_another_zone_than_theirs_are_told(check: Check)
     assert check((HAPPENED, in_zone(ZONE)))[2] == []
 
 
-def test_a_clock_that_runs_ahead_a_little_or_strays_are_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+def test_a_fast_clock_or_stray_future_rows_raise_no_zone_warning(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET served_at = served_at + 200")
     execute(database_url, "UPDATE search_events SET occurred_at = occurred_at + 200")
     stray = "INSERT INTO search_log SELECT 's' || request_id, item_id, position, rank0, sku, served_at + {}, local_at "
@@ -683,7 +675,7 @@ def test_a_clock_that_runs_ahead_a_little_or_strays_are_no_matter_of_the_zone(ch
 
 @contextmanager
 def written(url: str, delay: int) -> Iterator[None]:
-    """A request every now and then, as it happens, written in the zone."""
+    """Keep logging requests served `delay` seconds ago while the block runs."""
     ended, engine = threading.Event(), sa.create_engine(url)
 
     def write() -> None:
@@ -708,7 +700,7 @@ def written(url: str, delay: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("zone", "delay", "is_told"), [("Asia/Tashkent", 0, False), ("Asia/Dhaka", 0, True), (ZONE, 1800, False)]
 )
-def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
+def test_a_live_log_that_is_whole_hours_old_is_reported(
     check: Check, database_url: str, zone: str, delay: int, is_told: bool
 ) -> None:
     execute(database_url, "DELETE FROM search_log")
@@ -721,11 +713,9 @@ def test_requests_that_come_all_the_time_and_are_whole_hours_old_are_told(
         assert "is 'local_at' written in Asia/Dhaka? If not, set its zone as `timezone`" in said[0]
 
 
-def test_requests_that_come_a_minute_late_and_are_hours_old_by_both_times_are_a_hint(
-    check: Check, database_url: str
-) -> None:
+def test_a_live_log_an_hour_and_a_minute_old_hints_at_a_wrong_zone(check: Check, database_url: str) -> None:
     execute(database_url, "DELETE FROM search_log")
-    dhaka = in_zone("Asia/Dhaka")  # an hour ahead of where both are written
+    dhaka = in_zone("Asia/Dhaka")  # an hour ahead of the zone that both columns are written in
     with written(database_url, 60):
         time.sleep(0.5)
         err = check((SERVED, dhaka), (HAPPENED, dhaka))[2]
@@ -740,7 +730,7 @@ LATE = ("attribution: 1h", "attribution: 24h")
 
 
 def written_in_utc(url: str) -> None:
-    """Have `local_at` hold what the columns of whole seconds do, in UTC."""
+    """Set `local_at` to the time of the epoch columns, in UTC."""
     for table, column in (("search_log", "served_at"), ("search_events", "occurred_at")):
         in_sqlite, in_postgresql = f"datetime({column}, 'unixepoch')", f"to_timestamp({column}) AT TIME ZONE 'UTC'"
         text = in_sqlite if url.startswith("sqlite") else f"to_char({in_postgresql}, 'YYYY-MM-DD HH24:MI:SS')"
@@ -751,7 +741,7 @@ def of_zones(err: list[str]) -> list[str]:
     return [line.partition("monitors[0].")[2] for line in err if "zone" in line]
 
 
-def test_events_that_are_read_an_hour_too_early_are_told_with_the_zone_that_mends_it(
+def test_events_read_an_hour_too_early_are_reported_with_the_zone_that_fixes_it(
     check: Check, database_url: str
 ) -> None:
     written_in_utc(database_url)
@@ -764,7 +754,7 @@ def test_events_that_are_read_an_hour_too_early_are_told_with_the_zone_that_mend
         assert of_zones(check((HAPPENED, in_zone("UTC")), *more)[2]) == []
 
 
-def test_rankings_that_are_read_an_hour_too_early_are_told_by_their_events(check: Check, database_url: str) -> None:
+def test_rankings_read_an_hour_too_early_are_recognized_by_their_events(check: Check, database_url: str) -> None:
     written_in_utc(database_url)
     for more in ([], [LATE]):
         (said,) = of_zones(check((SERVED, LAGOS), *more)[2])
@@ -773,14 +763,14 @@ def test_rankings_that_are_read_an_hour_too_early_are_told_by_their_events(check
         assert of_zones(check((SERVED, in_zone("UTC")), *more)[2]) == []
 
 
-def test_where_either_zone_may_be_wrong_both_remedies_are_told(check: Check, database_url: str) -> None:
+def test_both_remedies_are_offered_when_either_zone_may_be_wrong(check: Check, database_url: str) -> None:
     written_in_utc(database_url)
     (said,) = of_zones(check((SERVED, LAGOS), (HAPPENED, in_zone("UTC")))[2])
     assert said.startswith("rankings.time: ")
     assert "fix it: `timezone: UTC` for 'local_at' or `timezone: Africa/Lagos` for 'local_at'; that would" in said
 
 
-def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_hint(
+def test_the_newest_request_hints_at_the_zone_when_both_times_are_an_hour_early(
     check: Check, database_url: str
 ) -> None:
     execute(database_url, "UPDATE search_log SET served_at = served_at - 120")
@@ -794,7 +784,7 @@ def test_where_both_times_are_read_an_hour_too_early_the_age_of_the_newest_is_a_
 
 
 @pytest.mark.parametrize("age", [0, 2400, 7300])
-def test_a_log_that_lags_in_its_own_zone_is_no_matter_of_the_zone(check: Check, database_url: str, age: int) -> None:
+def test_a_lagging_log_raises_no_zone_warning(check: Check, database_url: str, age: int) -> None:
     execute(database_url, f"UPDATE search_log SET served_at = served_at - {age + 3600}")
     execute(database_url, f"UPDATE search_events SET occurred_at = occurred_at - {age + 3600}")
     written_in_utc(database_url)
@@ -803,17 +793,15 @@ def test_a_log_that_lags_in_its_own_zone_is_no_matter_of_the_zone(check: Check, 
         assert of_zones(check((SERVED, zone), (HAPPENED, zone))[2]) == []
 
 
-def test_events_that_just_come_late_are_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+def test_late_events_raise_no_zone_warning(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET served_at = served_at - 172800")
-    spread = (
-        "occurred_at - 172800 + 3700 + 40 * (occurred_at - 600 * (occurred_at / 600))"  # an hour to eight after serving
-    )
+    spread = "occurred_at - 172800 + 3700 + 40 * (occurred_at - 600 * (occurred_at / 600))"  # after one to eight hours
     execute(database_url, f"UPDATE search_events SET occurred_at = {spread}")
     written_in_utc(database_url)
     assert of_zones(check((SERVED, in_zone("UTC")), (HAPPENED, in_zone("UTC")), LATE)[2]) == []
 
 
-def test_events_that_name_what_was_shown_at_other_times_are_told_where_labels_lack(
+def test_events_on_items_shown_at_other_times_are_reported_when_labels_are_missing(
     check: Check, database_url: str
 ) -> None:
     spread = "occurred_at - 10000 - 40 * (occurred_at - 600 * (occurred_at / 600))"
@@ -826,14 +814,14 @@ def test_events_that_name_what_was_shown_at_other_times_are_told_where_labels_la
     )
 
 
-def test_a_load_that_ended_on_the_hour_is_no_matter_of_the_zone(check: Check, database_url: str) -> None:
+def test_a_load_that_ended_an_hour_ago_raises_no_zone_warning(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET served_at = served_at - 3600")
     execute(database_url, "UPDATE search_events SET occurred_at = occurred_at - 3600")
     assert check()[2] == []
 
 
 def name_again(url: str, every: int, most: int = 600) -> None:
-    """Give the lists since `most` minutes ago ids that come again `every` minutes, and their events too."""
+    """Make the request ids of the last `most` minutes repeat every `every` minutes, in both tables."""
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         for table in ("search_log", "search_events"):
@@ -846,7 +834,7 @@ def of_ids(err: list[str]) -> list[str]:
     return [line for line in err if "monitors[0].rankings.request: " in line]
 
 
-def test_ids_that_come_again_in_other_buckets_only_are_told(check: Check, database_url: str) -> None:
+def test_ids_reused_in_other_buckets_are_reported(check: Check, database_url: str) -> None:
     name_again(database_url, 180)
     code, out, err = check(("attribution: 1h", "attribution: 4h"))
     assert (code, out[-1]) == (0, "configuration is valid and all databases answer, but see the warnings")
@@ -859,13 +847,13 @@ def test_ids_that_come_again_in_other_buckets_only_are_told(check: Check, databa
     ]
 
 
-def test_ids_that_come_again_after_the_attribution_are_other_requests(check: Check, database_url: str) -> None:
+def test_ids_reused_after_the_attribution_window_are_separate_requests(check: Check, database_url: str) -> None:
     name_again(database_url, 180)
     assert of_ids(check()[2]) == []
     assert of_ids(check(("attribution: 1h", "attribution: 179m"))[2]) == []
 
 
-def test_a_few_ids_that_come_again_are_no_matter(check: Check, database_url: str) -> None:
+def test_a_few_reused_ids_raise_no_warning(check: Check, database_url: str) -> None:
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
         for i in range(0, 600, 24):
@@ -874,13 +862,13 @@ def test_a_few_ids_that_come_again_are_no_matter(check: Check, database_url: str
     assert of_ids(check()[2]) == []
 
 
-def test_a_handful_of_ids_for_all_is_told(check: Check, database_url: str) -> None:
+def test_a_handful_of_ids_for_all_requests_is_reported(check: Check, database_url: str) -> None:
     name_again(database_url, 7)
     (said,) = of_ids(check()[2])
     assert "7 of 7 ids in 'request_id' (100 %) are reused after max_request_span, 1m, and within 1h" in said
 
 
-# ---- slices that are named ---------------------------------------------------------------------------------------
+# ---- slices named in rules and measures ----------------------------------------------------------------------------
 
 RULE = """
     slices: [{{column: {column}, as: surface}}]
@@ -892,9 +880,7 @@ def rule(column: str, slices: str) -> tuple[str, str]:
     return MEASURES, MEASURES + RULE.format(column=column, slices=slices)
 
 
-def test_a_slice_of_a_rule_that_the_data_do_not_have_is_told_with_the_one_that_is_meant(
-    check: Check, database_url: str
-) -> None:
+def test_a_rule_slice_missing_from_the_data_is_reported_with_a_suggestion(check: Check, database_url: str) -> None:
     surface(database_url)
     code, _, err = check(rule("sku", "surface, surface=TV, surface=web"))
     assert code == 0
@@ -904,9 +890,7 @@ def test_a_slice_of_a_rule_that_the_data_do_not_have_is_told_with_the_one_that_i
     assert told.rpartition("There are ")[2] in ("'tv', 'web'", "'web', 'tv'")
 
 
-def test_a_slice_with_an_examination_of_its_own_that_the_data_do_not_have_is_told(
-    check: Check, database_url: str
-) -> None:
+def test_an_examination_slice_missing_from_the_data_is_reported(check: Check, database_url: str) -> None:
     surface(database_url)
     own = '"dcg(examination={1:1,2:0.5},examination[surface=%s]={1:1,2:0.4})@2"'
     edit = MEASURES, f"    measures: [ndcg@10, {own % 'TV'}, {own % 'web'}]\n    slices: [{{column: sku, as: surface}}]"
@@ -915,11 +899,11 @@ def test_a_slice_with_an_examination_of_its_own_that_the_data_do_not_have_is_tol
     assert "has surface=TV, and without one its examination is not used; did you mean 'tv'? There are " in told
 
 
-def test_a_slice_of_a_rule_is_no_matter_where_the_column_is_empty(check: Check, database_url: str) -> None:
+def test_a_rule_slice_raises_no_warning_when_its_column_is_empty(check: Check, database_url: str) -> None:
     execute(database_url, "UPDATE search_log SET sku = NULL")
     assert [line for line in check(rule("sku", "surface=TV"))[2] if "cannot fire" in line] == []
 
 
 def surface(url: str) -> None:
-    """Let every other request be of the web, the others of the television."""
+    """Mark every other request as web and the rest as tv."""
     execute(url, "UPDATE search_log SET sku = CASE WHEN served_at / 60 = served_at / 120 * 2 THEN 'web' ELSE 'tv' END")

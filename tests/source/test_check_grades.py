@@ -1,4 +1,4 @@
-"""`check-config --connect` on grades of a column or of judgments: many that are refused are told, by reason."""
+"""`check-config --connect` on grades of a column or of judgments: many refused grades are reported by reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JUDGMENTS = "{judgments: {table: judgments, query: query, item: item_id, grade: 
 
 
 def checked(folder: Path, grades: list[object], recipe: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What it says of 400 requests of five items, of which every fourth request has grades: output and warnings."""
+    """Output and warnings for 400 requests of five items, where every fourth request has grades."""
     rng, now = random.Random(3), int(time.time())
     engine = sa.create_engine(f"sqlite:///{folder}/shop.db")
     with engine.begin() as connection:
@@ -68,7 +68,7 @@ def checked(folder: Path, grades: list[object], recipe: str, capsys: pytest.Capt
         ([0, 1, 2, 3] * 5 + [4], "grade_above_max", "they are above 3; is `max_grade` the highest possible grade?"),
     ],
 )
-def test_many_refused_grades_are_told_as_a_share_of_the_grades(
+def test_many_refused_grades_are_reported_as_a_share_of_the_grades(
     tmp_path: Path,
     recipe: str,
     grades: list[object],
@@ -85,7 +85,7 @@ def test_many_refused_grades_are_told_as_a_share_of_the_grades(
 
 
 @pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
-def test_words_for_grades_are_not_told_to_be_missing(
+def test_words_as_grades_are_not_reported_as_missing(
     tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, warned = checked(tmp_path, ["good", "bad"], recipe, capsys)
@@ -95,7 +95,7 @@ def test_words_for_grades_are_not_told_to_be_missing(
 
 
 @pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
-def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_grades_raise_no_warning(tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     said, warned = checked(tmp_path, [0, 1, 2, 3], recipe, capsys)
     assert "sampled 400 requests from 24h, 25 % with a label" in said
     assert "configuration is valid and all databases answer" in said
@@ -103,7 +103,7 @@ def test_sound_grades_are_told_nothing_of(tmp_path: Path, recipe: str, capsys: p
 
 
 @pytest.mark.parametrize("recipe", [COLUMN, JUDGMENTS])
-def test_a_top_grade_that_is_refused_is_told_where_it_is_rare_among_zeros_only(
+def test_a_refused_top_grade_is_reported_even_if_rare_among_zeros(
     tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grades: list[object] = [*[0] * 140, *[1] * 12, *[2] * 6, *[3] * 2]
@@ -115,11 +115,11 @@ def test_a_top_grade_that_is_refused_is_told_where_it_is_rare_among_zeros_only(
     assert found is not None, warned
     refused, every, share, telling, of_telling = map(int, found.groups())
     assert (every, share) == (500, round(100 * refused / 500))
-    assert refused < 0.02 * every, "the seed has fewer than were told of when zeros counted"
+    assert refused < 0.02 * every, "too few with this seed to be reported if zeros counted"
     assert telling < 100
     assert of_telling == round(100 * refused / telling)
 
 
-def test_a_few_slips_among_grades_are_told_nothing_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_few_bad_grades_raise_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, warned = checked(tmp_path, [*[1, 2, 3] * 50, -1], COLUMN, capsys)
     assert "negative_grade" not in warned

@@ -1,4 +1,4 @@
-"""`check-config --connect` on tables, columns and times that do not fit: each with its key, all at once."""
+"""`check-config --connect` on wrong tables, columns and times: all are reported together, each with its key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TYPES = {
     "mariadb": ("VARCHAR(40)", "DATETIME"),
     "clickhouse": ("String", "DateTime"),
 }
-"""Engine -> its types for text and for times; those without a zone where there are such."""
+"""Engine -> its types for text and for times, without a zone if it has such a type."""
 
 ZONES = {"sqlite": 'format: "%Y-%m-%d %H:%M:%S", timezone: UTC', "clickhouse": "format: native"}
 AS_WRITTEN = "timezone: UTC"
@@ -93,7 +93,7 @@ def fill(engine: str, url: str) -> None:
 
 @pytest.fixture
 def check(engine: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
-    """Ask for a check after changes to the text of a sound configuration: (exit code, errors)."""
+    """Check a sound configuration after changes to its text: (exit code, errors)."""
     fill(engine, url)
     path = tmp_path / "rankmon.yaml"
 
@@ -113,11 +113,11 @@ def check(engine: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     return asked
 
 
-def test_a_sound_mapping_answers(check: Check) -> None:
+def test_a_sound_mapping_passes(check: Check) -> None:
     assert check() == (0, [])
 
 
-def test_all_columns_that_are_not_there_are_told_with_their_keys_and_the_columns_there_are(check: Check) -> None:
+def test_all_missing_columns_are_reported_with_keys_and_existing_columns(check: Check) -> None:
     code, err = check(("item: item_id", "item: itemid"), ("type: kind", "type: sort"))
     assert code == 2
     assert err == [
@@ -131,7 +131,7 @@ def test_all_columns_that_are_not_there_are_told_with_their_keys_and_the_columns
 IN_COLUMNS = "item: item_id\n      position: position"
 
 
-def test_a_column_of_lists_that_is_not_there_is_told(check: Check) -> None:
+def test_a_missing_list_column_is_reported(check: Check) -> None:
     assert check((IN_COLUMNS, "items: itemids")) == (
         2,
         [
@@ -141,7 +141,7 @@ def test_a_column_of_lists_that_is_not_there_is_told(check: Check) -> None:
     )
 
 
-def test_a_column_of_numbers_in_the_place_of_lists_is_told(check: Check, engine: str) -> None:
+def test_a_number_column_in_place_of_lists_is_reported(check: Check, engine: str) -> None:
     code, err = check((IN_COLUMNS, "items: position"))
     if engine == "sqlite":  # its columns may hold anything; such rows are refused
         assert (code, err) == (0, [])
@@ -156,7 +156,7 @@ def test_a_column_of_numbers_in_the_place_of_lists_is_told(check: Check, engine:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"], indirect=True)
-def test_lists_of_lists_are_told(check: Check, url: str, engine: str) -> None:
+def test_lists_of_lists_are_reported(check: Check, url: str, engine: str) -> None:
     kind, ending = ("INTEGER[][]", "") if engine == "duckdb" else ("Array(Array(Int8))", "ENGINE = Memory")
     text, moment = TYPES[engine]
     made = sa.create_engine(url)
@@ -173,7 +173,7 @@ def test_lists_of_lists_are_told(check: Check, url: str, engine: str) -> None:
     assert said.startswith((f"{place}has lists of lists", f"{place}holds neither arrays of ids nor JSON"))
 
 
-def test_a_column_that_a_select_does_not_give_is_told(check: Check) -> None:
+def test_a_column_missing_from_a_select_is_reported(check: Check) -> None:
     _, err = check(("table: search_log", "select: SELECT * FROM search_log"), ("position: position", "position: rank"))
     assert err == [
         "11: monitors[0].rankings.position: home-recs: source lake: there is no column 'rank' in the rankings' SELECT; "
@@ -181,7 +181,7 @@ def test_a_column_that_a_select_does_not_give_is_told(check: Check) -> None:
     ]
 
 
-def test_tables_that_are_not_there_are_told_with_those_that_are(check: Check, engine: str) -> None:
+def test_missing_tables_are_reported_with_existing_ones(check: Check, engine: str) -> None:
     code, err = check(("table: search_log", "table: nosuch"), ("table: search_events", "table: search_event"))
     of_schemas = "" if engine in ("sqlite", "duckdb") else "; may this user use their schema?"
     assert code == 2
@@ -193,7 +193,7 @@ def test_tables_that_are_not_there_are_told_with_those_that_are(check: Check, en
     ]
 
 
-def test_what_is_wrong_within_a_select_is_told_at_its_key(check: Check) -> None:
+def test_a_mistake_in_a_select_is_reported_at_its_key(check: Check) -> None:
     code, (said, *more) = check(("table: search_log", "select: SELECT itemid AS item_id FROM search_log"))
     assert (code, more) == (2, [])
     assert said.startswith("8: monitors[0].rankings.select: home-recs: source lake: ")
@@ -201,7 +201,7 @@ def test_what_is_wrong_within_a_select_is_told_at_its_key(check: Check) -> None:
     assert "^" not in said
 
 
-def test_times_in_another_format_are_told_at_their_keys(check: Check, engine: str) -> None:
+def test_times_in_the_wrong_format_are_reported_at_their_keys(check: Check, engine: str) -> None:
     how = ZONES.get(engine, AS_WRITTEN)
     code, err = check(
         (f"served_at, {how}", "served_at, format: epoch_ms"), (f"occurred_at, {how}", "occurred_at, format: epoch_s")
@@ -217,9 +217,9 @@ def test_times_in_another_format_are_told_at_their_keys(check: Check, engine: st
         assert line.endswith(f"remove its format{zone}") == (engine != "sqlite")
 
 
-def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -> None:
+def test_a_missing_or_superfluous_zone_is_reported_at_its_key(check: Check, engine: str) -> None:
     if engine == "sqlite":
-        return  # it has texts, of which it is known before
+        return  # its times are text, whose zone is checked earlier
     if engine == "clickhouse":
         (said,) = check(("format: native", "timezone: UTC"))[1]
         assert said.endswith("it names its zone, so remove timezone: UTC")
@@ -246,7 +246,7 @@ def test_times_without_a_zone_are_told_at_their_key(check: Check, engine: str) -
         ),
     ],
 )
-def test_what_duckdb_says_in_the_log_has_neither_the_statement_nor_our_names_nor_its_own_tables(
+def test_logged_duckdb_errors_omit_the_statement_our_aliases_and_system_tables(
     check: Check, tmp_path: Path, before: str, after: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check((before, after))

@@ -1,4 +1,4 @@
-"""What is sent to databases that no test can run: compiled by their real dialects, kept for review, and parsed."""
+"""SQL for databases that no test can run: compiled by their real dialects, recorded for review, and parsed."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Compiled(NamedTuple):
     """A dialect that is compiled but not run.
 
     Attributes:
-        name: by which SQLAlchemy knows the dialect and its driver.
-        style: how the driver has parameters written.
-        grammar: by which sqlglot knows it.
+        name: of the dialect and its driver in SQLAlchemy.
+        style: the driver's parameter style.
+        grammar: the dialect's name in sqlglot.
     """
 
     name: str
@@ -74,7 +74,7 @@ def made(recipe: Any, style: Style) -> Monitor:
 
 
 def statements(dialect: sa.Dialect) -> Iterator[tuple[str, sa.Select[Any] | sa.CompoundSelect[Any]]]:
-    """(what it is, statement): all that is sent in one cycle, by events and by a column."""
+    """(what it is, statement): everything that is sent in one cycle, by events and by a column."""
     recipe = events(NATIVE, rules=RULES)
     queries = Queries(made(recipe, NATIVE), dialect)
     summing = Summing(queries)
@@ -103,7 +103,7 @@ def sent(statement: sa.Select[Any] | sa.CompoundSelect[Any], dialect: sa.Dialect
 
 
 def parsed(text: str, name: str) -> sqlglot.Expression:
-    """What sqlglot makes of a text, once its parameters are marks that every grammar has."""
+    """sqlglot's tree of a text, with its parameters replaced by marks that every grammar has."""
     marked = re.sub(r"%\(\w+(:\w+)?\)s|%s|:\w+", "?", text).replace("%%", "%")
     (tree,) = sqlglot.parse(marked, read=DIALECTS[name].grammar, error_level=sqlglot.ErrorLevel.RAISE)
     assert tree is not None
@@ -111,8 +111,8 @@ def parsed(text: str, name: str) -> sqlglot.Expression:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
-    """Made anew, for review, where RANKMON_GOLDEN=write stands in the environment."""
+def test_the_sql_equals_the_reviewed_record(name: str) -> None:
+    """RANKMON_GOLDEN=write in the environment writes the record anew, for review."""
     dialect = compiler_of(name)
     found = "".join(f"-- {what}\n{sent(s, dialect)};\n\n" for what, s in statements(dialect))
     path = GOLDEN / f"{name}.sql"
@@ -122,8 +122,8 @@ def test_what_is_sent_is_what_was_reviewed(name: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", known_dialects(), ids=lambda one: str(one.names[0]))
-def test_rows_are_grouped_by_the_very_term_that_is_selected(dialect: Dialect) -> None:
-    """Two parameters of one value are two terms to a server."""
+def test_rows_are_grouped_by_the_same_expression_that_is_selected(dialect: Dialect) -> None:
+    """To a server, two parameters with one value are different expressions."""
     engine = SimpleNamespace(name=dialect.names[0], identifier_preparer=DefaultDialect().identifier_preparer)
     queries = Queries(made(column(max_grade=3), EPOCH), cast(sa.Dialect, engine))
     text = str(queries.requests(START, END).compile())
@@ -133,7 +133,7 @@ def test_rows_are_grouped_by_the_very_term_that_is_selected(dialect: Dialect) ->
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_every_statement_is_of_the_dialects_grammar_in_binary_numbers_and_without_windows(name: str) -> None:
+def test_every_statement_parses_with_doubles_and_without_windows(name: str) -> None:
     dialect = compiler_of(name)
     for what, statement in statements(dialect):
         tree = parsed(sent(statement, dialect), name)
@@ -144,26 +144,26 @@ def test_every_statement_is_of_the_dialects_grammar_in_binary_numbers_and_withou
         assert {cast.to.this.value for cast in tree.find_all(sqlglot.exp.Cast)} <= {"DOUBLE"}, what
 
 
-def test_a_statement_that_is_of_no_grammar_is_found() -> None:
+def test_an_invalid_statement_does_not_parse() -> None:
     for name in DIALECTS:
         with pytest.raises(sqlglot.ParseError):
             parsed("SELECT CASE WHEN a THEN 1 FROM t", name)
 
 
-def test_oracles_numbers_are_not_its_decimal_double_precision() -> None:
+def test_oracle_avoids_its_decimal_double_precision() -> None:
     text = (GOLDEN / "oracle.sql").read_text(encoding="utf-8")
     assert "DOUBLE PRECISION" not in text
-    assert "e+308" not in text, "a decimal number of Oracle ends at 1e126"
+    assert "e+308" not in text, "Oracle's decimal numbers end at 1e126"
     assert '(e."value" IS NOT INFINITE) AND (e."value" IS NOT NAN)' in text
 
 
-def test_sql_server_sums_no_whole_numbers_in_32_bits_by_cell() -> None:
+def test_sql_server_sums_in_doubles_instead_of_32_bits() -> None:
     text = (GOLDEN / "mssql.sql").read_text(encoding="utf-8")
     assert "sum(CAST(v.summed AS DOUBLE PRECISION)) AS summed" in text
     assert "CAST(sum(" not in text
 
 
-def test_bigquery_is_told_which_times_name_their_zone() -> None:
+def test_bigquery_parameters_say_which_times_have_a_zone() -> None:
     texts = (GOLDEN / "bigquery.sql").read_text(encoding="utf-8").split("\n\n")
     kinds = {text.partition("\n")[0]: set(re.findall(r":(TIMESTAMP|DATETIME)\)s", text)) for text in texts}
     assert kinds["-- pull, requests"] == {"TIMESTAMP"}
@@ -171,14 +171,14 @@ def test_bigquery_is_told_which_times_name_their_zone() -> None:
     assert kinds["-- pull, by a column, times as numbers"] == set()
 
 
-def test_each_family_that_was_not_run_is_compiled_here() -> None:
+def test_every_unproven_dialect_is_compiled_here() -> None:
     unproven = {dialect.names[0] for dialect in known_dialects() if not dialect.is_proven} - {"databricks"}
     assert unproven <= set(DIALECTS)
     assert {dialect_of(compiler_of(name).name).names[0] for name in DIALECTS} == set(DIALECTS)
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
+def test_booleans_are_compared_as_every_engine_can(name: str) -> None:
     dialect = compiler_of(name)
     slices = Slice("device", "device"), Slice("new", "is_new")
     types = ColumnTypes({"grade": "boolean", "is_new": "boolean"}, {"grade": "boolean"})
@@ -191,7 +191,9 @@ def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
     ]
     for statement in found:
         text = sent(statement, dialect)
-        assert not re.findall(r"IS (?:true|false|[01])\b|WHEN (?:true|1) ", text), "Trino has learnt IS TRUE in 2026"
+        assert not re.findall(r"IS (?:true|false|[01])\b|WHEN (?:true|1) ", text), (
+            "Trino has had IS TRUE only since 2026"
+        )
         assert re.search(r"= (?:true|1)\b", text)
 
 
@@ -199,13 +201,13 @@ def test_truth_values_are_compared_as_every_engine_can(name: str) -> None:
     ("name", "code"),
     [("mssql", bool), ("snowflake", 13), ("oracle", SimpleNamespace(name="DB_TYPE_BOOLEAN")), ("redshift", 16)],
 )
-def test_each_drivers_code_of_a_truth_value_is_known(name: str, code: object) -> None:
+def test_each_drivers_boolean_type_code_is_known(name: str, code: object) -> None:
     assert dialect_of(name).is_boolean(told(name, code))
     assert not dialect_of(name).is_boolean(told(name, {"mssql": str, "snowflake": 2}.get(name, 1)))
 
 
 def told(name: str, code: object) -> Any:
-    """What is made of a driver's type code."""
+    """The type that a reader makes of a driver's type code."""
     answer = SimpleNamespace(cursor=SimpleNamespace(description=[("flag", code)]), close=lambda: None)
     connection: Any = SimpleNamespace(dialect=compiler_of(name), execute=lambda *_, **__: answer)
     watch: Any = SimpleNamespace(step=nullcontext)
@@ -213,7 +215,7 @@ def told(name: str, code: object) -> Any:
     return found
 
 
-def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_equal() -> None:
+def test_sql_server_separates_slices_equal_under_its_collation() -> None:
     dialect = compiler_of("mssql")
     types = ColumnTypes({"device": told("mssql", str)})
     queries = Queries(made(column(max_grade=3), NATIVE), dialect, types=types)
@@ -225,7 +227,7 @@ def test_sql_server_tells_values_of_slices_apart_that_its_collation_holds_to_be_
     assert text.endswith("GROUP BY v.bucket, v.slice_0, v.mixed_0, v.exact_0")
 
 
-def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
+def test_a_zone_that_oracles_driver_drops_is_refused() -> None:
     kind = SimpleNamespace(name="DB_TYPE_TIMESTAMP_TZ")
     types = ColumnTypes({"at": told("oracle", SimpleNamespace(name="DB_TYPE_TIMESTAMP"))}, {"at": told("oracle", kind)})
     queries = Queries(made(events(NAIVE), NAIVE), compiler_of("oracle"), types=types)
@@ -235,13 +237,13 @@ def test_a_zone_that_oracles_driver_leaves_out_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_slice_of_nan_is_one_where_nan_is_not_itself(name: str) -> None:
+def test_nan_is_one_slice_where_nan_is_not_equal_to_itself(name: str) -> None:
     text = (GOLDEN / f"{name}.sql").read_text(encoding="utf-8")
     is_itself = not re.search(r"most_slice_0\S* OR \S*slice_0\S* != \S*slice_0", text)
     assert is_itself == (name not in ("trino", "bigquery"))
 
 
-def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> None:
+def test_explained_sql_writes_times_so_that_they_compare() -> None:
     def explained(name: str, style: Style) -> str:
         dialect = compiler_of(name)
         return in_full(Queries(made(column(), style), dialect).newest(START, END), dialect)
@@ -252,7 +254,7 @@ def test_times_stand_in_what_is_explained_such_that_they_can_be_compared() -> No
     assert ">= TIMESTAMP '2026-01-01 12:00:00' AND" in explained("snowflake", NAIVE)
 
 
-def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> None:
+def test_ids_to_inspect_are_numbers_where_the_column_needs_them() -> None:
     def spellings(name: str, text: str, code: object) -> list[object]:
         return list(dialect_of(name).spellings(text, code))
 
@@ -269,14 +271,14 @@ def test_an_id_to_inspect_is_a_number_where_text_is_not_compared_with_one() -> N
         "('07002', '[07002] [Microsoft][ODBC Driver 18 for SQL Server]COUNT field incorrect or syntax error (0)')",
     ],
 )
-def test_a_statement_of_more_parameters_than_sql_server_takes_is_asked_for_in_parts(said: str) -> None:
+def test_too_many_parameters_for_sql_server_is_a_passing_resources_error(said: str) -> None:
     fault = dialect_of("mssql").fault_of(Exception(said))
     assert fault is not None
     assert fault.reason == "resources"
     assert not fault.lasting
 
 
-def test_sql_server_nests_no_more_cases_than_ten() -> None:
+def test_sql_server_statements_nest_at_most_ten_cases() -> None:
     dialect, recipe = compiler_of("mssql"), events(NATIVE, attribution=BUCKET)
     deep = monitor(recipe, NATIVE, ("ndcg", "dcg", "rbp", "ndcg(ideal=local)@60", "mrr@7"))
     text = sent(Summing(Queries(deep, dialect)).cells(START, START + 168 * BUCKET), dialect)

@@ -1,6 +1,6 @@
-"""What is sent to databases that no test can run, translated by sqlglot and run on DuckDB, against DuckDB's own pull.
+"""SQL for databases that no test can run, translated by sqlglot and run on DuckDB, against DuckDB's own pull.
 
-That shows what a statement adds up to, as far as sqlglot knows the dialect; not that the engine takes it.
+This shows that the sums are right, as far as sqlglot knows the dialect, but not that the engine accepts the SQL.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ UNKNOWN = {
         r'(\w\."\w+") IS NOT NAN': r"NOT ISNAN(\1)",
     }
 }
-"""What sqlglot leaves as it is, though DuckDB says it otherwise: name -> pattern -> how DuckDB says it."""
+"""What sqlglot does not translate: dialect -> pattern -> how DuckDB writes it."""
 
 
 class Translator:
-    """Reads from DuckDB what is asked for in another dialect."""
+    """Reads from DuckDB with statements in another dialect."""
 
     def __init__(self, reader: Reader, name: str, dialect: sa.Dialect) -> None:
         self._reader = reader
@@ -109,7 +109,7 @@ class ForeignPull(Pull):
 
 
 class Foreign(PushDown):
-    """Has DuckDB sum up in another dialect."""
+    """Pushes down to DuckDB in another dialect."""
 
     def __init__(self, made: Monitor, database: Database, name: str) -> None:
         super().__init__(made, database, is_bound=True)
@@ -122,7 +122,7 @@ class Foreign(PushDown):
 
 @pytest.mark.parametrize("name", [name for name in DIALECTS if name != "mysql"])
 @pytest.mark.parametrize("kind", ["events", "column"])
-def test_any_log_adds_up_to_the_same_in_every_dialect(name: str, kind: str, tmp_path: Path) -> None:
+def test_every_dialect_gives_the_same_sums_on_any_log(name: str, kind: str, tmp_path: Path) -> None:
     engine = duckdb_over_parquet(tmp_path)
     database, summed = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(4)):
@@ -142,5 +142,5 @@ def test_any_log_adds_up_to_the_same_in_every_dialect(name: str, kind: str, tmp_
         assert_same(pushed, own, what)
         assert_same(pulled, own, what)
         summed += isinstance(answers[1], Aggregates) and END - START - sum(r.until - r.since for r in answers[1].read)
-        database.close()  # or its file could not be written anew
+        database.close()  # otherwise its file could not be rewritten
     assert summed > 0

@@ -153,7 +153,7 @@ def event_grade(event: Event) -> float | None:
 
 
 def graded(rows: Sequence[Row], log: Log, recipe: Recipe) -> tuple[dict[int, float], int]:
-    """(place -> grade of what counts there, events that count)"""
+    """(position -> grade that counts there, number of events that count)"""
     served = min(r.at for r in rows)
     candidates: list[tuple[float, float, Any]] = []
     counted = 0
@@ -273,7 +273,7 @@ def test_the_sparse_read_equals_a_loop_over_every_row(database_url: str, seed: i
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_how_the_range_is_cut_changes_nothing(database_url: str, recipe: Recipe) -> None:
+def test_cutting_the_range_changes_nothing(database_url: str, recipe: Recipe) -> None:
     load(database_url, dirty_log(7))
     watched = monitor(database_url, recipe)
     whole = read(database_url, watched, [BASE, BASE + HOURS * 3600])

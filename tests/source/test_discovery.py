@@ -87,7 +87,7 @@ def test_a_list_gives_a_row_per_item_and_one_if_it_is_empty(database: Database) 
         assert rows(found, "request", ITEM, PLACE) == expected, name
 
 
-def test_numbers_in_json_are_numbers_unless_asked_for_as_text(database: Database) -> None:
+def test_json_numbers_are_numbers_unless_requested_as_text(database: Database) -> None:
     text, end = TEXT.get(database.dialect, "TEXT"), " ENGINE = MergeTree ORDER BY tuple()"
     made = sa.create_engine(database.url)
     with made.begin() as connection:
@@ -109,7 +109,7 @@ def test_an_object_gives_a_column_per_value(database: Database) -> None:
         assert found.reading(("request",)) == found.origin
 
 
-def test_each_table_is_found_once_and_one_of_another_schema_by_its_name(database: Database) -> None:
+def test_each_table_is_found_once_with_its_schema_if_not_the_default(database: Database) -> None:
     names = ["acts", "searches"]
     if database.dialect in ("postgresql", "duckdb"):
         made = sa.create_engine(database.url)
@@ -120,14 +120,14 @@ def test_each_table_is_found_once_and_one_of_another_schema_by_its_name(database
         names.append("shop.acts")
     found = tables(database)
     shown = [one.title for one in found if one.title.partition(".")[0] in ("acts", "searches", "shop")]
-    assert sorted(shown) == sorted(names), "other schemas may be those of other tests"
+    assert sorted(shown) == sorted(names), "other schemas may belong to other tests"
     assert all(set(one.names) >= {"request", "items"} for one in found if one.title == "shop.acts")
 
 
-def test_the_parts_of_a_table_are_no_tables_and_many_that_cannot_be_read_are_told_at_once(
+def test_partitions_are_not_listed_and_unreadable_tables_are_reported_together(
     postgres_url: str,
 ) -> None:
-    """A partition of a partition, a table that inherits, and those of a table that cannot be read."""
+    """Covers a partition of a partition, tables that inherit, and the partitions of an unreadable table."""
     made, name = sa.create_engine(postgres_url), "reads_wholes"
     with made.begin() as connection:
         for statement in (
@@ -166,12 +166,12 @@ def test_the_parts_of_a_table_are_no_tables_and_many_that_cannot_be_read_are_tol
         made.dispose()
 
 
-def test_a_table_that_is_not_there(database: Database) -> None:
+def test_a_missing_table_is_refused_with_the_known_ones(database: Database) -> None:
     with pytest.raises(InputError, match=r"there is no table of_nobody; known are .*searches"):
         tables(database, only=("of_nobody",))
 
 
-def test_a_file_of_an_unknown_kind(database: Database) -> None:
+def test_a_file_of_an_unknown_kind_is_refused(database: Database) -> None:
     with pytest.raises(InputError, match=r"log\.xlsx: is not a file of a known kind"):
         tables(database, files=("log.xlsx",))
 
@@ -187,7 +187,7 @@ def damaged(tmp_path: Path) -> tuple[str, str, Path]:
     return f"duckdb:///{base}", f"SELECT * FROM read_parquet('{path}')", path
 
 
-def test_a_table_that_cannot_be_read_is_left_out_with_its_file_and_the_reason(tmp_path: Path) -> None:
+def test_an_unreadable_table_is_left_out_with_its_file_and_the_reason(tmp_path: Path) -> None:
     url, _, path = damaged(tmp_path)
     path.write_bytes(path.read_bytes()[:50])
     database, left_out = Database("log", parse_url(url), 60), list[str]()
@@ -202,7 +202,7 @@ def test_a_table_that_cannot_be_read_is_left_out_with_its_file_and_the_reason(tm
     database.close()
 
 
-def test_a_look_up_in_a_damaged_file_says_so_and_one_of_another_type_finds_nothing(tmp_path: Path) -> None:
+def test_a_lookup_reports_a_damaged_file_and_finds_nothing_for_another_type(tmp_path: Path) -> None:
     url, select, path = damaged(tmp_path)
     database = Database("log", parse_url(url), 60)
     served = sampled_from(database, Relation(select=select))
@@ -214,10 +214,10 @@ def test_a_look_up_in_a_damaged_file_says_so_and_one_of_another_type_finds_nothi
     database.close()
 
 
-def test_the_sample_of_a_table_of_lists_has_whole_lists_though_a_join_may_bring_their_items_in_any_order(
+def test_a_sample_of_lists_has_whole_lists(
     tmp_path: Path,
 ) -> None:
-    """DuckDB joins the items by hash: its first rows are of many lists, and of most of them a few."""
+    """DuckDB joins the items by hash, so its first rows are a few each from many lists."""
     duckdb = pytest.importorskip("duckdb")
     path = tmp_path / "lists.parquet"
     duckdb.sql(

@@ -1,4 +1,4 @@
-"""`rankmon inspect`: what it prints of a request is what the daemon stores of it, and can be worked out by hand."""
+"""`rankmon inspect` prints what the daemon stores for a request, with figures that can be checked by hand."""
 
 import json
 import random
@@ -203,7 +203,7 @@ def shop(database_url: str, tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def small_shop(tmp_path: Path) -> Iterator[Shop]:
-    """In SQLite, for what has nothing to do with databases."""
+    """A shop in SQLite, for behaviour that does not depend on the database."""
     shop = Shop(f"sqlite:///{tmp_path}/shop.db", tmp_path)
     yield shop
     shop.close()
@@ -211,7 +211,7 @@ def small_shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs `rankmon inspect`; what it prints."""
+    """Runs `rankmon inspect` and returns what it prints."""
 
     def call(shop: Shop, request: object, *arguments: str, fails: int = 0) -> str:
         capsys.readouterr()
@@ -224,7 +224,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def seen(printed: Callable[..., str]) -> Callable[..., dict[str, Any]]:
-    """Runs `rankmon inspect --format json`."""
+    """Runs `rankmon inspect --format json` and returns the document."""
 
     def call(shop: Shop, request: object, *arguments: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(printed(shop, request, "--format", "json", *arguments))
@@ -234,7 +234,7 @@ def seen(printed: Callable[..., str]) -> Callable[..., dict[str, Any]]:
 
 
 def assert_stored_is_shown(shop: Shop, document: dict[str, Any]) -> None:
-    """The bucket holds just the request that `document` is of, as a backfill stored it."""
+    """A backfill stored the same figures for the bucket as `document` shows for its only request."""
     stored = shop.partials()
     for measure in document["measures"]:
         partial = stored[measure["measure"]]
@@ -246,7 +246,7 @@ def assert_stored_is_shown(shop: Shop, document: dict[str, Any]) -> None:
 
 
 def assert_adds_up(measure: dict[str, Any]) -> None:
-    """What is shown of a measure gives its value by adding, multiplying and one division."""
+    """The terms shown for a measure give its value by sums, products and one division."""
     total = sum(t["gain"] * t["weight"] for t in measure["terms"])
     assert total == pytest.approx(measure["numerator"], rel=1e-12)
     if measure["ideal"]:
@@ -257,7 +257,7 @@ def assert_adds_up(measure: dict[str, Any]) -> None:
 
 
 def refused(document: dict[str, Any]) -> dict[str, int]:
-    """Refused rows and events by reason, as the document says, of the reasons that are counted."""
+    """Refused rows and events in the document by reason, for the reasons that are counted."""
     rows = document["rows"]
     reasons = [*document["mixed"], *(reason for row in rows for reason in row["reasons"])]
     reasons += [event["reason"] for row in rows for event in row["events"]]
@@ -296,7 +296,7 @@ def dirt(shop: Shop, request: Any = "s1", first: int = 1) -> None:
 
 
 @pytest.mark.parametrize("combine", ["max", "sum"])
-def test_every_measure_shown_of_a_dirty_request_is_the_stored_one(
+def test_every_measure_of_a_dirty_request_equals_the_stored_one(
     shop: Shop, combine: str, seen: Callable[..., dict[str, Any]]
 ) -> None:
     dirt(shop)
@@ -312,7 +312,7 @@ def test_every_measure_shown_of_a_dirty_request_is_the_stored_one(
 
 
 @pytest.mark.parametrize("combine", ["sum", "max"])
-def test_one_click_on_a_row_that_was_logged_twice_is_cg_1(
+def test_one_click_on_a_duplicated_row_gives_cg_1(
     shop: Shop, combine: str, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     shop.show("s1", ["a", "b"])
@@ -331,7 +331,7 @@ def test_one_click_on_a_row_that_was_logged_twice_is_cg_1(
     assert "same row again" in printed(shop, "s1")
 
 
-def test_positions_from_0_on_are_shown_with_the_rank_that_counts(
+def test_positions_from_0_are_shown_with_their_ranks(
     shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     dirt(shop, first=0)
@@ -343,7 +343,7 @@ def test_positions_from_0_on_are_shown_with_the_rank_that_counts(
     assert "position  rank  item" in printed(shop, "s1", "--measure", "mrr")
 
 
-def test_a_global_ideal_is_made_of_judged_items_that_were_not_shown_too(
+def test_a_global_ideal_includes_judged_items_that_were_not_shown(
     shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     shop.show("s1", ["a", "b", "c", "a", "d", None], query="shoes")
@@ -362,7 +362,7 @@ def test_a_global_ideal_is_made_of_judged_items_that_were_not_shown_too(
     assert "   1  x     not shown      3" in printed(shop, "s1")
 
 
-def test_a_missing_grade_in_a_column_is_no_grade_and_no_zero(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
+def test_a_missing_grade_in_a_column_is_not_zero(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
     labels = {"a": 1, "b": None, "c": 0, "d": 3, "e": -1, "f": 2}
     shop.show("s1", [{"item_id": i, "label": v} for i, v in labels.items()])
     shop.show("s1", [{"item_id": "f", "label": 4, "position": 9}, {"item_id": None, "label": 1, "position": 8}])
@@ -387,7 +387,7 @@ def test_a_boolean_grade_counts_as_0_or_1(
     assert [r["grade"] for r in document["rows"]] == [0, 1, None, 1]
 
 
-def test_a_table_that_gives_grade_0_a_gain_counts_every_row(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
+def test_a_gain_table_with_a_gain_for_grade_0_counts_every_row(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
     dirt(shop)
     shop.by_events(["ndcg(gain={0:1,1:2,2:3,3:4,5:9})@5", "cg(gain={0:1,1:2,2:3,3:4,5:9})@5"])
     shop.backfill()
@@ -396,7 +396,7 @@ def test_a_table_that_gives_grade_0_a_gain_counts_every_row(shop: Shop, seen: Ca
     assert [t["grade"] for t in document["measures"][1]["terms"]] == [3, 0, 0]
 
 
-def test_random_requests_have_the_values_and_refusals_that_a_read_of_their_bucket_gives(shop: Shop) -> None:
+def test_random_requests_match_the_values_and_refusals_of_their_bucket(shop: Shop) -> None:
     requests = fill_at_random(shop, random.Random(1))
     database = Database("shop", parse_url(shop.url), 60)
     for recipe in ("events", "sum", "dense", "judgments", "column"):
@@ -434,7 +434,7 @@ def counted(one: Inspection) -> dict[str, int]:
 
 
 def fill_at_random(shop: Shop, chance: random.Random, size: int = 25) -> list[str]:
-    """Requests of up to a dozen rows over few items and places, so that much collides."""
+    """Requests of up to a dozen rows over few items and positions, so that many collide."""
     names = [f"r{i}" for i in range(size)]
     rows, events = [], []
     for i, name in enumerate(names):
@@ -519,10 +519,10 @@ def a_monitor(url: str, recipe: str) -> Monitor:
     ],
     ids=["integer", "uuid", "text", "bytes"],
 )
-def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
+def test_a_request_is_found_by_id_whatever_the_column_type(
     database_url: str, tmp_path: Path, kind: Any, request_id: Any, seen: Callable[..., dict[str, Any]]
 ) -> None:
-    # SQLite has no UUIDs: there, they are text.
+    # SQLite has no UUID type, so they are text there.
     is_text = kind is sa.Uuid and database_url.startswith("sqlite")
     shop = Shop(database_url, tmp_path, sa.Text if is_text else kind)
     shop.show(str(request_id) if is_text else request_id, ["a", "b"])
@@ -535,7 +535,7 @@ def test_a_request_is_found_by_its_id_whatever_the_type_of_the_column(
     assert document["request"] == (42 if kind is sa.BigInteger else text)
 
 
-def test_a_binary_id_is_written_in_hexadecimal(
+def test_a_binary_id_is_given_in_hexadecimal(
     database_url: str, tmp_path: Path, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     shop, known = Shop(database_url, tmp_path, sa.LargeBinary), uuid.UUID("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11")
@@ -557,7 +557,7 @@ def test_a_binary_id_is_written_in_hexadecimal(
     ],
     ids=["array", "jsonb"],
 )
-def test_slices_and_queries_may_be_arrays_and_json(
+def test_slices_and_queries_may_be_arrays_or_json(
     postgres_url: str, tmp_path: Path, change: str, tv: str, shown: str, seen: Callable[..., dict[str, Any]]
 ) -> None:
     shop = Shop(postgres_url, tmp_path)
@@ -575,9 +575,7 @@ def test_slices_and_queries_may_be_arrays_and_json(
     assert (other["slices"], other["mixed"]) == ({"device": "(mixed)"}, ["mixed_slice"])
 
 
-def test_a_number_is_found_in_a_column_of_sqlite_that_has_no_type(
-    tmp_path: Path, seen: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_numeric_id_is_found_in_an_untyped_sqlite_column(tmp_path: Path, seen: Callable[..., dict[str, Any]]) -> None:
     shop = Shop(f"sqlite:///{tmp_path}/shop.db", tmp_path, sa.BigInteger)
     shop.show(42, ["a", "b"])
     shop.act(42, ("b", "click", 70))
@@ -587,7 +585,7 @@ def test_a_number_is_found_in_a_column_of_sqlite_that_has_no_type(
     shop.close()
 
 
-def test_an_unknown_request_is_the_users_mistake_and_says_where_it_was_looked_for(
+def test_an_unknown_request_is_a_user_error_that_says_where_it_searched(
     small_shop: Shop, printed: Callable[..., str]
 ) -> None:
     small_shop.show("s1", ["a"])
@@ -602,7 +600,7 @@ def test_an_unknown_request_is_the_users_mistake_and_says_where_it_was_looked_fo
     )
 
 
-def test_text_that_is_no_id_of_the_columns_type_is_the_users_mistake(
+def test_text_that_cannot_be_an_id_of_the_column_is_a_user_error(
     postgres_url: str, tmp_path: Path, printed: Callable[..., str]
 ) -> None:
     shop = Shop(postgres_url, tmp_path, sa.BigInteger)
@@ -611,7 +609,7 @@ def test_text_that_is_no_id_of_the_columns_type_is_the_users_mistake(
     shop.close()
 
 
-def test_a_search_that_takes_too_long_asks_for_the_time(small_shop: Shop, printed: Callable[..., str]) -> None:
+def test_a_search_that_takes_too_long_suggests_the_at_option(small_shop: Shop, printed: Callable[..., str]) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT * FROM rankings, n"
     small_shop.by_events(select=endless)
     small_shop.show("s1", ["a"])
@@ -621,7 +619,7 @@ def test_a_search_that_takes_too_long_asks_for_the_time(small_shop: Shop, printe
     assert "or use --at to say when the request was served" in printed(small_shop, "s1", fails=3)
 
 
-def test_a_time_finds_the_request_that_was_read_with_its_bucket(
+def test_the_at_option_selects_one_serving_of_a_reused_id(
     shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     shop.show("again", ["a", "b"], served=60)
@@ -637,7 +635,7 @@ def test_a_time_finds_the_request_that_was_read_with_its_bucket(
     assert "3 more rows of this id are not read with this bucket" in printed(shop, "again")
 
 
-def test_an_id_that_was_served_again_within_the_attribution_is_said_to_share_its_events(
+def test_an_id_served_again_within_the_attribution_window_is_reported(
     shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     shop.by_events()
@@ -656,7 +654,7 @@ def test_an_id_that_was_served_again_within_the_attribution_is_said_to_share_its
     assert "served 1 time" not in printed(shop, "long ago")
 
 
-def test_a_request_that_straddles_an_edge_is_seen_whole_from_either_side(
+def test_a_request_across_a_bucket_edge_is_shown_whole_from_either_side(
     shop: Shop, seen: Callable[..., dict[str, Any]]
 ) -> None:
     shop.show("s1", ["a"], served=HOUR - 1)
@@ -669,10 +667,10 @@ def test_a_request_that_straddles_an_edge_is_seen_whole_from_either_side(
     assert len(documents[0]["rows"]) == 2
 
 
-# What is said of it
+# What it reports about the request
 
 
-def test_the_query_is_printed_only_where_it_is_asked_for(small_shop: Shop, printed: Callable[..., str]) -> None:
+def test_the_query_is_printed_only_on_request(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("s1", ["a", "b"], query="shoes for jane doe")
     small_shop.judge("shoes for jane doe", ("a", 1))
     small_shop.settings["slices"] = ["device", {"column": "query", "as": "asked"}]
@@ -682,7 +680,7 @@ def test_the_query_is_printed_only_where_it_is_asked_for(small_shop: Shop, print
         assert "jane" in printed(small_shop, "s1", "--format", style, "--show-query")
 
 
-def test_a_request_that_is_no_sample_says_why(small_shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
+def test_a_request_that_is_not_sampled_says_why(small_shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
     small_shop.show("unjudged", ["a", "b"], query="boots")
     small_shop.show("mixed", ["a"], query="shoes")
     small_shop.show("mixed", ["b"], query="boots", device="tv", first=2)
@@ -703,9 +701,7 @@ def test_a_request_that_is_no_sample_says_why(small_shop: Shop, seen: Callable[.
     assert seen(small_shop, "refused")["no_sample"] == "none of its grades counts"
 
 
-def test_a_request_without_a_label_is_said_to_be_in_no_measure_and_nothing_is_computed(
-    small_shop: Shop, printed: Callable[..., str]
-) -> None:
+def test_a_request_without_a_label_shows_no_measures(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("unjudged", ["a", "b"], query="boots")
     small_shop.show("judged", ["a", "b"], query="shoes")
     small_shop.judge("shoes", ("a", 1))
@@ -717,7 +713,7 @@ def test_a_request_without_a_label_is_said_to_be_in_no_measure_and_nothing_is_co
     assert "no measure counts it" not in printed(small_shop, "judged")
 
 
-def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
+def test_a_request_longer_than_max_request_span_is_left_out(shop: Shop, seen: Callable[..., dict[str, Any]]) -> None:
     shop.show("s1", ["a", "b"])
     shop.show("s1", ["c"], served=121, first=3)
     shop.act("s1", ("a", "click", 70))
@@ -730,7 +726,7 @@ def test_a_request_that_takes_too_long_is_left_out(shop: Shop, seen: Callable[..
 
 
 @pytest.mark.parametrize("kind", ["column", "judgments"])
-def test_a_measure_that_cannot_take_a_grade_goes_without_it_by_itself(
+def test_only_the_measure_that_cannot_use_a_grade_drops_it(
     shop: Shop, seen: Callable[..., dict[str, Any]], kind: str
 ) -> None:
     shop.show("s1", [{"item_id": "a", "label": 3}, {"item_id": "b", "label": 1}], query="shoes")
@@ -747,7 +743,7 @@ def test_a_measure_that_cannot_take_a_grade_goes_without_it_by_itself(
     assert [len(m["terms"]) for m in document["measures"][:4]] == [2, 2, 1, 1]
 
 
-def test_a_local_time_that_stands_twice_is_no_sample(
+def test_a_repeated_local_time_is_not_sampled(
     small_shop: Shop, seen: Callable[..., dict[str, Any]], printed: Callable[..., str]
 ) -> None:
     small_shop.show("s1", ["a", "b"], served_at="2026-10-25 02:30:00")
@@ -760,7 +756,7 @@ def test_a_local_time_that_stands_twice_is_no_sample(
     assert "counts   no, for no measure: its local serving time occurs twice" in printed(small_shop, "s1")
 
 
-def test_what_is_stored_of_the_bucket_is_said(small_shop: Shop, printed: Callable[..., str]) -> None:
+def test_the_stored_state_of_the_bucket_is_shown(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("s1", ["a", "b"])
     small_shop.show("later", ["a"], served=9 * HOUR)
     small_shop.by_events(["mrr"])
@@ -783,7 +779,7 @@ def test_a_measure_that_the_monitor_does_not_compute_is_refused(small_shop: Shop
     )
 
 
-def test_of_several_monitors_one_has_to_be_named(small_shop: Shop, printed: Callable[..., str]) -> None:
+def test_several_matching_monitors_require_the_monitor_option(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("s1", ["a", "b"])
     small_shop.by_events()
     document = yaml.safe_load(small_shop.path.read_text())
@@ -796,9 +792,7 @@ def test_of_several_monitors_one_has_to_be_named(small_shop: Shop, printed: Call
     assert "s1 of monitor other" in printed(small_shop, "s1", "-m", "other")
 
 
-def test_a_request_in_which_nothing_is_relevant_says_what_becomes_of_it(
-    small_shop: Shop, printed: Callable[..., str]
-) -> None:
+def test_a_request_without_relevant_items_says_how_it_counts(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("s1", ["a", "b"])
     small_shop.by_events(["ndcg@3", "ndcg(empty=one)@3", "mrr"])
     text = printed(small_shop, "s1")
@@ -808,7 +802,7 @@ def test_a_request_in_which_nothing_is_relevant_says_what_becomes_of_it(
     assert "\nmrr = sum = none: there is nothing relevant; counted as 0 (empty=zero)\n" in text
 
 
-def test_text_from_the_database_cannot_command_the_terminal(small_shop: Shop, printed: Callable[..., str]) -> None:
+def test_text_from_the_database_cannot_control_the_terminal(small_shop: Shop, printed: Callable[..., str]) -> None:
     small_shop.show("s\x1b[2J", ["\x1b[31ma\n[b]"], device="\x07")
     small_shop.act("s\x1b[2J", ("\x1b[31ma\n[b]", "click", 70))
     small_shop.by_events()
@@ -869,7 +863,7 @@ ndcg@3 = DCG / ideal DCG = 0.35195904451706733
 """
 
 
-def test_a_list_in_a_column_is_seen_as_rows_are(database_url: str) -> None:
+def test_a_list_in_a_column_is_inspected_like_rows(database_url: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     execute(database_url, *lists.of_log(5))

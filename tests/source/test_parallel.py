@@ -1,4 +1,4 @@
-"""Long reads in pieces, two at a time: the same result, no more transactions than allowed, and plain failures."""
+"""Long reads in pieces, two at a time: the same result, no more transactions than allowed, and clear failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIDDLE = (START + END) // 2
 
 
 class Watched:
-    """A reader by sums that notes what it is asked for, and does beforehand what a test wants."""
+    """A push-down reader that records what it is asked for and calls a test's hook before each read."""
 
     def __init__(self, url: str, most: int = 4, before: Callable[[int, int], object] = lambda *_: None) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -60,17 +60,17 @@ def test_two_pieces_are_read_at_the_same_time(url: str) -> None:
     assert [(part.since, part.until) for part in found] == [(START, MIDDLE), (MIDDLE, END)]
 
 
-def test_a_read_is_cut_at_the_edge_of_a_bucket_and_never_into_less_than_a_block(url: str) -> None:
+def test_a_read_is_cut_at_a_bucket_edge_and_never_below_a_block(url: str) -> None:
     watched = Watched(url)
     source = ParallelReader(watched.source, cut_from=0, margins=0)
     source.read(START + 1, END)
     assert sorted(watched.asked) == [(START + 1, MIDDLE), (MIDDLE, END)]
-    for until in (START + BUCKET, START + 3 * BUCKET):  # of which a half is shorter than the attribution
+    for until in (START + BUCKET, START + 3 * BUCKET):  # half of either is shorter than the attribution window
         source.read(START, until)
         assert watched.asked.pop() == (START, until)
 
 
-def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
+def test_a_read_is_cut_if_it_is_the_first_or_expected_to_be_long(url: str) -> None:
     watched, part = Watched(url), (START, START + 3 * BUCKET)
     source = ParallelReader(watched.source, cut_from=effort(watched.source.read(START, END)) + 1, margins=0)
 
@@ -79,16 +79,18 @@ def test_a_read_is_cut_if_it_is_the_first_or_will_take_long(url: str) -> None:
         source.read(since, until)
         return sorted(watched.asked)
 
-    assert asked(START, END) == [(START, MIDDLE), (MIDDLE, END)], "nothing is known of it"
+    assert asked(START, END) == [(START, MIDDLE), (MIDDLE, END)], "nothing is known yet"
     assert asked(START, END) == [(START, END)], "too short"
-    assert asked(*part) == [part], "and too short a piece"
+    assert asked(*part) == [part], "a part of it is too short as well"
     assert len(asked(START - BUCKET, END)) == 2
 
 
 @pytest.mark.parametrize("since", [START, START + 1, START + BUCKET - 1])
 @pytest.mark.parametrize("length", [3, 5, 24, 61])
 @pytest.mark.parametrize("pieces", [0.3, 2, 3, 4.9, 11, 400])
-def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int, length: int, pieces: float) -> None:
+def test_pieces_have_about_the_same_length_and_none_is_too_short(
+    url: str, since: int, length: int, pieces: float
+) -> None:
     until = START + length * BUCKET
     found = ParallelReader(Watched(url).source, piece=100, margins=0)._cut(since, until, 100 * pieces)
     assert [found[0][0], *(end for _, end in found)] == [*(start for start, _ in found), until]
@@ -98,24 +100,24 @@ def test_the_pieces_are_of_one_length_and_none_is_too_short(url: str, since: int
     assert max(lengths) <= min(lengths) + 2 * BUCKET
     wanted, room = 2 * max(1, round(pieces / 2)), (until - since) // (ATTRIBUTION + BUCKET)
     assert min(wanted, room) - 1 <= len(found) <= wanted
-    assert len(found) == 1 or len(found) % 2 == 0, "for two are read at once, and neither is to wait for the other"
+    assert len(found) == 1 or len(found) % 2 == 0, "two are read at once, and neither should wait for the other"
 
 
 @pytest.mark.parametrize(("attribution", "pieces"), [(0, 8), (900, 8), (1800, 4), (9000, 1)])
-def test_what_is_gone_through_around_a_piece_is_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
+def test_the_margins_of_a_piece_are_a_small_part_of_it(url: str, attribution: int, pieces: int) -> None:
     source = PushDown(small(events(EPOCH, attribution=attribution)), Database("s", parse_url(url), 60))
     found = ParallelReader(source, piece=100)._cut(START, START + 64 * BUCKET, 800)
     assert len(found) == pieces
     assert all(end - start >= MARGINS * (attribution + 2 * SPAN) for start, end in found) or pieces == 1
 
 
-def test_where_one_transaction_is_allowed_a_read_is_one(url: str) -> None:
+def test_a_read_is_not_cut_if_one_transaction_is_allowed(url: str) -> None:
     watched = Watched(url, most=1)
     ParallelReader(watched.source, cut_from=0, margins=0).read(START, END)
     assert watched.asked == [(START, END)]
 
 
-def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
+def test_a_read_left_to_the_pull_is_not_cut(url: str) -> None:
     watched = Watched(url)
     watched.source.is_bound = False
     watched.source._yield(60, "it could not sum up")
@@ -123,7 +125,7 @@ def test_what_is_left_to_the_pull_is_read_in_one_part(url: str) -> None:
     assert watched.asked == [(START, END)]
 
 
-def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> None:
+def test_a_read_is_not_cut_for_a_database_that_uses_all_processors() -> None:
     source = PushDown(small(), Database("s", parse_url("duckdb:////nowhere.duckdb"), 60))
     asked = list[tuple[int, int]]()
 
@@ -142,11 +144,11 @@ def test_a_database_that_works_with_all_processors_by_itself_is_left_to_it() -> 
     [
         (TooMany("more than fits"), TooMany),
         (SourceError("the server is away", "connect"), SourceError),
-        (SourceError("it took longer than 60 s", "timeout"), TooMany),  # by itself it may not
+        (SourceError("it took longer than 60 s", "timeout"), TooMany),  # alone it may be fast enough
         (SourceError("out of memory", "resources"), TooMany),
     ],
 )
-def test_a_piece_that_fails_fails_the_read_when_the_other_is_done(
+def test_a_failed_piece_fails_the_read_after_the_other_is_done(
     url: str, failing: tuple[int, int], other: tuple[int, int], error: RankmonError, becomes: type[RankmonError]
 ) -> None:
     under_way = threading.Barrier(2, timeout=20)
@@ -162,7 +164,7 @@ def test_a_piece_that_fails_fails_the_read_when_the_other_is_done(
     assert watched.done == [other]
 
 
-def test_after_a_failure_no_more_pieces_are_begun(url: str) -> None:
+def test_no_more_pieces_start_after_a_failure(url: str) -> None:
     def before(since: int, _: int) -> None:
         if since == START:
             raise SourceError("the server is away", "connect")
@@ -177,7 +179,7 @@ def test_after_a_failure_no_more_pieces_are_begun(url: str) -> None:
     assert len(watched.done) <= 1
 
 
-def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(url: str) -> None:
+def test_a_piece_too_slow_next_to_another_is_read_alone(url: str) -> None:
     beside = threading.Semaphore(1)
 
     def before(since: int, until: int) -> None:
@@ -192,7 +194,7 @@ def test_a_piece_in_which_a_bucket_takes_too_long_beside_another_is_read_alone(u
     assert found.traffic.keys() >= {(start, "", "") for start in range(START, END, BUCKET)}
 
 
-def test_what_was_found_out_in_one_piece_is_not_taken_back_in_another(url: str) -> None:
+def test_one_piece_does_not_undo_what_another_found_out(url: str) -> None:
     source = PushDown(small(), Database("s", parse_url(url), 60))
     source._yield(60, "it could not sum up")
     source._weigh(TRIAL, 0)

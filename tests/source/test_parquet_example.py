@@ -1,4 +1,4 @@
-"""The example on Parquet files, and what the README says of it: checked, filled and looked at as it stands there."""
+"""The Parquet example: checked, backfilled and shown as it is, and quoted correctly in the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = ROOT / "config" / "examples" / "parquet.yaml"
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """The example over files of its own: a request every ten minutes of three days, each first item clicked."""
+    """The example on its own files: a request every ten minutes for three days, with an event on each first item."""
     pytest.importorskip("duckdb_engine")
     pytest.importorskip("pyarrow")
     now = datetime.now(UTC).replace(tzinfo=None)
@@ -43,7 +43,9 @@ def run(config: Path, *arguments: str) -> int:
     return cli.run([*arguments, "-c", str(config)])
 
 
-def test_the_example_on_parquet_is_checked_filled_and_shown(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_parquet_example_can_be_checked_backfilled_and_shown(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(config, "check-config", "--connect") == 0
     checked = capsys.readouterr()
     assert "configuration is valid and all databases answer" in checked.out

@@ -60,9 +60,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> sized.Engine:
         pytest.param("unsigned", LARGE, marks=further),
     ],
 )
-def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(
-    engine: sized.Engine, ids: str, rows: int, tmp_path: Path
-) -> None:
+def test_sums_are_right_under_any_query_plan(engine: sized.Engine, ids: str, rows: int, tmp_path: Path) -> None:
     if ids not in engine.types:
         pytest.skip("it has no such type")
     engine.write(rows, ids, tmp_path)
@@ -70,7 +68,7 @@ def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(
 
 
 def assert_right(engine: sized.Engine, rows: int, shares: Sequence[tuple[int, int]] = sized.SHARES) -> None:
-    """By pull and by push-down, the whole table and parts of it."""
+    """Assert it for the pull and push-down, on the whole table and on parts of it."""
     database = Database("s", parse_url(engine.url), 600)
     for kind in sized.RECIPES:
         made = sized.monitored(kind, engine.style)
@@ -94,7 +92,7 @@ def assert_right(engine: sized.Engine, rows: int, shares: Sequence[tuple[int, in
     [
         ("BIGINT UNSIGNED", r"events\.request is BIGINT, rankings\.request is text, .*floats.*; convert one of them"),
         ("DECIMAL(20)", r"events\.request is DECIMAL, rankings\.request is text, .*floats"),
-        ("VARCHAR(60) COLLATE utf8mb4_general_ci", ""),  # a binary collation goes before others
+        ("VARCHAR(60) COLLATE utf8mb4_general_ci", ""),  # a binary collation takes precedence
     ],
 )
 def test_ids_that_mariadb_would_compare_as_floats_are_refused(
@@ -105,9 +103,7 @@ def test_ids_that_mariadb_would_compare_as_floats_are_refused(
     fails(engine, f"UPDATE events SET request = 1; ALTER TABLE events MODIFY request {kind}", told)
 
 
-def test_texts_of_unlike_collations_are_named_with_these_and_a_remedy_that_works(
-    maria: MariaServer, tmp_path: Path
-) -> None:
+def test_mismatched_collations_are_reported_with_a_remedy_that_works(maria: MariaServer, tmp_path: Path) -> None:
     engine = sized.mariadb(maria.create_database())
     engine.write(SMALL, "text", tmp_path)
     unlike = "; ".join(
@@ -129,7 +125,7 @@ def test_texts_of_unlike_collations_are_named_with_these_and_a_remedy_that_works
 
 
 def fails(engine: sized.Engine, statements: str, told: str) -> str:
-    """What is found in the message of either way once these statements were run; none fails if nothing is `told`."""
+    """Run the statements, then expect both ways to fail as `told`, or to read if it is empty; return the matches."""
     writer, database = sa.create_engine(engine.url), Database("s", parse_url(engine.url), 60)
     with writer.begin() as connection:
         for statement in statements.split("; "):

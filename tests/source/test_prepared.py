@@ -1,4 +1,4 @@
-"""Statements that are made once for many reads: what is sent is what would have been made for each."""
+"""Statements made once for many reads: each read sends what would have been made for it alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMATS = {
 def summing(
     time: TimeColumn, dialect: sa.Dialect, by_column: bool = False, position: str = "position", **changes: Any
 ) -> Summing:
-    """Of a monitor whose columns have times of that kind."""
+    """The summing of a monitor whose columns have times of that kind."""
     recipe = column() if by_column else replace(events(EPOCH), time=time, **changes)
     made = small(recipe)
     made = replace(made, rankings=replace(made.rankings, time=time, position=Position(position)))
@@ -44,7 +44,7 @@ def summing(
 
 
 def in_places(text: str, values: Any) -> tuple[str, list[Any]]:
-    """(the text with a sign for each parameter, the values in their order)"""
+    """(the text with a mark for each parameter, the values in their order)"""
     found: list[Any] = []
     if "$1" in text:
         found = [values[int(number) - 1] for number in re.findall(r"\$(\d+)", text)]
@@ -70,7 +70,7 @@ def plain(made: Summing, since: int, until: int) -> tuple[str, list[Any]]:
 
 
 def numbered(text: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """The same with the number of the first bucket put into the text, as it stands in a statement for one read."""
+    """The same with the first bucket's number in the text, as in a statement for one read."""
     parts, left = text.split("?"), [*values]
     found, kept = parts[0], list[Any]()
     for part in parts[1:]:
@@ -84,7 +84,7 @@ def numbered(text: str, values: list[Any]) -> tuple[str, list[Any]]:
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("attribution", [300, 900, 5000])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_is_sent_is_what_would_be_made_for_each_read(kind: str, attribution: int, by_column: bool) -> None:
+def test_a_prepared_statement_equals_one_made_for_each_read(kind: str, attribution: int, by_column: bool) -> None:
     dialect = postgresql.psycopg.dialect()
     made = summing(FORMATS[kind], dialect, by_column, **({} if by_column else {"attribution": attribution}))
     reads = [
@@ -103,7 +103,7 @@ def test_what_is_sent_is_what_would_be_made_for_each_read(kind: str, attribution
 
 @pytest.mark.parametrize("position", ["position", "end", "end_1", "instant", "rank.pos", "a:b", "50 %"])
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg", "pg8000", "mysqldb", "pymysql"])
-def test_drivers_that_go_by_places_get_the_same_values(driver: str, position: str) -> None:
+def test_every_driver_gets_the_same_values(driver: str, position: str) -> None:
     dialect = getattr(mysql if "mysql" in driver else postgresql, driver).dialect()
     made = summing(FORMATS["seconds"], dialect, position=position)
     for since in (START, START + 7 * BUCKET):
@@ -125,13 +125,13 @@ def test_drivers_that_go_by_places_get_the_same_values(driver: str, position: st
         (TimeColumn("at", "epoch_s"), oracle.dialect(), "it was not tried"),
     ],
 )
-def test_where_more_than_parameters_may_differ_each_read_has_its_own(
+def test_statements_that_differ_in_more_than_parameters_are_not_prepared(
     time: TimeColumn, dialect: sa.Dialect, why: str
 ) -> None:
     assert not isinstance(summing(time, dialect).ready(START, END), Ready), why
 
 
-def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
+def test_arithmetic_on_an_end_stays_relative_to_it() -> None:
     ends = Ends((1000, 5000))
     since, until = ends.marks
     for mark, other in ((since + 60, 160), (60 + since, 160), (since - 60, 40), (until + 5, 905), (since - 7 + 9, 102)):
@@ -154,12 +154,12 @@ def test_seconds_that_are_added_to_an_end_are_still_reckoned_from_it() -> None:
     for number in (until - since, since % 600, since // 600, -since, since * 2, since + since, since + 0.5):
         assert not isinstance(number, Mark)
     assert dialect_of("x").instant(NATIVE, since) is dialect_of("x").instant(NATIVE, since), (
-        "one parameter for one thing"
+        "the same instant is the same parameter"
     )
     assert dialect_of("x").instant(NATIVE, since) is not dialect_of("x").instant(TimeColumn("other"), since)
 
 
-def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> None:
+def test_an_instant_relative_to_neither_end_prevents_a_template() -> None:
     dialect, ends = postgresql.psycopg.dialect(), Ends((START, END))
     since, _ = ends.marks
     table = sa.table("t", sa.column("at"))
@@ -169,7 +169,7 @@ def test_an_instant_that_is_reckoned_from_neither_end_makes_no_template() -> Non
     assert PreparedStatement.of(from_an_end.where(table.c.at < instant(NATIVE, START + 7)), dialect, ends) is None
 
 
-def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
+def test_values_converted_for_the_driver_prevent_a_template() -> None:
     ends, dialect = Ends((START, END)), sqlite.dialect()
     since, _ = ends.marks
     table = sa.table("t", sa.column("at", sa.DateTime()))
@@ -179,7 +179,7 @@ def test_values_that_a_driver_would_get_changed_make_no_template() -> None:
 
 
 @pytest.mark.parametrize("name", ["end", "instant", "50 %", "a:b", "is it?", "%(end_1)s"])
-def test_names_and_text_that_drivers_may_take_for_their_own_come_through(postgres_url: str, name: str) -> None:
+def test_names_and_text_that_look_like_parameters_come_through(postgres_url: str, name: str) -> None:
     fill(postgres_url)
     signs = "'50 % :now ? %s %(x)s'"
     made = small(events(EPOCH, rules=(EventRule(1, "50 % o'ff :now ?"), EventRule(2, "click"))))
@@ -197,9 +197,7 @@ def test_names_and_text_that_drivers_may_take_for_their_own_come_through(postgre
     database.close()
 
 
-def test_a_statement_is_made_once_for_reads_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_statement_is_made_once_for_consecutive_reads(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(postgres_url)
     made: list[tuple[int, int]] = []
     cells: Callable[..., Any] = Summing.cells
@@ -217,7 +215,7 @@ def test_a_statement_is_made_once_for_reads_one_after_the_other(
     assert found[2].traffic[:, 0].sum() == 0  # type: ignore[union-attr]
 
 
-def test_threads_wait_for_the_one_that_makes_it() -> None:
+def test_threads_wait_for_the_one_that_makes_the_statement() -> None:
     statements, made = PreparedStatements(), list[int]()
     together = threading.Barrier(8, timeout=20)
 
@@ -238,8 +236,8 @@ def test_threads_wait_for_the_one_that_makes_it() -> None:
 
 
 @pytest.mark.parametrize("column_is", ["bigint", "integer"])
-def test_seconds_may_outgrow_the_numbers_of_the_first_read(postgres_url: str, column_is: str) -> None:
-    """2038 is past what 32 bits can count to; the statement was made before."""
+def test_seconds_may_outgrow_32_bits_after_the_first_read(postgres_url: str, column_is: str) -> None:
+    """32 bits end in 2038, and the statement was made for earlier reads."""
     with sa.create_engine(postgres_url).begin() as writing:
         writing.exec_driver_sql(
             f"CREATE TABLE rankings (request text, item int, position int, at {column_is}, query text, device text)"

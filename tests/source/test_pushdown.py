@@ -1,4 +1,4 @@
-"""Sums by the database against the pull, on logs full of dirt and on such as SQL can sum up, on each engine."""
+"""Push-down against the pull on each engine, on logs full of dirt and on logs that SQL can sum."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ UUIDS = ("8d0f3c7e-63e8-4c54-a1cb-0d8d2b1f9a11", "8d0f3c7e-63e8-4c54-a1cb-0d8d2b
 
 
 class Mild(Soiled):
-    """A log with the dirt that SQL can deal with: gaps, NULLs, early and late events, events on nothing, and so on."""
+    """A log with dirt that SQL can handle: gaps, NULLs, early, late and unmatched events, and so on."""
 
     def _grade(self, missing: float) -> Any:
         grade = self.random.random() < 0.5 if self.boolean else self.random.choice((0, 0, 0, 1, 1, 2, 3))
@@ -103,7 +103,7 @@ class Mild(Soiled):
 
 
 class Plain(Mild):
-    """A log of whole requests, with early and late events and such on nothing; one row in two logs is out of line."""
+    """A log of whole requests with early, late and unmatched events. In half of the logs, one row is out of line."""
 
     def make(self) -> Log:
         log, chance = super().make(), self.random
@@ -128,19 +128,19 @@ class Plain(Mild):
 
 
 def measures(chance: random.Random) -> tuple[str, ...]:
-    """Some of the above."""
+    """A random choice of MEASURES."""
     return tuple(m for m in MEASURES if chance.random() < 0.25) or ("ndcg@3",)
 
 
 def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
-    """The recipe with some of its options."""
+    """A recipe of this kind with random options."""
     if kind == "column":
         return column(max_grade=chance.choice((None, 3)))
     return events(style, rules=chance.choice(RULES), count_unmatched=chance.random() < 0.8)
 
 
 def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
-    """A log in the database, half of the time mild, and a monitor of it."""
+    """A log in the database, plain, mild or dirty, and a monitor that reads it."""
     chance = random.Random(f"{kind} {seed}")
     name, style = chance.choice(list(styles(url).items()))
     first, how = chance.choice((0, 1)), chance.choice((Plain, Mild, Soiled))
@@ -154,10 +154,10 @@ def case(url: str, kind: str, seed: int) -> tuple[Monitor, str]:
 
 
 def both(monitored: Monitor, database: Database, since: int, until: int) -> tuple[Partials, Partials, int]:
-    """(partials by the database, partials by the pull, how many buckets the database summed up)
+    """(partials by push-down, partials by the pull, how many buckets the database summed)
 
-    That it adds up to the same in pieces at the same time is checked here, for databases that are asked so; and that
-    it does by the statement that counts how often an item was logged, which is sent only where one was logged twice.
+    Also checks that parallel pieces add up to the same, on databases that are read so. The statement that counts how
+    often each item was logged must agree too; otherwise it is sent only if an item was logged twice.
     """
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
     pushdown = PushDown(monitored, database, is_bound=True)
@@ -179,7 +179,7 @@ def both(monitored: Monitor, database: Database, since: int, until: int) -> tupl
 
 
 def recurring(seed: int) -> Log:
-    """A log of ids that come again, as of people in the place of requests; some rows are just about too far apart."""
+    """A log of reused ids, such as those of people instead of requests; some rows are just too far apart."""
     chance, log = random.Random(seed), Log()
     for _ in range(chance.randint(1, 40)):
         who = f"u{chance.randint(1, 9)}" if chance.random() < 0.5 else f"r{chance.random()}"
@@ -194,7 +194,7 @@ def recurring(seed: int) -> Log:
 
 
 def every_way(monitored: Monitor, database: Database) -> dict[str, Partials]:
-    """The partials by the database and by the pull, of one bucket after the other and of several at once."""
+    """The partials by push-down and by the pull, reading one bucket at a time and several at once."""
     kernels = dict.fromkeys(m.kernel for m in monitored.measures)
     sums, pull = PushDown(monitored, database, is_bound=True), Pull(monitored, database)
     pieces = ParallelReader(PushDown(monitored, database, is_bound=True), cut_from=0, margins=0)
@@ -208,7 +208,7 @@ def every_way(monitored: Monitor, database: Database) -> dict[str, Partials]:
 
 
 def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, what: str) -> int:
-    """That all ways say the same, and that each row is of a request or refused; how many were refused."""
+    """Assert that all ways agree and that each row is used or refused; return how many were refused."""
     ways = every_way(monitored, database)
     expected = ways.pop("Pull, 1 at once")
     for way, found in ways.items():
@@ -222,7 +222,7 @@ def assert_however_it_is_read(monitored: Monitor, database: Database, log: Log, 
 
 
 def assert_lists_are_read_as_rows(database: Database, lists: Lists, what: str) -> int:
-    """Lists in each column, by the database and by the pull, give what rows give; how many buckets were summed."""
+    """Assert that lists in each column give what rows give, both ways; return how many buckets were summed."""
     summed = 0
     for name in lists.columns:
         for acts in ("acts", *(["acts_in_text"] if name != "in_array" else [])):
@@ -237,12 +237,12 @@ def assert_lists_are_read_as_rows(database: Database, lists: Lists, what: str) -
 
 
 def refused(found: Partials) -> dict[str, int]:
-    """Reason -> refused rows of all requests."""
+    """Refused rows of all requests by reason."""
     return {reason: rows for (cell, reason), rows in found.refused.items() if cell[1] == ""}
 
 
 def assert_both_are(expected: Partials, made: Monitor, database: Database, what: str) -> int:
-    """Both ways give these; how many buckets were summed."""
+    """Assert that both ways give `expected`; return how many buckets were summed."""
     one, other, buckets = both(made, database, START, END)
     assert_same(other, expected, f"{what}, by the pull")
     assert_same(one, expected, f"{what}, by the database")
@@ -250,7 +250,7 @@ def assert_both_are(expected: Partials, made: Monitor, database: Database, what:
 
 
 def odd_lists(lists: Lists, more: Sequence[str] = ()) -> list[str]:
-    """Makes a log with a request for each of ODD and `more`."""
+    """Statements that make a log with a request for each of ODD and `more`."""
     arrays = f"{lists.array[1]([])}, " if lists.array else ""
     values = [arrays + ", ".join([f"'{json}'"] * len(lists.json)) for json in (*ODD, *more)]
     known = f"r{list(ODD).index('[1, 2]')}"
@@ -258,7 +258,7 @@ def odd_lists(lists: Lists, more: Sequence[str] = ()) -> list[str]:
 
 
 def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequence[str] = ()) -> None:
-    """Elements other than ids, and values other than lists, are refused rows, each of ODD and of `more` (one each)."""
+    """Assert that elements other than ids and values other than lists are refused rows; `more` has one row each."""
     for name, acts in product([name for name in lists.columns if name != "in_array"], ("acts", "acts_in_text")):
         one, other, _ = both(of_lists(name, acts), database, START, END)
         assert_same(one, other, f"{name}, {acts}")
@@ -269,13 +269,13 @@ def assert_odd_lists_are_refused(database: Database, lists: Lists, more: Sequenc
 
 
 def digits(lists: Lists) -> list[str]:
-    """Makes a list with an item twice, as a number and as its digits."""
+    """Statements that make a list with an item twice: as a number and as its digits."""
     literals = ([lists.array[1]([])] if lists.array else []) + ["'[7, \"7\", 8]'"] * len(lists.json)
     return lists.statements([("r1", START, ", ".join(literals))], [("r1", 7, START + 1)])
 
 
 def assert_digits_are_numbers(database: Database, lists: Lists) -> None:
-    """By both ways, for labels of each type, and of no type."""
+    """Assert it both ways, for labels of each type and of no type."""
     untyped = Relation(select="SELECT request, +item AS item, type, happened FROM acts")
     for name, acts in product([name for name in lists.columns if name != "in_array"], ("acts", "acts_in_text", "")):
         made = of_lists(name, acts, measures=("mrr",))
@@ -287,7 +287,7 @@ def assert_digits_are_numbers(database: Database, lists: Lists) -> None:
 
 
 def assert_last_of_two_has_the_event(database: Database, lists: Lists, what: str) -> None:
-    """By both ways, for each column with JSON of `Lists.of_ids` with two ids."""
+    """Assert it both ways, for each JSON column of `Lists.of_ids` with two ids."""
     for name in [name for name in lists.columns if name != "in_array"]:
         one, other, _ = both(of_lists(name, measures=("mrr",)), database, START, END)
         assert_same(one, other, f"{what}, {name}")
@@ -302,7 +302,7 @@ def pulled(made: Monitor, database: Database) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["events", "column"])
-def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_url: str, kind: str) -> None:
+def test_reused_ids_give_the_same_sums_in_reads_of_any_length(database_url: str, kind: str) -> None:
     database, refused = Database("s", parse_url(database_url), 60), 0
     for seed in range(times(4)):
         log, (name, style) = recurring(seed), random.Random(seed).choice(list(styles(database_url).items()))
@@ -315,7 +315,7 @@ def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(database_
 
 
 @pytest.mark.parametrize("kind", ["events", "column"])
-def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_url: str, kind: str) -> None:
+def test_push_down_equals_the_pull_on_any_log(database_url: str, kind: str) -> None:
     database, summed = Database("s", parse_url(database_url), 60), 0
     for seed in range(times(12)):
         made, what = case(database_url, kind, seed)
@@ -331,7 +331,7 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(database_ur
     database.close()
 
 
-def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url: str) -> None:
+def test_weights_too_small_for_a_float_sum_alike_both_ways(database_url: str) -> None:
     log, style = Log(), styles(database_url)["epoch ms"]
     for rank in (1, 61, 301, 1500, 5000):
         log.show(f"r{rank}", [1], START, first=rank, device="tv", country="x", grade=1)
@@ -344,7 +344,7 @@ def test_a_weight_that_no_float_can_hold_is_nothing_to_any_database(database_url
     database.close()
 
 
-def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
+def test_lists_in_a_column_are_read_like_rows(database_url: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     lists, summed = LISTS[database.dialect], 0
     for seed in range(times(4)):
@@ -354,7 +354,7 @@ def test_lists_in_a_column_are_read_as_rows_would_be(database_url: str) -> None:
     database.close()
 
 
-def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
+def test_values_that_are_not_lists_of_ids_are_refused(database_url: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     more = ["junk"] if database.dialect == "sqlite" else []
@@ -363,15 +363,15 @@ def test_what_is_no_list_of_ids_is_refused(database_url: str) -> None:
     database.close()
 
 
-def test_a_number_in_json_and_its_digits_are_one_id(database_url: str) -> None:
+def test_a_json_number_and_its_digits_are_one_id(database_url: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     execute(database_url, *digits(LISTS[database.dialect]))
     assert_digits_are_numbers(database, LISTS[database.dialect])
     database.close()
 
 
-def test_a_text_is_a_list_on_postgresql_if_it_is_a_flat_one_in_json(postgres_url: str) -> None:
-    """None makes the read fail, and none is taken for what it is not."""
+def test_text_is_a_list_on_postgresql_only_if_it_is_a_flat_json_list(postgres_url: str) -> None:
+    """No text makes the read fail, and none is mistaken for a list."""
     chance, texts = random.Random(5), set[str]()
     for _ in range(times(2000)):
         ids = chance.choices((1, -5, "a€", 'q"', "\U0001f600", None, True, 1.5, 1e20, "\\"), k=chance.randint(0, 3))
@@ -392,7 +392,7 @@ def test_a_text_is_a_list_on_postgresql_if_it_is_a_flat_one_in_json(postgres_url
 
 
 def flat_list(text: str) -> list[Any]:
-    """The list that a text is in JSON, [None] if it is none, or not flat, or has characters that no text can hold."""
+    """The JSON list in a text; [None] if it is not a list, not flat, or has characters that text cannot hold."""
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False).encode()
@@ -404,7 +404,7 @@ def flat_list(text: str) -> list[Any]:
     return found if is_flat else [None]
 
 
-def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str) -> None:
+def test_a_multidimensional_array_is_refused_as_one_row(postgres_url: str) -> None:
     lists = [
         ("r1", START, "ARRAY[[1, 2], [3, 4]], NULL, NULL, NULL"),
         ("r2", START, "'[5:6]={1,2}', NULL, NULL, NULL"),
@@ -419,7 +419,7 @@ def test_an_array_of_several_dimensions_is_refused_as_one_row(postgres_url: str)
     database.close()
 
 
-def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
+def test_json_ids_may_be_uuids_on_postgresql(postgres_url: str) -> None:
     database = Database("s", parse_url(postgres_url), 60)
     execute(postgres_url, *LISTS["postgresql"].of_ids(UUIDS, "UUID"))
     assert_last_of_two_has_the_event(database, LISTS["postgresql"], "UUID")
@@ -427,7 +427,7 @@ def test_ids_in_json_may_be_uuids_on_postgresql(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["junk", "", " ", "nullx", '{"id": 1', "1, 2", "[1, 2"])
-def test_a_text_where_the_list_should_be_is_a_refused_row(database_url: str, text: str) -> None:
+def test_text_in_place_of_a_list_is_one_refused_row(database_url: str, text: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     lists = LISTS[database.dialect]
     execute(database_url, *odd_lists(lists), f"UPDATE lists SET in_json_0 = '{text}' WHERE in_json_0 = '[]'")

@@ -1,4 +1,4 @@
-"""MariaDB, DuckDB over Parquet and ClickHouse, each real: sums by the database against the pull."""
+"""Push-down against the pull on real MariaDB, DuckDB over Parquet, and ClickHouse."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def case(engine: Kind, kind: str, seed: int) -> tuple[Monitor, str]:
-    """A log in the database, most often mild, and a monitor of it."""
+    """A log in the database, usually mild, and a monitor that reads it."""
     chance = random.Random(f"{kind} {seed}")
     name, style = chance.choice(list(engine.styles.items()))
     first, maker = chance.choice((0, 1)), chance.choice((Mild, Mild, Soiled))
@@ -74,7 +74,7 @@ def case(engine: Kind, kind: str, seed: int) -> tuple[Monitor, str]:
 
 
 @pytest.mark.parametrize("kind", ["events", "column"])
-def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kind, kind: str) -> None:
+def test_push_down_equals_the_pull_on_any_log(engine: Kind, kind: str) -> None:
     database, summed = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(3)):
         made, what = case(engine, kind, seed)
@@ -82,11 +82,11 @@ def test_any_log_adds_up_to_the_same_by_the_database_and_by_the_pull(engine: Kin
         one, other, buckets = both(made, database, START, END)
         assert_same(one, other, what)
         summed += buckets
-        database.close()  # or its file could not be written anew
+        database.close()  # otherwise its file could not be rewritten
     assert summed >= 4
 
 
-def test_lists_in_a_column_are_read_as_rows_would_be(engine: Kind) -> None:
+def test_lists_in_a_column_are_read_like_rows(engine: Kind) -> None:
     database = Database("s", parse_url(engine.url), 60)
     lists, summed = LISTS[database.dialect], 0
     for seed in range(times(2)):
@@ -96,16 +96,16 @@ def test_lists_in_a_column_are_read_as_rows_would_be(engine: Kind) -> None:
     assert summed > 4
 
 
-def test_what_is_no_list_of_ids_is_refused(engine: Kind) -> None:
+def test_values_that_are_not_lists_of_ids_are_refused(engine: Kind) -> None:
     database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
-    more = ["junk"] if "JSON" not in lists.json else []  # what is declared as JSON is JSON
+    more = ["junk"] if "JSON" not in lists.json else []  # a JSON column accepts only JSON
     execute(engine.writer, *odd_lists(lists, more))
     assert_odd_lists_are_refused(database, lists, more)
     database.close()
 
 
-def test_a_number_in_json_and_its_digits_are_one_id(engine: Kind) -> None:
+def test_a_json_number_and_its_digits_are_one_id(engine: Kind) -> None:
     database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     execute(engine.writer, *digits(lists))
@@ -114,8 +114,8 @@ def test_a_number_in_json_and_its_digits_are_one_id(engine: Kind) -> None:
 
 
 @pytest.mark.parametrize("written", [str, int])
-def test_ids_in_json_may_take_all_64_bits_of_labels_without_a_sign(engine: Kind, written: type[str | int]) -> None:
-    """But on MariaDB they are refused."""
+def test_json_ids_may_use_all_64_unsigned_bits(engine: Kind, written: type[str | int]) -> None:
+    """MariaDB refuses them."""
     database = Database("s", parse_url(engine.url), 60)
     lists, ids = LISTS[database.dialect], [written(number) for number in (2**64 - 2, 2**64 - 1)]
     kind = {"duckdb": "UBIGINT", "clickhousedb": "UInt64", "mysql": "BIGINT UNSIGNED"}[database.dialect]
@@ -128,7 +128,7 @@ def test_ids_in_json_may_take_all_64_bits_of_labels_without_a_sign(engine: Kind,
     database.close()
 
 
-def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> None:
+def test_json_ids_match_labels_of_any_id_type(engine: Kind) -> None:
     database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     latin, folded = "VARCHAR(40) CHARACTER SET latin1", "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
@@ -139,7 +139,7 @@ def test_ids_in_json_compare_with_labels_of_any_type_of_ids(engine: Kind) -> Non
         database.close()
 
 
-def test_ids_in_json_that_differ_at_their_ends_are_two_however_long(engine: Kind) -> None:
+def test_long_json_ids_that_differ_at_the_end_stay_distinct(engine: Kind) -> None:
     database = Database("s", parse_url(engine.url), 60)
     lists = LISTS[database.dialect]
     kind = {"mysql": "VARCHAR(2000)"}.get(database.dialect, lists.text)
@@ -148,18 +148,19 @@ def test_ids_in_json_that_differ_at_their_ends_are_two_however_long(engine: Kind
     database.close()
 
 
-def test_ids_that_come_again_are_the_same_however_much_is_read_at_once(engine: Kind) -> None:
+def test_reused_ids_give_the_same_sums_in_reads_of_any_length(engine: Kind) -> None:
     database, refused = Database("s", parse_url(engine.url), 60), 0
     for seed in range(times(3)):
         log, (name, style) = recurring(seed), random.Random(seed).choice(list(engine.styles.items()))
         engine.write(log, style, "whole", "number")
         made = monitor(events(style) if seed % 2 else column(), style, ("ndcg", "ctr@2"))
         refused += assert_however_it_is_read(made, database, log, f"{seed}: {name}")
-        database.close()  # or its file could not be written anew
+        database.close()  # otherwise its file could not be rewritten
+
     assert refused > 2
 
 
-def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Kind) -> None:
+def test_unmatched_joins_work_on_columns_that_are_never_null(engine: Kind) -> None:
     log, style = Log(), engine.styles["epoch ms"]
     log.show("r1", [1, 2], START, device="tv", country="x")
     log.show("r2", [3], START + 700, device="pc", country="x")
@@ -179,7 +180,7 @@ def test_what_is_never_null_is_still_missing_where_nothing_was_joined(engine: Ki
     database.close()
 
 
-def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged_twice(tmp_path: Path) -> None:
+def test_ids_that_cannot_be_compared_are_refused_even_in_empty_tables(tmp_path: Path) -> None:
     url = f"duckdb:///{tmp_path}/unlike.duckdb"
     writer = sa.create_engine(url)
     with writer.begin() as writing:
@@ -190,7 +191,7 @@ def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged
         writing.exec_driver_sql(
             'CREATE TABLE events (request VARCHAR, item VARCHAR, "at" BIGINT, type VARCHAR, value DOUBLE)'
         )
-    writer.dispose()  # or the file stays locked
+    writer.dispose()  # otherwise the file stays locked
     style = Style("BIGINT", "epoch_ms", None, lambda micros: micros // 1000)
     database = Database("s", parse_url(url), 60)
     with pytest.raises(SourceError, match="Cannot compare values of type BIGINT and VARCHAR"):
@@ -201,9 +202,7 @@ def test_ids_that_cannot_be_compared_are_told_at_once_and_not_when_one_is_logged
 @pytest.mark.parametrize(
     ("collation", "default"), [("NOCASE", ""), ("NFC", ""), ("de", ""), ("", "?default_collation=NOCASE")]
 )
-def test_texts_that_a_collation_of_duckdb_holds_to_be_equal_are_told_apart(
-    tmp_path: Path, collation: str, default: str
-) -> None:
+def test_slices_equal_under_a_duckdb_collation_stay_separate(tmp_path: Path, collation: str, default: str) -> None:
     url, log, spellings = f"duckdb:///{tmp_path}/collated.duckdb", Log(), ("tv", "TV", "\u00e9", "e\u0301")
     for n in range(60):
         log.show(f"r{n}", ["a", "A", "b"], START + 40 * n, device=spellings[n % 4], country="x")
@@ -237,7 +236,7 @@ def test_texts_that_a_collation_of_duckdb_holds_to_be_equal_are_told_apart(
     assert shown == 60 * 3 + 2
 
 
-def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_path: Path) -> None:
+def test_clickhouse_times_in_two_zones_compare_as_instants(tmp_path: Path) -> None:
     if importlib.util.find_spec("chdb") is None:
         missing("chdb is not installed")
     engine = clickhouse(tmp_path / "data")
@@ -257,7 +256,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
         database.close()
     assert summed >= 3
     same = replace(monitor(named, style), recipe=replace(named, time=replace(style.column(), timezone="Europe/Berlin")))
-    assert "written in different ways" in why_not(same, "clickhousedb")  # a clock's time, and no instant
+    assert "written in different ways" in why_not(same, "clickhousedb")  # local time, not an instant
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_times_that_clickhouse_shows_in_two_zones_are_instants_all_the_same(tmp_
         ("VARCHAR", "position", "column 'position' is text, and positions are numbers; take CAST"),
     ],
 )
-def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
+def test_columns_of_the_wrong_type_are_named_with_a_remedy_on_duckdb(
     tmp_path: Path, kind: str, column: str, told: str
 ) -> None:
     url = f"duckdb:///{tmp_path}/kinds.duckdb"
@@ -290,7 +289,7 @@ def test_columns_of_the_wrong_kind_are_named_with_the_remedy_on_duckdb(
     database.close()
 
 
-def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
+def test_the_explained_statement_runs_by_hand(engine: Kind) -> None:
     made = replace(case(engine, "column", 1)[0], engine="pushdown")
     database = Database("s", parse_url(engine.url), 60)
     _, (statement,) = explain_choice(made, database, START, END)
@@ -302,7 +301,7 @@ def test_the_statement_can_be_shown_and_run_by_hand(engine: Kind) -> None:
 
 
 def failing(url: str, timeout: int = 60) -> SourceError:
-    """What a read of clicks fails with."""
+    """The error that a read of clicks fails with."""
     style = mariadb(url).styles["epoch ms"]
     database = Database("s", parse_url(url), timeout)
     with pytest.raises(SourceError) as caught:
@@ -311,7 +310,7 @@ def failing(url: str, timeout: int = 60) -> SourceError:
     return caught.value
 
 
-def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> None:
+def test_mariadb_errors_name_the_reason_and_remedy(maria: MariaServer) -> None:
     url = maria.create_database()
     error = failing(url)
     assert (error.reason, "compare the table" in str(error)) == ("missing", True), error
@@ -331,8 +330,8 @@ def test_mariadb_says_what_is_wrong_and_how_to_mend_it(maria: MariaServer) -> No
     assert (error.reason, "statement_timeout" in str(error)) == ("timeout", True)
 
 
-def test_mariadb_s_anonymous_user_is_named_as_what_logged_in(maria: MariaServer) -> None:
-    """Its entry matches this machine more closely; a GRANT to the configured user changes nothing."""
+def test_a_login_as_mariadbs_anonymous_user_is_explained(maria: MariaServer) -> None:
+    """Its entry matches this machine more closely, so a GRANT to the configured user would change nothing."""
     url = maria.create_database()
     name = url.rpartition("/")[2]
     anonymous = ("''@'127.0.0.1'", "''@'localhost'")
@@ -353,7 +352,7 @@ def test_nothing_can_be_written_to_mariadb(maria: MariaServer) -> None:
         reader._connection.exec_driver_sql("CREATE TABLE t (a INT)")
 
 
-def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
+def test_stopping_does_not_wait_for_mariadb(maria: MariaServer) -> None:
     ending = threading.Event()
     url = maria.create_database()
     database = Database("s", parse_url(url), 60, ending.is_set)
@@ -383,7 +382,7 @@ def test_who_stops_need_not_wait_for_mariadb(maria: MariaServer) -> None:
         ("nonsense://host/db", "install the SQLAlchemy driver for nonsense"),
     ],
 )
-def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) -> None:
+def test_a_missing_driver_is_named_with_the_package_to_install(url: str, remedy: str) -> None:
     database = Database("s", parse_url(url), 60)
     with pytest.raises(SourceError) as caught, database.reading():
         pass
@@ -391,7 +390,7 @@ def test_a_missing_driver_is_named_with_what_brings_it(url: str, remedy: str) ->
     assert remedy in str(caught.value)
 
 
-def test_the_rows_of_any_spans_of_whole_buckets_are_counted(engine: Kind) -> None:
+def test_rows_are_counted_for_any_spans_of_whole_buckets(engine: Kind) -> None:
     for style in engine.styles.values():
         log = Log()
         for number in range(40):
@@ -405,7 +404,7 @@ def test_the_rows_of_any_spans_of_whole_buckets_are_counted(engine: Kind) -> Non
         database.close()
 
 
-def test_an_empty_source_has_nothing_new(engine: Kind) -> None:
+def test_an_empty_source_has_no_newest_request(engine: Kind) -> None:
     style = engine.styles["epoch ms"]
     engine.write(Log(), style, "whole", "number")
     database = Database("s", parse_url(engine.url), 60)
@@ -420,7 +419,7 @@ ZONES = ("DateTime", "DateTime64(3, 'UTC')", "DateTime64(6, 'Europe/Berlin')", "
 
 
 @pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
-def test_nan_is_a_slice_of_its_own_where_it_is_not_equal_to_itself(engine: Kind) -> None:
+def test_nan_is_one_slice_on_clickhouse(engine: Kind) -> None:
     log, style = Log(), engine.styles["epoch ms"]
     for number, score in enumerate(["nan", "nan", "0.5", None]):
         log.show(f"r{number}", [1, 2], START, device=score, country="x")
@@ -439,7 +438,7 @@ def test_nan_is_a_slice_of_its_own_where_it_is_not_equal_to_itself(engine: Kind)
 
 @pytest.mark.parametrize("kind", ZONES)
 @pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
-def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, kind: str) -> None:
+def test_clickhouse_times_in_any_zone_are_read_as_instants(engine: Kind, kind: str) -> None:
     style, log = Style(f"Nullable({kind})", "native", None, moment), Log()
     for hour in range(6):
         log.show(f"r{hour}", [1, 2, 3], START + hour * BUCKET + 60, device="tv", country="x")
@@ -453,7 +452,9 @@ def test_times_of_columns_in_any_zone_are_read_for_what_they_are(engine: Kind, k
     assert served == [1, 1, 1, 1]
     assert [int(one.traffic[START + hour * BUCKET, "", ""][1]) for hour in range(4)] == [1, 1, 1, 1], "with a label"
     fresh = PushDown(made, database).freshness(START, START + 2 * BUCKET)
-    assert (fresh.newest, fresh.future_rows) == (START + 2 * BUCKET, 9), "the next is a minute ahead, as clocks may be"
+    assert (fresh.newest, fresh.future_rows) == (START + 2 * BUCKET, 9), (
+        "the next row is a minute ahead, as clocks may be"
+    )
     database.close()
 
 
@@ -468,9 +469,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_both_ways(
-    maria: MariaServer, text: str
-) -> None:
+def test_slices_equal_under_a_mariadb_collation_stay_separate(maria: MariaServer, text: str) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
     spellings = ("UNI", "ünï", "uni", "Mobile", "mobile", "mobile ", None)
@@ -492,7 +491,7 @@ def test_slices_that_a_collation_holds_to_be_equal_are_told_apart_on_mariadb_by_
 
 
 @pytest.mark.parametrize(("bits", "names"), [(1, "False True"), (8, r"False True \xc8"), (9, "")])
-def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bits: int, names: str) -> None:
+def test_bit_slices_stay_separate_on_mariadb(maria: MariaServer, bits: int, names: str) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
     values = [0, 1] if bits == 1 else [0, 1, 200]
@@ -509,7 +508,7 @@ def test_slices_of_several_bits_are_told_apart_on_mariadb(maria: MariaServer, bi
     assert found == (set(names.split()) or {"(empty)", "\\x00\x01", r"\x00\xc8"})
 
 
-def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
+def test_a_bit_column_is_a_boolean_grade_on_mariadb(maria: MariaServer) -> None:
     url = maria.create_database()
     engine, log, style = mariadb(url), Log(), mariadb(url).styles["epoch ms"]
     log.show("r1", [1, 2, 3], START, grade=[False, True, None])
@@ -522,7 +521,7 @@ def test_a_bit_is_a_boolean_on_mariadb(maria: MariaServer) -> None:
     database.close()
 
 
-def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
+def test_numbers_in_text_columns_are_left_to_the_pull(maria: MariaServer) -> None:
     kind = mariadb(maria.create_database())
     log, style = Log(), kind.styles["epoch ms"]
     log.show("r1", [1, 2], START, device="tv", country="x", grade=["2 stars", "2"])
@@ -539,7 +538,7 @@ def test_a_number_that_is_text_is_left_to_the_pull(maria: MariaServer) -> None:
 
 @pytest.mark.parametrize("results", [None, "results"])
 @pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
-def test_an_empty_array_of_clickhouse_is_a_request_without_results_if_their_number_is_named(
+def test_an_empty_clickhouse_array_is_a_no_results_request_if_results_is_mapped(
     engine: Kind, results: str | None
 ) -> None:
     style = engine.styles["epoch ms"]

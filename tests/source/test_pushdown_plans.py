@@ -1,4 +1,4 @@
-"""What PostgreSQL goes through for a bounded read of a long history: by EXPLAIN ANALYZE of what is really sent."""
+"""Rows that PostgreSQL visits for a bounded read of a long history, by EXPLAIN ANALYZE of what is really sent."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.logs import BUCKET, START, Log, column, events, judgments, mo
 from tests.support.statements import execute
 
 DAYS, REQUESTS, ITEMS = 100, 1_000, 3
-"""Of the history, which ends at START; requests a day, and items in each."""
+"""Days of the history, which ends at START; requests a day; items a request."""
 DAY = 86_400
 ROWS = DAYS * REQUESTS * ITEMS
 SINCE, UNTIL = START - 40 * DAY, START - 40 * DAY + 6 * BUCKET  # an hour in the middle: about 42 requests
 READ = 1_000
-"""Rows of a table that a read of an hour may go through, with its margins and those of events on nothing."""
+"""Rows of a table that a read of an hour may visit, including its margins and those for unmatched events."""
 
 WAYS = {"pull": Pull, "pushdown": PushDown}
 
@@ -67,7 +67,7 @@ def history(request: pytest.FixtureRequest, postgres_url: str) -> str:
 
 @contextmanager
 def plans() -> Iterator[list[Plan]]:
-    """Collects the plan of each query that is sent, with the values it is sent with; each is run twice for it."""
+    """Collects the plan of each query sent, with its values. Each query runs twice for this."""
     found: list[Plan] = []
 
     def explain(connection: Any, cursor: Any, statement: str, values: Any, context: Any, many: bool) -> None:
@@ -92,13 +92,13 @@ def scans(plan: Plan) -> Iterator[Plan]:
 
 
 def visited(scan: Plan) -> float:
-    """Rows that a scan went through, kept or not."""
+    """Rows that a scan visited, kept or not."""
     rows = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) + scan.get("Rows Removed by Index Recheck", 0)
     return float(rows * scan["Actual Loops"])
 
 
 def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
-    """What one hour comes to, and the scans that this took, but for those of the catalog."""
+    """The answer for one hour, and the scans it took, except those of the catalog."""
     database = Database("s", parse_url(url), 60)
     source = WAYS[way](made, database)
     with plans() as found:
@@ -108,7 +108,7 @@ def read(url: str, made: Monitor, way: str) -> tuple[Any, list[Plan]]:
 
 
 def monitors(url: str) -> Iterator[Monitor]:
-    """By clicks, with those on nothing and without, also where a block is longer than the read; by a column."""
+    """Monitors by clicks, with and without unmatched ones and with blocks longer than the read; and one by a column."""
     style = styles(url)["timestamptz"]
     for attribution in (BUCKET, 4 * 3600):
         for counted in (True, False):
@@ -117,7 +117,7 @@ def monitors(url: str) -> Iterator[Monitor]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_of_a_long_history_no_more_is_gone_through_than_what_is_asked_for(history: str, way: str) -> None:
+def test_a_read_visits_only_the_requested_part_of_a_long_history(history: str, way: str) -> None:
     for made in monitors(history):
         answer, found = read(history, made, way)
         assert isinstance(answer, Aggregates) == (way == "pushdown")
@@ -133,13 +133,13 @@ def test_of_a_long_history_no_more_is_gone_through_than_what_is_asked_for(histor
 def test_partitions_of_other_times_are_not_touched(history: str, way: str) -> None:
     here = (DAYS - 40) // 10 * 10
     for made in monitors(history):
-        _, found = read(history, made, way)  # asking for the columns' types is LIMIT 0, which goes through nothing
+        _, found = read(history, made, way)  # asking for the columns' types is LIMIT 0, which visits nothing
         near = {f"{table}_{day}" for table in ("rankings", "events") for day in (here - 10, here)}
         assert {scan["Relation Name"] for scan in found if scan["Actual Loops"]} <= near
 
 
 @pytest.mark.parametrize("history", ["plain"], indirect=True)
-def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> None:
+def test_without_the_index_a_read_visits_the_whole_history(history: str) -> None:
     engine = sa.create_engine(history)
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP INDEX rankings_at_idx")
@@ -148,7 +148,7 @@ def test_without_the_index_all_of_the_history_is_gone_through(history: str) -> N
     assert max(visited(scan) for scan in found) >= ROWS / 3  # by one of several processes
 
 
-# ---- selects that no setting may hinder ----------------------------------------------------------------------------
+# ---- selects of any shape ------------------------------------------------------------------------------------------
 
 REST = "h.request, h.at, h.device, h.country, h.query"
 SHAPES = {
@@ -161,12 +161,12 @@ SHAPES = {
     "FROM rankings AS h",
     "one table": f"SELECT {REST}, h.item, h.position FROM rankings AS h",
 }
-"""Ways to write lists: by nested loops, by a sort, by neither."""
+"""Ways to write lists that need nested loops, a sort, or neither."""
 
 
 @pytest.fixture
 def written(history: str) -> str:
-    """The history also with its lists as arrays, and in two tables, with indexes and statistics."""
+    """The history, with its lists also as arrays and in two tables, with indexes and statistics."""
     made = "SELECT request, min(at) AS at, 'tv' AS device, 'x' AS country, NULL AS query, array_agg(item ORDER BY item)"
     execute(
         history,
@@ -183,7 +183,7 @@ def written(history: str) -> str:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("history", ["plain"], indirect=True)
-def test_whatever_a_select_is_made_of_no_more_is_gone_through_than_what_is_asked_for(written: str, way: str) -> None:
+def test_a_select_of_any_shape_visits_only_the_requested_rows(written: str, way: str) -> None:
     style = styles(written)["timestamptz"]
     for shape, select in SHAPES.items():
         for counted in (True, False):
@@ -198,7 +198,7 @@ def test_whatever_a_select_is_made_of_no_more_is_gone_through_than_what_is_asked
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("items", ["items", "hits"])
 @pytest.mark.parametrize("history", ["plain"], indirect=True)
-def test_of_lists_in_a_column_no_more_is_gone_through_than_is_asked_for(written: str, items: str, way: str) -> None:
+def test_lists_in_a_column_are_visited_only_as_requested(written: str, items: str, way: str) -> None:
     style = styles(written)["timestamptz"]
     for where in (Relation(("heads",)), Relation(select="SELECT * FROM heads WHERE device = 'tv';")):
         for counted in (True, False):
@@ -211,7 +211,7 @@ def test_of_lists_in_a_column_no_more_is_gone_through_than_is_asked_for(written:
 
 
 @pytest.mark.parametrize("history", ["plain"], indirect=True)
-def test_how_new_lists_in_a_column_are_is_looked_up_without_going_through_them(written: str) -> None:
+def test_freshness_of_lists_in_a_column_visits_one_row(written: str) -> None:
     style = styles(written)["timestamptz"]
     made = monitor(events(style), style)
     lists = replace(made.rankings, relation=Relation(("heads",)), item=ITEM, position=Position(PLACE), items="hits")
@@ -224,9 +224,7 @@ def test_how_new_lists_in_a_column_are_is_looked_up_without_going_through_them(w
 
 
 @pytest.mark.parametrize("is_thorough", [True, False])
-def test_where_nothing_is_known_of_a_table_no_join_takes_time_by_the_product_of_its_sides(
-    postgres_url: str, is_thorough: bool
-) -> None:
+def test_joins_of_tables_without_statistics_are_not_quadratic(postgres_url: str, is_thorough: bool) -> None:
     requests, style = 20_000, styles(postgres_url)["timestamptz"]
     at = f"to_timestamp({SINCE} + n * {DAY / requests})"
     execute(
@@ -263,7 +261,7 @@ CONVERTED = "SELECT *, at AT TIME ZONE 'Europe/Berlin' AS local FROM {} WHERE re
 
 
 def told(url: str, made: Monitor) -> list[str]:
-    """What there is to say of the tables that a read goes through."""
+    """The remarks on tables that a read scans in full."""
     database = Database("s", parse_url(url), 60)
     choice, statements = explain_choice(made, database, SINCE, UNTIL)
     found = gone_through(made, database, statements, (SINCE, UNTIL), choice.way == "pushdown")
@@ -272,7 +270,7 @@ def told(url: str, made: Monitor) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_read(history: str, way: str) -> None:
+def test_a_select_that_defeats_indexes_and_partitions_is_reported(history: str, way: str) -> None:
     for made in monitors(history):
         assert told(history, replace(made, engine=way)) == []
     style, local = styles(history)["timestamptz"], TimeColumn("local", timezone="Europe/Berlin")
@@ -298,31 +296,31 @@ def test_it_is_told_where_a_select_keeps_indexes_and_partitions_from_bounding_a_
 
 RANKINGS = "request text, item bigint, position int, grade float, at timestamptz, device text, country text, query text"
 PLAIN = 10_000
-"""Rows of a table that has more than a megabyte."""
+"""Rows that make a table larger than a megabyte."""
 
 
 def filled(table: str, day: int = 0) -> str:
-    """Rankings of the day that is so many after the one that is read; more than a megabyte."""
+    """A statement that inserts more than a megabyte of rankings, `day` days after the day that is read."""
     at = f"to_timestamp({SINCE + day * DAY} + n * {DAY // 2 // PLAIN})"
     rows = f"SELECT 'r' || n, 1, 1, 1, {at}, 'tv', repeat('x', 100), 'q' || n FROM generate_series(1, {PLAIN}) AS n"
     return f"INSERT INTO {table} (request, item, position, grade, at, device, country, query) {rows}"
 
 
 def by_column(url: str, *table: str, select: str = "") -> Monitor:
-    """By the column `grade` of a table, or of a SELECT."""
+    """A monitor by the column `grade` of a table, or of a SELECT."""
     made = monitor(column(), styles(url)["timestamptz"])
     return replace(made, rankings=replace(made.rankings, relation=Relation(table, select)))
 
 
 def of_what(url: str, made: Monitor) -> list[str]:
-    """The tables of which it is told that all of them is gone through, whichever way it can be read."""
+    """The tables reported as scanned in full, which must be the same for each way of reading."""
     ways = ["pull"] if isinstance(made.recipe, Judgments) else WAYS
     one, other = (sorted(told(url, replace(made, engine=way))) for way in (min(ways), max(ways)))
     assert one == other
     return [text.removeprefix("all of ").partition(" (")[0] for text in one]
 
 
-def test_of_a_table_without_a_time_nothing_is_told(postgres_url: str) -> None:
+def test_full_scans_of_tables_without_a_time_are_not_reported(postgres_url: str) -> None:
     execute(
         postgres_url,
         f"CREATE TABLE rankings ({RANKINGS})",
@@ -352,7 +350,7 @@ def test_of_a_table_without_a_time_nothing_is_told(postgres_url: str) -> None:
         "WITH shown AS MATERIALIZED (SELECT * FROM rankings) SELECT * FROM shown",
     ],
 )
-def test_a_select_that_keeps_the_times_from_its_table_is_told(postgres_url: str, select: str) -> None:
+def test_a_select_that_blocks_the_time_condition_is_reported(postgres_url: str, select: str) -> None:
     table = f"CREATE TABLE rankings ({RANKINGS})"
     execute(postgres_url, table, filled("rankings"), "CREATE INDEX ON rankings (at)", "ANALYZE")
     assert of_what(postgres_url, by_column(postgres_url, "rankings")) == []
@@ -377,7 +375,7 @@ def test_an_index_that_the_planner_does_not_use_is_not_called_missing(postgres_u
 
 
 @pytest.mark.parametrize("schema", ["public", "archive"])
-def test_tables_that_inherit_are_told_of_only_where_all_of_them_are_read(postgres_url: str, schema: str) -> None:
+def test_inherited_tables_are_reported_only_if_all_are_scanned(postgres_url: str, schema: str) -> None:
     execute(postgres_url, "CREATE SCHEMA IF NOT EXISTS archive", f"CREATE TABLE logs ({RANKINGS})")
     made = by_column(postgres_url, "logs")
     for day in range(3):
@@ -388,12 +386,12 @@ def test_tables_that_inherit_are_told_of_only_where_all_of_them_are_read(postgre
     execute(postgres_url, f"ALTER TABLE {schema}.logs_1 DROP CONSTRAINT bound", "ANALYZE")
     assert of_what(postgres_url, made) == [], "two of three are read"
     execute(postgres_url, f"ALTER TABLE {schema}.logs_2 DROP CONSTRAINT bound", "CREATE INDEX ON logs (at)")
-    assert of_what(postgres_url, made) == ["logs"], "the parent has nothing, and its index is of nothing else"
+    assert of_what(postgres_url, made) == ["logs"], "the parent is empty, and its index covers nothing else"
     (size,) = execute(postgres_url, "SELECT sum(pg_relation_size(inhrelid))::bigint FROM pg_inherits")
     assert f"all of logs ({size / 2**20:,.0f} MB) is" in told(postgres_url, made)[0]
     assert [of_what(postgres_url, by_column(postgres_url, schema, "logs_0"))] == [
         ["logs_0" if schema == "public" else "archive.logs_0"]
-    ], "which is read without the others"
+    ], "a child is read by itself"
     execute(postgres_url, f"CREATE INDEX ON {schema}.logs_1 (at)")
     assert of_what(postgres_url, made) == []
 
@@ -411,7 +409,9 @@ monitors:
 
 
 @pytest.mark.parametrize("history", ["plain", "partitioned"], indirect=True)
-def test_explain_and_check_config_say_it(history: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_and_check_config_report_full_scans(
+    history: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG.format(folder=tmp_path, url=history), encoding="utf-8")
     said = "search: all of rankings ("
@@ -426,9 +426,7 @@ def test_explain_and_check_config_say_it(history: str, tmp_path: Path, capsys: p
         assert (f"monitors[0].rankings: {said}" in warned) == is_wrapped, warned
 
 
-def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_without_the_needed_catalog_gets_no_report(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(postgres_url, Log(), styles(postgres_url)["timestamptz"])
     monkeypatch.setattr(plans_module, "_ANCESTORS", "SELECT of_no_such_function('a', 'b') WHERE ('a', 'b') IN :tables")
     database, made = Database("s", parse_url(postgres_url), 60), next(monitors(postgres_url))
@@ -437,14 +435,14 @@ def test_a_server_that_knows_no_such_catalog_is_told_nothing_of(
     database.close()
 
 
-def test_what_sums_are_prepared_with_ends_with_the_transaction(postgres_url: str) -> None:
+def test_settings_for_summing_end_with_the_transaction(postgres_url: str) -> None:
     database = Database("s", parse_url(postgres_url), 60)
     names = ("jit", "work_mem", "enable_nestloop", "enable_sort")
     settings = sa.select(sa.func.concat_ws(" ", *map(sa.func.current_setting, names)))
     with database.reading() as reader:
         before = reader.one(settings)
         reader.prepare_to_sum()
-        assert reader.one(settings) == "off 128MB on on", "no way is closed to a `select:`"
+        assert reader.one(settings) == "off 128MB on on", "no plan is closed to a `select:`"
     with database.reading() as reader:
         assert reader.one(settings) == before != "off 128MB on on"
     database.close()

@@ -1,4 +1,4 @@
-"""Which way of reading is taken, what happens when it fails, and that nobody can tell from the store which it was."""
+"""Choosing pull or push-down, falling back when push-down fails, and storing the same numbers either way."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ LATE = END + 10 * 86400
 
 
 def small(recipe: Any = None, **changes: Any) -> Monitor:
-    """A monitor by clicks, with one slice."""
+    """A monitor with click labels and one slice."""
     settings: dict[str, Any] = {"slices": (Slice("device", "device"),), "measures": ("ndcg@3", "mrr")}
     return monitor(events(EPOCH) if recipe is None else recipe, EPOCH, **(settings | changes))
 
 
 def fill(url: str, odd: int = 0, style: Style = EPOCH) -> None:
-    """A clean log of three requests a bucket; in the first `odd` buckets a clicked item stands twice."""
+    """A clean log of three requests a bucket; in the first `odd` buckets, one list has a clicked item twice."""
     log = Log()
     for b in range(BUCKETS):
         for n in range(3):
@@ -86,14 +86,14 @@ def fill(url: str, odd: int = 0, style: Style = EPOCH) -> None:
 
 
 def source(url: str, monitored: Monitor) -> Pull | PushDown:
-    """What reads it."""
+    """The reader that the monitor gets."""
     return open_source(monitored, Database("s", parse_url(url), 60))
 
 
 # ---- the choice --------------------------------------------------------------------------------------------------
 
 
-def test_auto_leaves_the_sums_to_databases_that_were_held_against_the_pull() -> None:
+def test_auto_pushes_down_only_to_databases_tested_against_the_pull() -> None:
     native = TimeColumn("at")
     made = small(replace(events(EPOCH), time=native))
     made = replace(made, rankings=replace(made.rankings, time=native))
@@ -104,7 +104,7 @@ def test_auto_leaves_the_sums_to_databases_that_were_held_against_the_pull() -> 
     assert "does not know" in choose(made, "firebird").reason
 
 
-def test_what_is_faster_row_by_row_is_read_so_unless_one_insists() -> None:
+def test_auto_pulls_where_sums_need_sorting_and_engine_overrides_it() -> None:
     assert "sums by sorting" in choose(small(), "mariadb").reason
     assert choose(small(), "sqlite").way == "pull"
     assert choose(small(engine="pushdown"), "sqlite").way == "pushdown"
@@ -126,7 +126,7 @@ def test_what_is_faster_row_by_row_is_read_so_unless_one_insists() -> None:
         (events(EPOCH), "ndcg(gain=exp2)@3", ""),
     ],
 )
-def test_what_sql_cannot_count_is_left_to_the_pull(recipe: Any, measure: str, reason: str) -> None:
+def test_obstacle_names_what_sql_cannot_sum(recipe: Any, measure: str, reason: str) -> None:
     found = obstacle(small(recipe, measures=(measure,)))
     assert reason in found
     assert bool(reason) == bool(found)
@@ -142,7 +142,9 @@ def test_what_sql_cannot_count_is_left_to_the_pull(recipe: Any, measure: str, re
         (events(EPOCH, rules=(EventRule(0, "view"), EventRule(0.5, "click"))), ("ndcg",), (0.5,)),
     ],
 )
-def test_the_grades_that_are_counted(recipe: Any, measures: tuple[str, ...], expected: tuple[float, ...]) -> None:
+def test_push_down_counts_each_grade_that_has_a_gain(
+    recipe: Any, measures: tuple[str, ...], expected: tuple[float, ...]
+) -> None:
     assert grades(small(recipe, measures=measures)) == expected
 
 
@@ -160,7 +162,7 @@ def test_the_grades_that_are_counted(recipe: Any, measures: tuple[str, ...], exp
         (TimeColumn("at"), None, "sqlite", "is text to SQLite"),
     ],
 )
-def test_times_that_a_database_cannot_reckon_with(
+def test_push_down_names_time_formats_the_database_cannot_compute_with(
     rankings: TimeColumn, labels: TimeColumn | None, dialect: str, reason: str
 ) -> None:
     made = small(column() if labels is None else replace(events(EPOCH), time=labels))
@@ -169,7 +171,7 @@ def test_times_that_a_database_cannot_reckon_with(
     assert bool(reason) == bool(found)
 
 
-def test_the_way_is_no_part_of_a_definition() -> None:
+def test_the_engine_setting_does_not_change_the_definition_id() -> None:
     ways = [small(engine=engine) for engine in ("auto", "pull", "pushdown")]
     assert len({tuple(d.id for d in made.definitions) for made in ways}) == 1
 
@@ -177,7 +179,7 @@ def test_the_way_is_no_part_of_a_definition() -> None:
 # ---- the store -----------------------------------------------------------------------------------------------------
 
 
-def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: Path) -> None:
+def test_pull_and_push_down_store_the_same_rows(database_url: str, tmp_path: Path) -> None:
     fill(database_url, odd=1)
     found = []
     for engine in ("pull", "pushdown"):
@@ -193,7 +195,7 @@ def test_the_store_cannot_tell_which_way_was_taken(database_url: str, tmp_path: 
 
 
 class Vast:
-    """A source that has eight million rows summed up for each read."""
+    """A source whose database sums eight million rows for each read."""
 
     def freshness(self, since: float, now: float) -> Freshness:
         return Freshness(now, 0)
@@ -217,7 +219,7 @@ class Vast:
         )
 
 
-def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_path: Path) -> None:
+def test_batch_size_follows_the_rows_the_database_summed(tmp_path: Path) -> None:
     made, batch_size = small(), BatchSize(rows=200_000, buckets=4)
     store = new_store(f"sqlite:///{tmp_path / 'store.db'}", 30)
     with store.hold(made.name) as lease:
@@ -229,7 +231,7 @@ def test_how_much_is_read_at_once_goes_by_what_the_database_went_through(tmp_pat
 # ---- plans ---------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_long_history_only_what_is_asked_for_is_looked_at(postgres_url: str) -> None:
+def test_a_short_range_of_a_long_history_is_read_by_index(postgres_url: str) -> None:
     log = Log()
     log.show("r0", [1], START)
     write(postgres_url, log, EPOCH, index=True)
@@ -263,7 +265,7 @@ def test_only_buckets_with_oddities_are_read_row_by_row(database_url: str) -> No
 
 
 def statements_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The statements that sum up, as they are sent from now on."""
+    """A list that collects the summing statements sent from now on."""
     sent: list[str] = []
     whole = Reader.rows_of
 
@@ -287,7 +289,7 @@ CONTRARY_TO_PLAIN = {
 
 
 @pytest.mark.parametrize("change", CONTRARY_TO_PLAIN.values(), ids=CONTRARY_TO_PLAIN)
-def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
+def test_one_contrary_row_disables_the_fast_path_for_a_day(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     fill(postgres_url)
@@ -304,7 +306,7 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     kernels = dict.fromkeys(m.kernel for m in made.measures)
     with caplog.at_level("INFO"):
         found = read_partials(made, reader, START, END, {})
-    assert ["last_at" in statement for statement in sent] == [False, True], "asked again, supposing nothing"
+    assert ["last_at" in statement for statement in sent] == [False, True], "asked again, without assumptions"
     assert caplog.text.count("fast path disabled for 24 h") == 1
     pulled = Pull(made, reader.database).read(START, END)
     assert_same(found, to_partials(pulled, made.bucket, kernels, made.slices, {}), change)
@@ -312,16 +314,16 @@ def test_a_log_is_supposed_to_be_plain_until_one_row_is_not(
     sent.clear()
     again = reader.read(START, END)
     assert isinstance(again, Aggregates)
-    assert ["last_at" in statement for statement in sent] == [True], "it is known now"
+    assert ["last_at" in statement for statement in sent] == [True], "the contrary row is remembered"
     others = [at != START + 2 * BUCKET for at in clean.bucket.tolist()]
     assert clean.traffic[others].tolist() == again.traffic[again.bucket != START + 2 * BUCKET].tolist()
     sent.clear()
     clock.now += 86_400
     reader.read(START, END)
-    assert ["last_at" in statement for statement in sent] == [False, True], "logs change"
+    assert ["last_at" in statement for statement in sent] == [False, True], "the fast path is tried again"
 
 
-def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
+def test_the_fast_path_covers_requests_around_the_ends_of_a_read(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log()
@@ -345,7 +347,7 @@ def test_requests_around_the_ends_of_a_read_are_plain_too_if_their_rows_are(
 
 
 @pytest.mark.parametrize("reason", ["timeout", "resources"])
-def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_then_by_counting(
+def test_a_bucket_too_expensive_for_the_fast_path_is_read_by_counting(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reason: str
 ) -> None:
     fill(postgres_url)
@@ -361,7 +363,7 @@ def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_
     monkeypatch.setattr(Reader, "rows_of", too_much)
     with pytest.raises(TooMany, match="it took more than it may"):
         reader.read(START, START + 2 * BUCKET)
-    assert "fast path disabled" not in caplog.text, "a shorter range may do"
+    assert "fast path disabled" not in caplog.text, "a shorter range may succeed"
     with caplog.at_level("INFO"):
         kernels = [m.kernel for m in made.measures]
         found = read_partials(made, reader, START, START + BUCKET, {})
@@ -371,7 +373,7 @@ def test_a_bucket_for_which_to_suppose_that_takes_too_much_is_read_in_parts_and_
     assert isinstance(reader.read(START, END), Aggregates), "by counting"
 
 
-def test_that_items_are_counted_now_is_told_once(
+def test_parallel_reads_log_the_disabled_fast_path_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(postgres_url, odd=BUCKETS)
@@ -389,11 +391,11 @@ def test_that_items_are_counted_now_is_told_once(
     with caplog.at_level("INFO"):
         answer = ParallelReader(reader, cut_from=0, margins=0).read(START, END)
     assert isinstance(answer, tuple)
-    assert [len(part.read) for part in answer if isinstance(part, Aggregates)] == [1, 1], "all is odd"
+    assert [len(part.read) for part in answer if isinstance(part, Aggregates)] == [1, 1], "every bucket is odd"
     assert caplog.text.count("fast path disabled") == 1
 
 
-def test_of_a_column_of_grades_it_is_said_which_ones_are_counted() -> None:
+def test_the_choice_lists_the_grades_counted_in_a_column() -> None:
     reason = choose(replace(small(), recipe=Column("grade")), "postgresql").reason
     assert "; buckets with grades other than 0, 1, 2, 3, 4, 5 are read row by row" in reason
     assert "grades" not in choose(small(), "postgresql").reason
@@ -424,7 +426,7 @@ def test_auto_goes_back_to_the_pull_where_the_statement_fails(
 
 
 class Clock:
-    """A monotonic clock that is set by hand."""
+    """A monotonic clock set by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -434,7 +436,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("said", "hours"), [("no_such_function(1)", 24), ("1 / (count(*) - count(*))", 1)])
-def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
+def test_failed_push_down_is_retried_after_its_pause(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: str, hours: int
 ) -> None:
     caplog.set_level("INFO")
@@ -453,7 +455,7 @@ def test_what_a_database_could_not_sum_up_is_tried_again_after_a_while(
     assert caplog.messages[-1] == "monitor m: push-down resumed"
 
 
-def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_down_is_retried_on_odd_buckets_a_day_later(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr("monitor.source.pushdown.time", clock)
     fill(postgres_url, odd=BUCKETS)
@@ -463,11 +465,11 @@ def test_odd_buckets_are_looked_at_again_a_day_later(postgres_url: str, monkeypa
     assert not isinstance(reader.read(START, END), Aggregates)
     clock.now = 24 * 3600
     assert isinstance(reader.read(START, END), Aggregates)
-    assert reader.yields == "", "it takes as many as the first time to judge"  # type: ignore[union-attr]
+    assert reader.yields == "", "it needs as many buckets as the first time to decide"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("state", ["57014", "57P01", "53200", "40001", "40P01"])
-def test_what_passes_does_not_end_push_down(postgres_url: str, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+def test_transient_errors_do_not_end_push_down(postgres_url: str, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
     fill(postgres_url)
     with sa.create_engine(postgres_url).begin() as connection:
         raised = f"BEGIN RAISE EXCEPTION 'as it happens' USING ERRCODE = '{state}'; END"
@@ -481,7 +483,7 @@ def test_what_passes_does_not_end_push_down(postgres_url: str, monkeypatch: pyte
     assert isinstance(reader.read(START, END), Aggregates)
 
 
-def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
+def test_wrong_data_does_not_end_push_down(postgres_url: str) -> None:
     fill(postgres_url)
     native = small(events(EPOCH._replace(form="epoch_s")))
     reader = source(postgres_url, native)
@@ -494,7 +496,7 @@ def test_wrong_data_are_no_reason_to_leave_push_down(postgres_url: str) -> None:
     assert isinstance(reader.read(START, END), Aggregates)
 
 
-def test_who_insists_on_push_down_is_told_why_it_cannot_be(postgres_url: str) -> None:
+def test_engine_pushdown_reports_why_it_cannot_serve_a_monitor(postgres_url: str) -> None:
     fill(postgres_url)
     bound = small(measures=("map@3",), engine="pushdown")
     reader = source(postgres_url, bound)
@@ -520,9 +522,7 @@ def test_columns_without_an_order_are_read_row_by_row(postgres_url: str, kind: s
 @pytest.mark.parametrize(
     ("kind", "remedy"), [("jsonb", ", or engine: auto"), ("uuid", ", or engine: auto"), ("json", "")]
 )
-def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_order(
-    postgres_url: str, kind: str, remedy: str
-) -> None:
+def test_engine_pushdown_offers_a_cast_for_columns_without_an_order(postgres_url: str, kind: str, remedy: str) -> None:
     fill(postgres_url)
     value = "gen_random_uuid()" if kind == "uuid" else f"'{{}}'::{kind}"
     with sa.create_engine(postgres_url).begin() as connection:
@@ -535,7 +535,7 @@ def test_who_insists_on_push_down_is_told_what_to_do_about_a_column_without_an_o
     assert isinstance(source(postgres_url, small(engine="pushdown", rankings=own)).read(START, END), Aggregates)
 
 
-def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_pull(postgres_url: str) -> None:
+def test_regclass_slices_are_left_to_the_pull(postgres_url: str) -> None:
     fill(postgres_url)
     with sa.create_engine(postgres_url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE rankings ALTER device TYPE regclass USING 'pg_class'::regclass")
@@ -548,7 +548,7 @@ def test_names_of_the_catalogue_of_which_a_number_is_the_least_are_left_to_the_p
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
 @pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC"])
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
-def test_a_date_that_python_does_not_have_is_told_with_its_remedy(
+def test_dates_outside_pythons_range_are_refused_with_a_remedy(
     shared_url: str, kind: str, value: str, way: str
 ) -> None:
     fill(shared_url)
@@ -562,7 +562,7 @@ def test_a_date_that_python_does_not_have_is_told_with_its_remedy(
     )
 
 
-def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
+def test_zero_and_negative_zero_are_one_slice(shared_url: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         signed = "CASE device WHEN 'tv' THEN '-0' WHEN 'pc' THEN '0' ELSE 'NaN' END::float8"
@@ -577,7 +577,7 @@ def test_zero_is_one_slice_whatever_its_sign(shared_url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["float8", "numeric"])
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
-def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url: str, kind: str, way: str) -> None:
+def test_a_request_with_nan_in_every_row_is_not_mixed(shared_url: str, kind: str, way: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER device TYPE {kind} USING 'NaN'")
@@ -589,7 +589,7 @@ def test_a_request_all_of_whose_rows_are_nan_in_a_slice_is_not_mixed(shared_url:
 
 
 def both_alike(url: str, monitored: Monitor) -> Any:
-    """What both ways come to, which is the same."""
+    """The result of pull and push-down, after checking that they agree."""
     database = Database("s", parse_url(url), 60)
     one, other, buckets = both(monitored, database, START, END)
     database.close()
@@ -598,7 +598,7 @@ def both_alike(url: str, monitored: Monitor) -> Any:
     return one
 
 
-def test_a_least_value_is_held_against_what_the_driver_reads_of_a_real(shared_url: str) -> None:
+def test_rule_minimums_compare_with_reals_as_the_driver_reads_them(shared_url: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE events ALTER value TYPE real USING 0.9")
@@ -608,7 +608,7 @@ def test_a_least_value_is_held_against_what_the_driver_reads_of_a_real(shared_ur
         assert sum(t[TRAFFIC_FIELDS.index("events")] for (_, d, _), t in found.traffic.items() if not d) == number
 
 
-def test_the_largest_position_that_a_column_can_hold_has_a_rank(shared_url: str) -> None:
+def test_the_largest_integer_position_has_a_rank(shared_url: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql("UPDATE rankings SET position = 2147483647 WHERE item = 2")
@@ -616,7 +616,7 @@ def test_the_largest_position_that_a_column_can_hold_has_a_rank(shared_url: str)
     both_alike(shared_url, small(rankings=rankings))
 
 
-def test_ids_that_floats_cannot_tell_apart_are_refused(shared_url: str) -> None:
+def test_bigint_ids_compared_with_floats_are_refused(shared_url: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE events ALTER item TYPE double precision")
@@ -640,7 +640,7 @@ def test_ids_that_floats_cannot_tell_apart_are_refused(shared_url: str) -> None:
         ("at TYPE real", "time column 'at' is real, which rounds the seconds of today to 128; log it as whole numbers"),
     ],
 )
-def test_columns_of_the_wrong_kind_are_named_with_the_remedy(shared_url: str, change: str, told: str) -> None:
+def test_columns_of_the_wrong_type_are_named_with_a_remedy(shared_url: str, change: str, told: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql(f"ALTER TABLE rankings ALTER {change}")
@@ -652,7 +652,7 @@ def test_columns_of_the_wrong_kind_are_named_with_the_remedy(shared_url: str, ch
         assert key_of(small(), str(caught.value)) == ("rankings", "time" if column == "at" else column)
 
 
-def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_that(shared_url: str) -> None:
+def test_both_ways_count_an_event_after_a_clock_change_as_unmatched(shared_url: str) -> None:
     zone = "Europe/Berlin"
     with sa.create_engine(shared_url).begin() as connection:
         for table in ("rankings", "events"):
@@ -674,7 +674,7 @@ def test_where_clocks_change_what_events_may_be_on_is_looked_at_as_far_back_as_t
 
 
 @pytest.mark.parametrize("unit", ["epoch_ms", "epoch_us"])
-def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: str, unit: str) -> None:
+def test_seconds_in_32_bits_compare_with_finer_time_units(shared_url: str, unit: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE rankings ALTER at TYPE integer USING at / 1000")
@@ -688,7 +688,7 @@ def test_seconds_of_32_bits_are_held_against_times_in_finer_units(shared_url: st
 
 @pytest.mark.parametrize("name", ["item", "request"])
 @pytest.mark.parametrize(("kind", "value"), [("bigint[]", "{1}"), ("jsonb", "[1]")])
-def test_arrays_in_the_place_of_ids_are_told_with_the_remedy(shared_url: str, name: str, kind: str, value: str) -> None:
+def test_arrays_in_id_columns_are_refused_with_a_remedy(shared_url: str, name: str, kind: str, value: str) -> None:
     fill(shared_url)
     with sa.create_engine(shared_url).begin() as connection:
         for table in ("rankings", "events"):
@@ -710,7 +710,7 @@ def test_items_may_be_uuids(postgres_url: str) -> None:
     assert (answer.read, answer.traffic[:, 4].sum()) == ([], 3 * BUCKETS)
 
 
-def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
+def test_too_many_cells_call_for_a_shorter_range(postgres_url: str) -> None:
     fill(postgres_url)
     reader = PushDown(small(), Database("s", parse_url(postgres_url), 60), most_rows=11)
     with pytest.raises(TooMany):
@@ -718,7 +718,7 @@ def test_of_too_many_cells_a_shorter_range_is_read(postgres_url: str) -> None:
     assert isinstance(reader.read(START, START + BUCKET), Aggregates)
 
 
-def test_around_a_change_of_clocks_rows_are_read(postgres_url: str) -> None:
+def test_ranges_around_a_clock_change_are_read_row_by_row(postgres_url: str) -> None:
     local = styles(postgres_url)["timestamp local"]
     fill(postgres_url, style=local)
     rankings = Rankings(small().rankings.relation, "request", "item", Position("position"), local.column(), "query")
@@ -737,7 +737,7 @@ def failure(reader: Pull | PushDown, until: int = END) -> SourceError:
     return caught.value
 
 
-def test_a_revoked_permission_is_told_with_its_remedy_and_heals(postgres_url: str) -> None:
+def test_a_revoked_permission_is_reported_and_reading_recovers(postgres_url: str) -> None:
     fill(postgres_url)
     admin = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
@@ -759,18 +759,18 @@ def test_a_revoked_permission_is_told_with_its_remedy_and_heals(postgres_url: st
 
 
 def slow_down(url: str) -> None:
-    """Each row that is looked at takes a tenth of a second."""
+    """Make reading each row take a tenth of a second."""
     with sa.create_engine(url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE rankings RENAME TO shown")
         slow = "SELECT * FROM shown WHERE pg_sleep(0.1) IS NOT NULL OFFSET 0"
         connection.exec_driver_sql(f"CREATE VIEW rankings AS {slow}")
 
 
-def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
+def test_the_server_cancels_a_statement_that_takes_too_long(postgres_url: str) -> None:
     fill(postgres_url)
     slow_down(postgres_url)
     reader = PushDown(small(), Database("s", parse_url(postgres_url), 1))
-    with pytest.raises(TooMany, match="sum within time"):  # so that less is read at once
+    with pytest.raises(TooMany, match="sum within time"):  # so the next read covers less
         reader.read(START, END)
     error = failure(reader, START + BUCKET)
     assert error.reason == "timeout"
@@ -789,7 +789,7 @@ def restart(server: PostgresServer, url: str) -> None:
 
 
 @pytest.mark.parametrize("mishap", [kill_statement, restart])
-def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
+def test_an_interrupted_backfill_resumes_and_counts_nothing_twice(
     postgres: PostgresServer,
     postgres_url: str,
     tmp_path: Path,
@@ -825,7 +825,7 @@ def test_what_a_mishap_cut_off_is_read_again_and_nothing_counts_twice(
     store.close()
 
 
-def test_who_stops_need_not_wait_for_the_sums(postgres_url: str) -> None:
+def test_stopping_does_not_wait_for_the_sums(postgres_url: str) -> None:
     fill(postgres_url)
     slow_down(postgres_url)
     ending = threading.Event()
@@ -863,12 +863,12 @@ def test_the_statement_compiles_on_every_dialect_that_sqlalchemy_ships(name: str
 
 
 @pytest.mark.parametrize("dialect", known_dialects(), ids=lambda dialect: dialect.names[0])
-def test_every_dialect_has_a_way_to_add_seconds_to_a_time(dialect: Dialect) -> None:
+def test_every_dialect_can_add_seconds_to_a_time(dialect: Dialect) -> None:
     made = dialect.later(sa.column("t"), TimeColumn("t"), 90)
     assert "90" in str(made.compile(compile_kwargs={"literal_binds": True}))
 
 
-def test_aliases_of_dialects_belong_to_their_family() -> None:
+def test_dialect_aliases_resolve_to_their_family() -> None:
     assert [dialect_of(name).names[0] for name in ("mariadb", "clickhousedb", "postgresql")] == [
         "mysql",
         "clickhouse",
@@ -901,7 +901,7 @@ monitors:
     ("engine", "measure", "way"),
     [("auto", "ndcg@3", "pushdown"), ("pull", "ndcg@3", "pull"), ("auto", "map@3", "pull")],
 )
-def test_explain_says_the_way_the_reason_and_sql_that_runs(
+def test_explain_prints_the_way_the_reason_and_runnable_sql(
     postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, measure: str, way: str
 ) -> None:
     fill(postgres_url)
@@ -919,7 +919,7 @@ def test_explain_says_the_way_the_reason_and_sql_that_runs(
     assert ("m0_total" in rest) == (way == "pushdown")
 
 
-def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reports_a_source_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "rankmon.yaml"
     url = f"sqlite:///{tmp_path}/none.db"
     path.write_text(CONFIG.format(folder=tmp_path, url=url, engine="auto", measure="ndcg@3"))
@@ -931,7 +931,7 @@ def test_explain_tells_of_a_source_that_does_not_answer(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("clicks: pull: this database sums by sorting")
 
 
-def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
+def test_the_explained_sql_contains_its_values(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     fill(url)
     choice, found = explain_choice(small(engine="pushdown"), Database("s", parse_url(url), 60), START, END)
@@ -940,7 +940,7 @@ def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
     assert choice.way == "pushdown"
 
 
-# ---- what a database would take without a word -------------------------------------------------------------------
+# ---- what a database would accept silently ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -952,7 +952,7 @@ def test_the_sql_is_shown_with_its_values(tmp_path: Path) -> None:
         ("events", "date", None, "name a column that includes the time of day"),
     ],
 )
-def test_times_of_another_kind_than_declared_are_refused_as_by_the_pull(
+def test_push_down_refuses_mistyped_times_as_the_pull_does(
     postgres_url: str, table: str, kind: str, zone: str | None, said: str
 ) -> None:
     fill(postgres_url, style=MOMENT)
@@ -978,7 +978,7 @@ def test_times_of_another_kind_than_declared_are_refused_as_by_the_pull(
 
 
 @pytest.mark.parametrize(("rankings", "clicks"), [("q", "x"), ("x", "q"), ("rankmon", "v")])
-def test_tables_may_be_named_as_parts_of_the_statement_are(database_url: str, rankings: str, clicks: str) -> None:
+def test_table_names_may_equal_names_inside_the_statement(database_url: str, rankings: str, clicks: str) -> None:
     fill(database_url)
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:
@@ -999,7 +999,7 @@ def test_tables_may_be_named_as_parts_of_the_statement_are(database_url: str, ra
     database.close()
 
 
-def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postgresql(postgres_url: str) -> None:
+def test_equal_numbers_spelled_differently_are_separate_slices_on_postgresql(postgres_url: str) -> None:
     fill(postgres_url)
     engine = sa.create_engine(postgres_url)
     with engine.begin() as connection:
@@ -1015,7 +1015,7 @@ def test_slices_that_are_equal_but_written_in_different_ways_stay_apart_on_postg
 
 
 def told_apart(url: str, kind: str, spellings: Sequence[str | None]) -> set[str]:
-    """The values of a column to slice by, of a type, that both ways find of requests with these."""
+    """The slice values that both ways find when a column of type `kind` holds these spellings."""
     log = Log()
     for n in range(60):
         log.show(f"r{n}", [1, 2, 3], START + 40 * n, device=spellings[n % len(spellings)])
@@ -1032,28 +1032,28 @@ def told_apart(url: str, kind: str, spellings: Sequence[str | None]) -> set[str]
     return {value for _, dimension, value in one.traffic if dimension == "device"}
 
 
-def test_texts_whose_blanks_at_the_end_do_not_count_are_told_apart_on_postgresql(postgres_url: str) -> None:
+def test_bpchar_slices_keep_their_trailing_blanks_on_postgresql(postgres_url: str) -> None:
     assert told_apart(postgres_url, "bpchar", ("a", "a ", None)) == {"a", "a ", "(none)", "(mixed)"}
 
 
-def test_numbers_are_told_apart_as_they_are_written_and_without_exponents_on_postgresql(postgres_url: str) -> None:
+def test_numeric_slices_keep_their_spelling_without_exponents_on_postgresql(postgres_url: str) -> None:
     small = ("0.0000000000", "0.0000001000", None)
     for spellings in (("1.0", "1.00", None), small):
         found = told_apart(postgres_url, "numeric USING device::numeric", spellings)
         assert found == {*filter(None, spellings), "(none)", "(mixed)"}
 
 
-def test_texts_that_a_collation_holds_to_be_equal_are_told_apart_on_postgresql(
+def test_slices_equal_under_a_collation_stay_separate_on_postgresql(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its bytes, wherever there are such collations; this server has no ICU, which makes them."""
+    """Such texts compare by their bytes. This server lacks ICU, which such collations need, so the test fakes one."""
     asked: list[Any] = []
     monkeypatch.setattr(PostgreSQL, "lax_texts", lambda *_: asked.append(1) or (25, 1042, 1043))
     assert told_apart(postgres_url, "text", ("Mobile", "mobile", None)) == {"Mobile", "mobile", "(none)", "(mixed)"}
     assert asked
 
 
-def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_of_it(postgres_url: str) -> None:
+def test_postgresql_is_asked_for_collations_that_equate_texts(postgres_url: str) -> None:
     fill(postgres_url)
     reader = source(postgres_url, small())
     assert isinstance(reader, PushDown)
@@ -1069,7 +1069,7 @@ def test_whether_postgresql_has_collations_that_hold_texts_to_be_equal_is_asked_
         *(("macaddr", "'08:00:2b:01:02:03'"), ("int4multirange", "'{[1,2)}'"), ("tsvector", "'a'")),
     ],
 )
-def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
+def test_slice_types_that_push_down_cannot_distinguish_are_pulled(
     postgres_url: str, kind: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(postgres_url)
@@ -1082,9 +1082,7 @@ def test_values_that_push_down_cannot_tell_apart_are_left_to_the_pull(
 
 
 @pytest.mark.parametrize("which", ["events", "rankings", "both"])
-def test_ids_that_a_collation_of_sqlite_holds_to_be_equal_match_by_both_ways_or_by_none(
-    tmp_path: Path, which: str
-) -> None:
+def test_both_ways_match_ids_alike_under_sqlite_collations(tmp_path: Path, which: str) -> None:
     url, log, style = f"sqlite:///{tmp_path / 'log.db'}", Log(), EPOCH
     for n in range(40):
         log.show(f"R{n}", [1, 2, 3], START + 50 * n, device="tv")

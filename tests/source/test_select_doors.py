@@ -1,4 +1,4 @@
-"""A `select:` stays within the parentheses that it is put into, on real databases and by each one's way to read."""
+"""A `select:` cannot leave the parentheses it is put into, in any database's syntax and on real databases."""
 
 from __future__ import annotations
 
@@ -76,15 +76,13 @@ OF_SOME = {
 
 @pytest.mark.parametrize("dialect", [*DIALECTS, OTHER])
 @pytest.mark.parametrize("text", [*LEAVES.values(), *DOUBTS.values()], ids=[*LEAVES, *DOUBTS])
-def test_what_leaves_its_parentheses_by_any_databases_reading_is_refused(text: str, dialect: str) -> None:
+def test_a_select_that_could_leave_its_parentheses_is_refused_everywhere(text: str, dialect: str) -> None:
     with pytest.raises(ValueError):
         dialect_of(dialect).quoting.enclosed(text)
 
 
 @pytest.mark.parametrize(("dialect", "text"), OF_SOME.values(), ids=OF_SOME)
-def test_what_leaves_them_by_one_databases_reading_is_refused_there_and_where_that_is_not_known(
-    dialect: str, text: str
-) -> None:
+def test_a_select_that_leaves_them_in_one_dialect_is_refused_there_and_in_unknown_ones(dialect: str, text: str) -> None:
     for one in (dialect, *(() if "parameter" in text else (OTHER,))):
         with pytest.raises(ValueError):
             dialect_of(one).quoting.enclosed(text)
@@ -105,7 +103,7 @@ FINE = {
 
 
 @pytest.mark.parametrize("dialect", FINE)
-def test_a_query_in_the_words_of_its_database_is_taken(dialect: str) -> None:
+def test_queries_in_each_databases_own_syntax_are_accepted(dialect: str) -> None:
     assert dialect_of(dialect).quoting.enclosed(FINE[dialect]) == FINE[dialect].partition(";  --")[0]
 
 
@@ -121,7 +119,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def look(url: str, select: str, named: Sequence[str] | None = None) -> None:
-    """Send a `select:` as `check-config --connect` does first, then read it; all those `named` are known."""
+    """Send a `select:` as `check-config --connect` does first, then read it. The source knows all those `named`."""
     database = Database("s", parse_url(url), 60, selects=None if named is None else lambda: named)
     try:
         with database.reading() as reader:
@@ -133,7 +131,7 @@ def look(url: str, select: str, named: Sequence[str] | None = None) -> None:
 
 
 def holds(url: str, select: str, evidence: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The query is refused and leaves nothing behind, though it is a real way out: unguarded it does."""
+    """The query is refused and leaves no evidence. It is a real way out: without the guard, it leaves some."""
     with pytest.raises(SourceError, match="`select:` is not one query"):
         look(url, select)
     assert not evidence.exists()
@@ -142,11 +140,11 @@ def holds(url: str, select: str, evidence: Path, monkeypatch: pytest.MonkeyPatch
         try:
             look(url, select)
         except SourceError as error:
-            print(error)  # of what follows
+            print(error)  # the rest of the statement may fail
     assert evidence.exists()
 
 
-def test_nothing_is_run_by_a_query_on_postgresql(
+def test_a_query_cannot_run_a_program_on_postgresql(
     postgres_url: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = open_folder / "out"
@@ -154,7 +152,7 @@ def test_nothing_is_run_by_a_query_on_postgresql(
     holds(postgres_url, text, out, monkeypatch)
 
 
-def test_no_file_is_written_by_a_query_on_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_cannot_write_a_file_on_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.csv"
     text = f"SELECT 1 AS a) AS r; COPY (SELECT 1 AS a) TO '{out}'; SELECT * FROM (SELECT 1 AS a"
     holds("duckdb:///:memory:", text, out, monkeypatch)
@@ -173,7 +171,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_reads_only_files_that_a_select_names(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = [f"SELECT a FROM read_parquet('{files}/log/*.parquet')", f"SELECT a FROM '{files}/one.parquet'"]
     for url in ("duckdb:///:memory:", f"duckdb:///{files}/log.duckdb"):
         for text in (*named, *(["SELECT a FROM log"] if "memory" not in url else [])):
@@ -200,7 +198,7 @@ def test_duckdb_reaches_only_the_files_that_are_named(files: Path, monkeypatch: 
     look("duckdb:///:memory:?enable_external_access=true", f"SELECT a FROM '{files}/other.parquet'", named)
 
 
-def test_a_user_without_a_home_is_told_that_no_file_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_gets_a_missing_files_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container's user may have neither a HOME nor a name."""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.getuid", lambda: 4242)
@@ -209,7 +207,7 @@ def test_a_user_without_a_home_is_told_that_no_file_is_there(monkeypatch: pytest
         look("duckdb:///:memory:", text, [text])
 
 
-def test_no_file_is_written_by_a_query_on_mariadb(maria: MariaServer, open_folder: Path) -> None:
+def test_a_query_cannot_write_a_file_on_mariadb(maria: MariaServer, open_folder: Path) -> None:
     out = open_folder / "out"
     to_file = f"INTO OUTFILE '{out}'"
     for text in (
@@ -225,7 +223,7 @@ def test_no_file_is_written_by_a_query_on_mariadb(maria: MariaServer, open_folde
     assert out.exists(), "the server's user could have written it"
 
 
-def test_no_file_is_written_by_a_query_on_clickhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_cannot_write_a_file_on_clickhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("chdb")
     out = tmp_path / "out.csv"
     text = f"SELECT 1 AS a) AS r INTO OUTFILE '{out}' FORMAT CSV; SELECT * FROM (SELECT 1 AS a"
@@ -238,7 +236,7 @@ def test_no_file_is_written_by_a_query_on_clickhouse(tmp_path: Path, monkeypatch
         reader.one(sa.text("CREATE TABLE t (a Int8) ENGINE = Memory"))
 
 
-def test_sqlite_takes_one_statement_and_writes_nothing(tmp_path: Path) -> None:
+def test_sqlite_runs_one_statement_and_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     engine = sa.create_engine(f"sqlite:///{path}")
     with engine.begin() as connection:
@@ -263,7 +261,7 @@ def test_sqlite_takes_one_statement_and_writes_nothing(tmp_path: Path) -> None:
         "SELECT set_config('transaction_read_only', 'off', true) AS a",
     ],
 )
-def test_a_query_that_stays_inside_writes_nothing_on_postgresql(postgres_url: str, text: str) -> None:
+def test_a_query_inside_its_parentheses_cannot_write_on_postgresql(postgres_url: str, text: str) -> None:
     engine = sa.create_engine(postgres_url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE t (a int); CREATE SEQUENCE s")
@@ -273,7 +271,7 @@ def test_a_query_that_stays_inside_writes_nothing_on_postgresql(postgres_url: st
 
 
 @pytest.mark.parametrize("dialect", ["clickhousedb", "bigquery"])
-def test_a_name_stays_in_its_quotes(dialect: str) -> None:
+def test_a_name_cannot_leave_its_quotes(dialect: str) -> None:
     made = (
         sa.create_engine(f"{dialect}://").dialect if dialect == "clickhousedb" else sa.dialects.registry.load(dialect)()
     )

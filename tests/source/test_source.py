@@ -62,7 +62,7 @@ TABLED = ("ndcg(gain={1:1,2:1,3:7})@3", "ctr")
 
 
 def measures(recipe: str, chance: random.Random) -> tuple[str, ...]:
-    """Some of the above that go with the recipe; now and then a table of gains, where zeros must be read or not."""
+    """Random measures that fit the recipe; sometimes gain tables that need zeros to be read, or do not."""
     kind = chance.random()
     if kind < 0.2:
         return DENSE
@@ -73,7 +73,7 @@ def measures(recipe: str, chance: random.Random) -> tuple[str, ...]:
 
 
 def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
-    """The recipe with some of its options."""
+    """A recipe of this kind with random options."""
     if kind != "events":
         highest = chance.choice((None, None, 3))
         return column(max_grade=highest) if kind == "column" else judgments(max_grade=highest)
@@ -83,10 +83,10 @@ def recipe_of(kind: str, style: Style, chance: random.Random) -> Recipe:
 
 
 def dirt_of(url: str, kind: str, style: Style, position: str, grade: str) -> Dirt:
-    """What the columns can hold besides: anything on SQLite, what their types allow on PostgreSQL."""
+    """Dirt that the columns can hold: anything on SQLite, what their types allow on PostgreSQL."""
     time = (lambda micros: style.write(micros)[:18] + "?") if style.form.startswith("%") else None
     if url.startswith("sqlite"):
-        # Text is a number too, but sorts after all numbers: the highest of several judgments would be another.
+        # Text counts as a number but sorts after all numbers, so another of several judgments would be the highest.
         grades = ("bad", 1e999, *(["2"] if kind == "column" else []))
         return Dirt(("2", "x", 2.5, 1e300, 3.0), grades, ("35", "bad", 1e999), time)
     fractions = () if position == "integer" else (2.5, 3.0)
@@ -120,7 +120,7 @@ def assert_same(left: Partials, right: Partials | Dense, what: str) -> None:
 
 
 def case(url: str, kind: str, seed: int) -> tuple[Log, Monitor, Style, str]:
-    """A log in the database, and a monitor of it."""
+    """A log in the database, and a monitor that reads it."""
     chance = random.Random(f"{kind} {seed}")
     name, style = chance.choice(list(styles(url).items()))
     first = chance.choice((0, 1))
@@ -136,7 +136,7 @@ def case(url: str, kind: str, seed: int) -> tuple[Log, Monitor, Style, str]:
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
 @pytest.mark.parametrize("seeds", [range(i, i + 12) for i in range(0, 24, 12)], ids=str)
-def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(database_url: str, kind: str, seeds: range) -> None:
+def test_the_pull_equals_a_plain_loop_over_any_log(database_url: str, kind: str, seeds: range) -> None:
     database = Database("s", parse_url(database_url), 60)
     for seed in seeds:
         log, made, style, what = case(database_url, kind, seed)
@@ -145,7 +145,7 @@ def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(database_url: str
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_the_sums_do_not_depend_on_how_the_time_is_cut(database_url: str, kind: str) -> None:
+def test_sums_do_not_depend_on_how_the_range_is_cut(database_url: str, kind: str) -> None:
     database = Database("s", parse_url(database_url), 60)
     for seed in range(100, 106):
         _, made, _, what = case(database_url, kind, seed)

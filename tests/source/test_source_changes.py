@@ -1,4 +1,4 @@
-"""What becomes of a daemon's reads when the tables of the source change under it."""
+"""A daemon's reads when the source's tables change while it runs."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def log() -> Log:
 
 
 def to(table: str, name: str, kind: str, using: str = "") -> str:
-    """The statement that gives a column another type."""
+    """The statement that changes a column's type."""
     return f'ALTER TABLE {table} ALTER "{name}" TYPE {kind} {"USING " + using if using else ""}'
 
 
 def watched(recipe: Any, style: Style = MOMENT) -> Monitor:
-    """A monitor of one slice."""
+    """A monitor with one slice."""
     return monitor(recipe, style, ("ndcg@3", "mrr"), slices=(Slice("device", "device"),))
 
 
 def reader(way: str, made: Monitor, url: str) -> Reads:
-    """What reads it in that way."""
+    """The reader of a monitor in that way."""
     return WAYS[way](made, Database("s", parse_url(url), 60))
 
 
@@ -78,7 +78,7 @@ def added_up(made: Monitor, answer: Answer) -> Partials:
 
 
 def assert_reads_as_one_that_starts_now(way: str, made: Monitor, url: str, running: Reads) -> None:
-    """That what began before a change reads what another one reads that begins after it."""
+    """Assert that a reader from before a change reads what a new reader does."""
     other, told = reader(way, made, url), ""
     try:
         expected = added_up(made, other.read(START, END))
@@ -124,7 +124,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "recipe", "way"), CASES)
-def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_postgresql(
+def test_a_changed_column_type_takes_effect_in_the_next_read_on_postgresql(
     shared_url: str, what: str, recipe: str, way: str
 ) -> None:
     before, after, _ = CHANGES[what]
@@ -138,9 +138,7 @@ def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_postgr
 
 
 @pytest.mark.parametrize(("recipe", "way"), [("column", "pull"), ("column", "pushdown"), ("judgments", "pull")])
-def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_duckdb(
-    tmp_path: Path, recipe: str, way: str
-) -> None:
+def test_a_changed_column_type_takes_effect_in_the_next_read_on_duckdb(tmp_path: Path, recipe: str, way: str) -> None:
     pytest.importorskip("duckdb_engine")
     url = f"duckdb:///{tmp_path / 'log.duckdb'}"
     shown = "'q' query, n % 2 = 0 device, true grade, TIMESTAMPTZ '2026-01-01 12:00:00Z' AS \"at\""
@@ -170,7 +168,7 @@ def test_a_column_that_changes_its_type_is_read_by_the_new_one_at_once_on_duckdb
         "CREATE TABLE events AS SELECT *, 7 AS rowid FROM past",
     ],
 )
-def test_events_that_sqlite_does_not_number_any_more_are_each_counted(tmp_path: Path, made_anew: str) -> None:
+def test_events_are_each_counted_after_sqlite_loses_their_row_ids(tmp_path: Path, made_anew: str) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     write(url, log(), TEXT)
     made = watched(events(TEXT), TEXT)
@@ -178,11 +176,11 @@ def test_events_that_sqlite_does_not_number_any_more_are_each_counted(tmp_path: 
     numbered = added_up(made, running.read(START, END))
     carry_out(url, "ALTER TABLE events RENAME TO past", made_anew)
     assert_same(added_up(made, running.read(START, END)), numbered, "after the change")
-    assert_same(added_up(made, reader("pull", made, url).read(START, END)), numbered, "by one that starts now")
+    assert_same(added_up(made, reader("pull", made, url).read(START, END)), numbered, "by a new reader")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repaired_source_is_read_as_before(shared_url: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
     write(shared_url, log(), MOMENT)
     made = watched(RECIPES["events"])
     running = reader(way, made, shared_url)
@@ -195,7 +193,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
         with pytest.raises(SourceError, match=told):
             running.read(START, END)
         carry_out(shared_url, "SET TimeZone = 'UTC'", f"ALTER TABLE rankings {remedy}")
-        assert_same(added_up(made, running.read(START, END)), before, "mended")
+        assert_same(added_up(made, running.read(START, END)), before, "repaired")
     with caplog.at_level("INFO"):
         carry_out(shared_url, to("rankings", "position", "bigint"))
         running.read(START, END)
@@ -204,7 +202,7 @@ def test_a_source_that_is_mended_is_read_as_before(shared_url: str, way: str, ca
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_to_look_at_types_takes_the_pull_one_statement_and_push_down_none(shared_url: str, way: str) -> None:
+def test_checking_types_costs_the_pull_one_statement_and_push_down_none(shared_url: str, way: str) -> None:
     write(shared_url, log(), MOMENT)
     running, sent = reader(way, watched(RECIPES["events"]), shared_url), list[str]()
     running.read(START, END)
@@ -224,7 +222,7 @@ def test_to_look_at_types_takes_the_pull_one_statement_and_push_down_none(shared
         ("ALTER TABLE events RENAME TO past", "CREATE TABLE events AS SELECT * FROM kept"),
     ],
 )
-def test_a_table_that_is_filled_anew_while_a_read_waits_for_it_is_not_taken_for_empty(
+def test_a_table_refilled_while_a_read_waits_is_not_taken_for_empty(
     shared_url: str, way: str, replaced: Sequence[str]
 ) -> None:
     carry_out(shared_url, *(f"DROP TABLE IF EXISTS {name}" for name in ("past", "kept", "kept_rankings")))
@@ -252,9 +250,7 @@ def test_a_table_that_is_filled_anew_while_a_read_waits_for_it_is_not_taken_for_
     engine.dispose()
 
 
-def test_a_read_that_finds_its_tables_replaced_again_and_again_says_so(
-    shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_whose_tables_keep_being_replaced_reports_it(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(shared_url, log(), MOMENT)
     running = reader("pull", watched(RECIPES["events"]), shared_url)
     monkeypatch.setattr("monitor.source.dialects.postgresql._REPLACED", sa.true())
@@ -263,7 +259,7 @@ def test_a_read_that_finds_its_tables_replaced_again_and_again_says_so(
     assert found.value.reason == "timeout"
 
 
-def test_a_server_that_speaks_as_postgresql_does_and_lacks_its_catalog_is_read_all_the_same(
+def test_a_postgresql_lookalike_without_the_catalog_is_still_read(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(shared_url, log(), MOMENT)
@@ -275,7 +271,7 @@ def test_a_server_that_speaks_as_postgresql_does_and_lacks_its_catalog_is_read_a
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_does_not_fit_any_more_is_told_with_its_place_and_remedy_on_duckdb(tmp_path: Path, way: str) -> None:
+def test_columns_that_no_longer_fit_are_reported_on_duckdb(tmp_path: Path, way: str) -> None:
     pytest.importorskip("duckdb_engine")
     url = f"duckdb:///{tmp_path / 'log.duckdb'}"
     shown = "1 item, 1 \"position\", true grade, 'tv' device, 'q' query, TIMESTAMPTZ '2026-01-01 12:00:00Z' AS \"at\""

@@ -1,4 +1,4 @@
-"""Each kind of dirt by itself: what is counted, what is refused and why, and what is told to the person."""
+"""Each kind of dirty data by itself: what counts, what is refused and why, and what the error says."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.support.logs import (
 
 
 class Source:
-    """A database that takes logs, and is read."""
+    """A database to write logs to and to read them from."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -57,14 +57,14 @@ class Source:
         self._databases: list[Database] = []
 
     def pull(self, monitored: Monitor, log: Log | None = None, **types: str) -> Pull:
-        """A reader of the log."""
+        """A reader; a log that is given is written first."""
         if log is not None:
             write(self.url, log, self.style, **types)  # type: ignore[arg-type]
         self._databases.append(Database("s", parse_url(self.url), 60))
         return Pull(monitored, self._databases[-1])
 
     def read(self, monitored: Monitor, log: Log, since: int = START, until: int = END, **types: str) -> Reading:
-        """What it says of the log."""
+        """The reading of the log."""
         return self.pull(monitored, log, **types).read(since, until)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ def source(request: pytest.FixtureRequest) -> Source:
 
 
 def refused(reading: Reading) -> dict[str, int]:
-    """Reason -> rows."""
+    """Refused rows by reason."""
     strays = {reason: len(times) for reason, times in reading.strays.items() if len(times)}
     return {reason: int(rows.sum()) for reason, rows in reading.refusals.counts.items()} | strays
 
@@ -109,11 +109,11 @@ def tallied(reading: Reading, monitored: Monitor) -> Partials:
 
 
 def sum_of(tallies: Sequence[Partials]) -> Partials:
-    """All of them together."""
+    """The tallies added up."""
     return functools.reduce(operator.add, tallies)
 
 
-# ---- nothing there -------------------------------------------------------------------------------------------------
+# ---- no data -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
@@ -130,7 +130,7 @@ def test_empty_tables_give_zeros(source: Source, kind: str) -> None:
     assert found.refused == {}
 
 
-def test_a_time_without_clicks_has_samples_without_a_value(source: Source) -> None:
+def test_a_request_without_clicks_is_a_sample_without_a_value(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START)
     monitored = monitor(events(source.style), source.style)
@@ -142,7 +142,7 @@ def test_a_time_without_clicks_has_samples_without_a_value(source: Source) -> No
 # ---- missing values ------------------------------------------------------------------------------------------------
 
 
-def test_rows_without_a_request_are_counted_by_their_own_time(source: Source) -> None:
+def test_rows_without_a_request_count_in_their_own_bucket(source: Source) -> None:
     log = Log()
     log.show(None, [1, 2], START + 5, grade=1)
     log.show(None, [3], START + BUCKET, grade=1)
@@ -170,7 +170,7 @@ def test_rows_without_an_item_or_a_position_are_counted_and_skipped(source: Sour
     assert (graded(reading), reading.impressions.tolist(), reading.judged.tolist()) == ([(2, 1.0)], [1], [1])
 
 
-def test_a_missing_grade_is_no_label_and_no_refusal(source: Source) -> None:
+def test_a_missing_grade_is_neither_a_label_nor_refused(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3], START, grade=[None, 0, None])
     log.show("r2", [1, 2], START, grade=None)
@@ -182,7 +182,7 @@ def test_a_missing_grade_is_no_label_and_no_refusal(source: Source) -> None:
     assert refused(reading) == {}
 
 
-def test_a_request_whose_only_label_was_refused_is_no_data(source: Source) -> None:
+def test_a_request_whose_only_label_was_refused_is_not_sampled(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, grade=[-1, None])
     log.show("r2", [None, 2], START, grade=[2, None])
@@ -191,7 +191,7 @@ def test_a_request_whose_only_label_was_refused_is_no_data(source: Source) -> No
     assert reading.judged.tolist() == [0, 0]
 
 
-def test_rows_without_a_time_are_not_seen_at_all(source: Source) -> None:
+def test_rows_without_a_time_are_ignored(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, grade=1)
     log.rankings[0]["at"] = None
@@ -206,7 +206,7 @@ def test_rows_without_a_time_are_not_seen_at_all(source: Source) -> None:
 # ---- positions -----------------------------------------------------------------------------------------------------
 
 
-def test_gaps_in_the_positions_stay(source: Source) -> None:
+def test_gaps_between_positions_are_kept(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, grade=[1, 1])
     log.rankings[1]["position"] = 7
@@ -225,7 +225,7 @@ def test_positions_before_the_first_are_refused(source: Source, first: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["double precision", "numeric"])
-def test_positions_that_are_no_whole_number_are_refused_whatever_their_grade(source: Source, kind: str) -> None:
+def test_fractional_positions_are_refused_whatever_their_grade(source: Source, kind: str) -> None:
     log = Log()
     log.show("r1", [1, 2, 3, 4], START, grade=[1, 0, None, 1])
     for row, position in zip(log.rankings, (1.5, 2.25, 2.5, 3.0), strict=True):
@@ -235,7 +235,7 @@ def test_positions_that_are_no_whole_number_are_refused_whatever_their_grade(sou
     assert (graded(reading), reading.impressions.tolist()) == ([(3, 1.0)], [1])
 
 
-def test_positions_that_are_no_number_at_all_are_refused(postgres_source: Source) -> None:
+def test_nan_infinite_and_huge_positions_are_refused(postgres_source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3], START, grade=1)
     for row, position in zip(log.rankings, (float("nan"), float("inf"), 2.0**60), strict=True):
@@ -245,7 +245,7 @@ def test_positions_that_are_no_number_at_all_are_refused(postgres_source: Source
     assert reading.impressions.tolist() == [0]
 
 
-def test_positions_as_text_count_as_the_numbers_they_are_on_sqlite(sqlite_source: Source) -> None:
+def test_text_positions_count_as_numbers_on_sqlite(sqlite_source: Source) -> None:
     log = Log()
     log.show("r1", range(1, 13), START, grade=[1] * 12)
     for row in log.rankings:
@@ -258,7 +258,7 @@ def test_positions_as_text_count_as_the_numbers_they_are_on_sqlite(sqlite_source
     assert refused(reading) == {"bad_position": 1}
 
 
-def test_positions_as_text_in_a_column_of_text_too(sqlite_source: Source) -> None:
+def test_text_columns_of_positions_count_as_numbers_on_sqlite(sqlite_source: Source) -> None:
     log = Log()
     log.show("r1", range(1, 13), START, grade=[1] * 12)
     pull = sqlite_source.pull(monitor(column(), sqlite_source.style, ("ndcg@10",)), log)
@@ -275,7 +275,7 @@ def test_positions_as_text_in_a_column_of_text_too(sqlite_source: Source) -> Non
     assert [rank for rank, _ in graded(reading)] == list(range(1, 13))
 
 
-def test_two_items_at_one_place_keep_the_higher_grade(source: Source) -> None:
+def test_items_at_one_position_keep_the_highest_grade(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3], START, grade=[1, 2, 0])
     for row in log.rankings:
@@ -285,7 +285,7 @@ def test_two_items_at_one_place_keep_the_higher_grade(source: Source) -> None:
     assert reading.impressions.tolist() == [3]
 
 
-def test_an_item_twice_keeps_the_higher_grade_and_of_equal_ones_the_last_place(source: Source) -> None:
+def test_a_repeated_item_keeps_its_highest_grade_then_its_last_position(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 1, 2, 2, 3, 3], START, grade=[1, 2, 1, 1, 0, 1])
     reading = source.read(monitor(column(), source.style), log)
@@ -293,7 +293,7 @@ def test_an_item_twice_keeps_the_higher_grade_and_of_equal_ones_the_last_place(s
 
 
 def values(source: Source, log: Log, measures: Sequence[str]) -> dict[str, list[float]]:
-    """Of each measure, the sums that the pull and the database come to, which are the same."""
+    """The sums of each measure, after checking that pull and push-down agree."""
     monitored = monitor(events(source.style), source.style, measures)
     pull = source.pull(monitored, log)
     found = tallied(pull.read(START, END), monitored)
@@ -320,7 +320,7 @@ def searches() -> Log:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_rows_that_are_delivered_again_change_no_value(source: Source, seed: int) -> None:
+def test_rows_delivered_again_change_no_value(source: Source, seed: int) -> None:
     log, chance = searches(), random.Random(seed)
     once = values(source, log, LENGTHS)
     some = [dict(row) for row in log.rankings for _ in range(chance.choice((0, 1, 2)) if seed else 1)]
@@ -329,7 +329,7 @@ def test_rows_that_are_delivered_again_change_no_value(source: Source, seed: int
     assert set(refused(source.read(monitor(events(source.style), source.style, LENGTHS), log))) == {"duplicate_row"}
 
 
-def test_copies_in_another_slice_are_the_same_items(source: Source) -> None:
+def test_copies_in_another_slice_do_not_change_ctr(source: Source) -> None:
     log = searches()
     once = values(source, log, LENGTHS)
     log.rankings += [row | {"device": "tv"} for row in log.rankings[::2]] + [
@@ -340,7 +340,7 @@ def test_copies_in_another_slice_are_the_same_items(source: Source) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_logs_that_disagree_on_places_come_to_no_better_value_than_the_worse_of_them(source: Source, seed: int) -> None:
+def test_two_logs_that_disagree_on_positions_score_at_most_the_worse_one(source: Source, seed: int) -> None:
     chance, one, other, both = random.Random(seed), searches(), searches(), searches()
     for row in other.rankings:
         row["position"] += chance.choice((0, 1, 3))
@@ -356,7 +356,7 @@ def test_logs_that_disagree_on_places_come_to_no_better_value_than_the_worse_of_
 # ---- grades --------------------------------------------------------------------------------------------------------
 
 
-def test_grades_may_be_fractions_but_not_negative_or_out_of_reach(source: Source) -> None:
+def test_grades_may_be_fractions_but_not_negative_or_above_the_maximum(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3, 4], START, grade=[0.5, -1, 4, 4.5])
     reading = source.read(monitor(column(max_grade=4), source.style), log)
@@ -364,7 +364,7 @@ def test_grades_may_be_fractions_but_not_negative_or_out_of_reach(source: Source
     assert refused(reading) == {"negative_grade": 1, "grade_above_max": 1}
 
 
-def test_a_grade_whose_gain_would_be_past_all_numbers_is_refused(source: Source) -> None:
+def test_a_grade_whose_gain_would_overflow_is_refused(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, grade=[400, 3])
     monitored = monitor(column(), source.style, ("ndcg(gain=exp2)@3",))
@@ -373,7 +373,7 @@ def test_a_grade_whose_gain_would_be_past_all_numbers_is_refused(source: Source)
     tallied(reading, monitored)
 
 
-def test_a_grade_without_a_gain_in_the_table_is_refused_also_among_items_not_shown(source: Source) -> None:
+def test_grades_missing_from_the_gain_table_are_dropped_from_list_and_ideal(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, query="q")
     for item, grade in enumerate([1, 2, 3, -1], 1):
@@ -393,7 +393,7 @@ NARROW = ("err(max_grade=2)@3", "ndcg(gain={0:0,1:1,2:3})@3", "ndcg(gain=exp2)@3
 
 @pytest.mark.parametrize("kind", ["judgments", "column"])
 @pytest.mark.parametrize("measure", ["ndcg@3", *NARROW])
-def test_a_measure_is_the_same_whatever_is_measured_beside_it(source: Source, measure: str, kind: str) -> None:
+def test_a_measure_does_not_depend_on_the_other_measures(source: Source, measure: str, kind: str) -> None:
     log = Log()
     for n, grades in enumerate(([1, 3, 2], [400, None, None], [2, 1, 0], [3, 0, 400])):
         log.show(f"r{n}", [1, 2, 3], START + n, query=f"q{n}", grade=grades)
@@ -410,7 +410,7 @@ def test_a_measure_is_the_same_whatever_is_measured_beside_it(source: Source, me
     assert alone.definition(alone.measures[0]) == among.definition(alone.measures[0])
 
 
-def test_grades_that_are_no_number_are_refused(source: Source) -> None:
+def test_grades_that_are_not_numbers_are_refused(source: Source) -> None:
     log = Log()
     bad = "good" if source.url.startswith("sqlite") else float("inf")
     log.show("r1", [1, 2, 3], START, grade=[bad, 1, 2])
@@ -431,7 +431,7 @@ def test_a_boolean_grade_is_0_or_1(source: Source, kind: str) -> None:
         assert reading.judged.tolist() == [2]
 
 
-def test_where_grade_0_has_a_gain_every_row_is_read(source: Source) -> None:
+def test_every_row_is_read_when_grade_0_has_a_gain(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3], START, grade=[0, 1, None])
     log.happen("r1", 2, START + 1)
@@ -447,7 +447,7 @@ def test_where_grade_0_has_a_gain_every_row_is_read(source: Source) -> None:
 # ---- events --------------------------------------------------------------------------------------------------------
 
 
-def test_events_count_from_the_serving_until_the_attribution(source: Source) -> None:
+def test_events_count_from_serving_to_the_end_of_the_attribution_window(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3, 4, 5, 6, 7], START + 100)
     for item, after in enumerate((-SPAN - 0.25, -0.25, 0, ATTRIBUTION - 0.25, ATTRIBUTION, ATTRIBUTION + SPAN), 1):
@@ -459,7 +459,7 @@ def test_events_count_from_the_serving_until_the_attribution(source: Source) -> 
 
 
 @pytest.mark.parametrize(("combine", "grade"), [("max", 3.0), ("sum", 5.0)])
-def test_events_combine(source: Source, combine: str, grade: float) -> None:
+def test_events_on_an_item_combine_by_max_or_sum(source: Source, combine: str, grade: float) -> None:
     log = Log()
     log.show("r1", [1], START)
     for kind in ("click", "click", "purchase", "view", None):
@@ -472,9 +472,7 @@ def test_events_combine(source: Source, combine: str, grade: float) -> None:
 @pytest.mark.parametrize(
     ("copies", "reason"), [([1, 1], "duplicate_row"), ([4, 1], "duplicate_item")], ids=["at one place", "at two places"]
 )
-def test_an_event_on_a_row_that_was_logged_twice_is_one_event(
-    source: Source, copies: Sequence[int], reason: str
-) -> None:
+def test_an_event_on_a_duplicated_row_counts_once(source: Source, copies: Sequence[int], reason: str) -> None:
     log = Log()
     log.show("r1", [5, 5], START)
     for row, position in zip(log.rankings, copies, strict=True):
@@ -489,7 +487,7 @@ def test_an_event_on_a_row_that_was_logged_twice_is_one_event(
     assert refused(reading) == {"early_event": 1, "late_event": 1, reason: 1}
 
 
-def test_an_event_that_was_logged_twice_is_two_events(source: Source) -> None:
+def test_an_event_logged_twice_counts_twice(source: Source) -> None:
     log = Log()
     log.show("r1", [5], START)
     log.happen("r1", 5, START + 1)
@@ -498,7 +496,7 @@ def test_an_event_that_was_logged_twice_is_two_events(source: Source) -> None:
     assert (graded(reading), reading.events.tolist(), refused(reading)) == ([(1, 2.0)], [2], {})
 
 
-def test_an_events_own_value_is_its_grade_if_it_is_a_number_from_0_on(source: Source) -> None:
+def test_an_event_value_is_its_grade_unless_negative_or_not_a_number(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3, 4], START)
     bad = "much" if source.url.startswith("sqlite") else float("inf")
@@ -511,7 +509,7 @@ def test_an_events_own_value_is_its_grade_if_it_is_a_number_from_0_on(source: So
     assert reading.events.tolist() == [3]
 
 
-def test_a_value_that_is_no_number_meets_no_minimum(source: Source) -> None:
+def test_a_value_that_is_not_a_number_never_meets_a_minimum(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START)
     bad = "long" if source.url.startswith("sqlite") else float("inf")
@@ -521,7 +519,7 @@ def test_a_value_that_is_no_number_meets_no_minimum(source: Source) -> None:
     assert (graded(reading), refused(reading)) == ([(2, 2.0)], {})
 
 
-def test_an_event_on_an_item_without_a_position_counts_but_has_no_place(source: Source) -> None:
+def test_an_event_on_an_item_without_a_position_counts_but_has_no_rank(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START)
     log.rankings[0]["position"] = None
@@ -531,7 +529,7 @@ def test_an_event_on_an_item_without_a_position_counts_but_has_no_place(source: 
     assert (refused(reading), len(reading.unmatched)) == ({"null_position": 1}, 0)
 
 
-def test_events_on_nothing_are_counted_by_their_own_time(source: Source) -> None:
+def test_unmatched_events_count_in_their_own_bucket(source: Source) -> None:
     log = Log()
     log.show("r1", [1, None], START)
     log.happen("unknown", 1, START + 1)
@@ -550,7 +548,7 @@ def test_events_on_nothing_are_counted_by_their_own_time(source: Source) -> None
 
 
 @pytest.mark.parametrize("attribution", [BUCKET, 10 * (END - START)], ids=["short", "long"])
-def test_an_event_far_from_its_row_is_on_nothing_however_much_is_read_at_once(source: Source, attribution: int) -> None:
+def test_an_event_far_from_its_row_is_unmatched_however_the_read_is_cut(source: Source, attribution: int) -> None:
     width = max(BUCKET, attribution)
     block = START - START % width
     log = Log()
@@ -572,7 +570,7 @@ TABLES_OF_EVENTS = {
 
 
 @pytest.mark.parametrize("created", TABLES_OF_EVENTS.values(), ids=TABLES_OF_EVENTS)
-def test_events_are_told_apart_whatever_their_table_is_on_sqlite(sqlite_source: Source, created: str) -> None:
+def test_events_stay_distinct_without_row_ids_on_sqlite(sqlite_source: Source, created: str) -> None:
     log = Log()
     log.show("r1", [1, 1, 2], START)
     for item in (1, 1, 2, 3):
@@ -590,7 +588,7 @@ def test_events_are_told_apart_whatever_their_table_is_on_sqlite(sqlite_source: 
     assert (reading.events.tolist(), len(reading.unmatched)) == ([3], 1)
 
 
-def test_a_table_of_events_that_loses_its_row_ids_is_read_all_the_same(sqlite_source: Source) -> None:
+def test_an_events_table_that_loses_its_row_ids_is_still_read(sqlite_source: Source) -> None:
     log = Log()
     log.show("r1", [1], START)
     log.happen("r1", 1, START + 5)
@@ -626,7 +624,7 @@ def retype(url: str, table: str, column: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["char(12)", "varchar(20)", "kind", "integer"])
-def test_types_of_events_may_be_of_any_type_on_postgresql(postgres_source: Source, kind: str) -> None:
+def test_event_types_may_have_any_column_type_on_postgresql(postgres_source: Source, kind: str) -> None:
     types = ("7", "8") if kind == "integer" else ("click", "purchase")
     log = Log()
     log.show("r1", [1, 2, 3], START)
@@ -639,9 +637,7 @@ def test_types_of_events_may_be_of_any_type_on_postgresql(postgres_source: Sourc
 
 
 @pytest.mark.parametrize(("kind", "written"), [("TEXT COLLATE NOCASE", "CLICK"), ("INT", 7), ("TEXT", 7)])
-def test_types_of_events_match_as_their_column_compares_on_sqlite(
-    sqlite_source: Source, kind: str, written: Any
-) -> None:
+def test_event_types_match_as_their_column_compares_on_sqlite(sqlite_source: Source, kind: str, written: Any) -> None:
     log = Log()
     log.show("r1", [1, 2], START)
     log.happen("r1", 2, START + 1, written)
@@ -669,7 +665,7 @@ def test_queries_match_as_their_columns_compare(source: Source, is_judged: bool)
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_ids_that_only_the_database_takes_for_the_same_are_told(sqlite_source: Source, kind: str) -> None:
+def test_ids_equal_only_to_the_database_are_refused(sqlite_source: Source, kind: str) -> None:
     log = Log()
     log.show("a", [1], START, query="q", grade=1)
     log.show("A", [2], START, first=2, query="q", grade=1)
@@ -685,8 +681,8 @@ def test_ids_that_only_the_database_takes_for_the_same_are_told(sqlite_source: S
     assert caught.value.reason == "data"
 
 
-def test_an_event_without_an_end_of_time_is_no_event(postgres_source: Source) -> None:
-    """Drivers cannot read it, so it must not even be looked at as a sample."""
+def test_an_event_at_infinity_is_ignored(postgres_source: Source) -> None:
+    """Drivers cannot read such a time, so it must not even be sampled."""
     style = styles(postgres_source.url)["timestamptz"]
     postgres_source.style = style
     log = Log()
@@ -704,7 +700,7 @@ def test_an_event_without_an_end_of_time_is_no_event(postgres_source: Source) ->
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_a_request_that_takes_too_long_is_left_out_whole(source: Source, kind: str) -> None:
+def test_a_request_longer_than_max_request_span_is_left_out_whole(source: Source, kind: str) -> None:
     log = Log()
     log.show("long", [1, 2], START + 5, query="q", grade=1, device="tv")
     log.show("long", [3], START + SPAN + 5.25, first=3, query="q", grade=1, device="pc")
@@ -726,7 +722,7 @@ def test_a_request_that_takes_too_long_is_left_out_whole(source: Source, kind: s
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_an_id_that_comes_again_is_told_as_of_each_bucket_by_itself(source: Source, kind: str) -> None:
+def test_a_reused_id_is_judged_in_each_bucket_by_itself(source: Source, kind: str) -> None:
     log, edge = Log(), START + BUCKET
     log.show("again", [1, 2], edge - 1, query="q", grade=1, device="tv")
     log.show("again", [3], edge + SPAN, first=3, query="q", grade=1, device="tv")
@@ -746,7 +742,7 @@ def test_an_id_that_comes_again_is_told_as_of_each_bucket_by_itself(source: Sour
     assert_same(tallied(whole, monitored), sum_of([tallied(part, monitored) for part in parts]), kind)
 
 
-def test_a_request_over_the_edge_of_a_bucket_is_counted_once_where_it_began(source: Source) -> None:
+def test_a_request_across_a_bucket_edge_counts_once_where_it_began(source: Source) -> None:
     log, edge = Log(), START + BUCKET
     log.show("r1", [1], edge - 1, grade=1)
     log.show("r1", [2, 3], edge + SPAN - 1, first=2, grade=1)
@@ -757,7 +753,7 @@ def test_a_request_over_the_edge_of_a_bucket_is_counted_once_where_it_began(sour
         assert (len(reading.served), reading.impressions.sum()) == (seen, 3 * seen)
 
 
-def test_requests_whose_rows_differ_in_a_slice_are_mixed_but_a_missing_value_agrees(source: Source) -> None:
+def test_rows_that_differ_in_a_slice_make_a_mixed_request_but_nulls_agree(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2, 3], START, device=["pc", None, "tv"], grade=1)
     log.show("r2", [1, 2], START, device=[None, "tv"], country=["x", "y"], grade=1)
@@ -773,7 +769,7 @@ def test_requests_whose_rows_differ_in_a_slice_are_mixed_but_a_missing_value_agr
     }
 
 
-def test_requests_whose_rows_differ_in_their_query_are_no_sample(source: Source) -> None:
+def test_requests_with_mixed_queries_are_not_sampled(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, query=["p", "q"])
     log.show("r2", [1, 2], START, query=["p", None])
@@ -792,7 +788,7 @@ def test_requests_whose_rows_differ_in_their_query_are_no_sample(source: Source)
     assert refused(reading) == {"mixed_query": 1}
 
 
-def test_of_several_judgments_of_an_item_the_highest_counts(source: Source) -> None:
+def test_the_highest_of_several_judgments_counts(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, query="q")
     for item, grade in ((1, 0), (1, 2), (1, 1), (2, 0), (None, 3), (2, None)):
@@ -804,7 +800,7 @@ def test_of_several_judgments_of_an_item_the_highest_counts(source: Source) -> N
     assert sorted(reading.rankings.judged.grade.tolist()) == [0.0, 2.0]
 
 
-def test_the_fingerprint_of_judgments_changes_with_what_is_used_and_with_nothing_else(source: Source) -> None:
+def test_the_judgments_fingerprint_changes_only_with_judgments_in_use(source: Source) -> None:
     log = Log()
     log.show("r1", [1, 2], START, query="q")
     log.show("r2", [1, 2], START + BUCKET, query="q")
@@ -833,7 +829,7 @@ def _every_style() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("engine", "name"), _every_style())
-def test_every_way_of_writing_times_gives_the_same(engine: str, name: str, request: pytest.FixtureRequest) -> None:
+def test_every_time_format_reads_the_same(engine: str, name: str, request: pytest.FixtureRequest) -> None:
     source: Source = request.getfixturevalue("sqlite_source" if engine == "sqlite" else "postgres_source")
     source.style = styles(source.url)[name]
     log = Log()
@@ -879,7 +875,7 @@ def _berlin(url: str) -> Style:
     return Style("text" if url.startswith("sqlite") else "timestamp", form, "Europe/Berlin", clock)
 
 
-def test_requests_of_the_hour_that_stands_twice_are_traffic_but_no_samples(source: Source) -> None:
+def test_requests_in_a_repeated_hour_are_traffic_but_not_samples(source: Source) -> None:
     source.style = _berlin(source.url)
     log = Log()
     for n, after in enumerate((-3601, -3600, -1, 0, 3599, 3600)):
@@ -894,7 +890,7 @@ def test_requests_of_the_hour_that_stands_twice_are_traffic_but_no_samples(sourc
         assert sum(len(part.served) for part in parts) == 6
 
 
-def test_events_of_the_hour_that_stands_twice_count_where_both_readings_do(source: Source) -> None:
+def test_events_in_a_repeated_hour_count_only_if_both_readings_do(source: Source) -> None:
     source.style = _berlin(source.url)
     served = AUTUMN - 3600 - 100
     log = Log()
@@ -910,7 +906,7 @@ def test_events_of_the_hour_that_stands_twice_count_where_both_readings_do(sourc
     assert (reading.events.tolist(), refused(reading)) == ([3], {})
 
 
-def test_a_time_that_never_was_is_traffic_but_no_sample(source: Source) -> None:
+def test_a_skipped_local_time_is_traffic_but_not_a_sample(source: Source) -> None:
     source.style = _berlin(source.url)
     log = Log()
     log.show("r1", [1], SPRING - 1)
@@ -931,7 +927,7 @@ def test_a_time_that_never_was_is_traffic_but_no_sample(source: Source) -> None:
         assert sum(len(part.served) for part in parts) == 3
 
 
-def test_text_that_is_no_time_is_refused_where_it_sorts(source: Source) -> None:
+def test_text_that_is_not_a_time_is_refused_where_it_sorts(source: Source) -> None:
     source.style = styles(source.url)["text Z"]
     log = Log()
     log.show("r1", [1, 2], START + 5)
@@ -953,7 +949,7 @@ def test_text_that_is_no_time_is_refused_where_it_sorts(source: Source) -> None:
     assert len(pull.read(START, START + 9).served) == 2
 
 
-def test_rows_of_the_future_are_counted_and_do_not_make_the_source_new(source: Source) -> None:
+def test_future_rows_are_counted_but_do_not_refresh_the_source(source: Source) -> None:
     log, now = Log(), END
     log.show("r1", [1], now - 50)
     log.show("r2", [1, 2], now + CLOCK_TOLERANCE + 1)
@@ -965,7 +961,7 @@ def test_rows_of_the_future_are_counted_and_do_not_make_the_source_new(source: S
     assert source.pull(pull.monitor, log).freshness(START, now) == Freshness(now, 3)
 
 
-def test_the_newest_event_is_told_where_there_are_verdicts(source: Source) -> None:
+def test_freshness_includes_the_newest_label_when_drift_is_watched(source: Source) -> None:
     log, now = Log(), END
     log.show("r1", [1, 2], now - 500)
     log.happen("r1", 1, now - 300)
@@ -981,7 +977,7 @@ def test_the_newest_event_is_told_where_there_are_verdicts(source: Source) -> No
     assert source.pull(watched, log).freshness(START, now).newest_label == now
 
 
-def test_rows_of_the_future_are_counted_up_to_a_limit(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_future_rows_are_counted_up_to_a_limit(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     log.show("r1", range(9), END)
     monkeypatch.setattr("monitor.source.queries.MOST_COUNTED", 5)
@@ -989,7 +985,7 @@ def test_rows_of_the_future_are_counted_up_to_a_limit(source: Source, monkeypatc
     assert MOST_COUNTED == 10_000
 
 
-def test_in_a_zone_whose_clocks_change_the_newest_is_not_an_hour_ahead(source: Source) -> None:
+def test_the_newest_request_is_not_an_hour_ahead_in_a_zone_with_clock_changes(source: Source) -> None:
     source.style = _berlin(source.url)
     log, now = Log(), START
     log.show("r1", [1], now - 60)
@@ -1017,7 +1013,7 @@ WRONG_KINDS = {
 
 
 def _declared(source: Source, written: str, declared: TimeColumn) -> tuple[Pull, Pull]:
-    """Readers of a full log: one whose rankings' time is declared so, and one whose events' time is."""
+    """Two readers of a full log: one declares the rankings' time so, the other the events' time."""
     source.style = styles(source.url)[written]
     log = Log()
     for n in range(30):
@@ -1030,7 +1026,7 @@ def _declared(source: Source, written: str, declared: TimeColumn) -> tuple[Pull,
 
 
 @pytest.mark.parametrize(("written", "declared", "remedy"), WRONG.values(), ids=WRONG)
-def test_times_written_in_another_way_than_declared_are_told_with_the_remedy(
+def test_times_in_an_undeclared_format_are_refused_with_a_remedy(
     source: Source, written: str, declared: TimeColumn, remedy: str
 ) -> None:
     rankings, labels = _declared(source, written, declared)
@@ -1044,7 +1040,7 @@ def test_times_written_in_another_way_than_declared_are_told_with_the_remedy(
 
 
 @pytest.mark.parametrize(("written", "declared", "remedy"), WRONG_KINDS.values(), ids=WRONG_KINDS)
-def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
+def test_times_of_an_undeclared_type_are_refused_with_a_remedy(
     source: Source, written: str, declared: TimeColumn, remedy: str
 ) -> None:
     for pull in _declared(source, written, declared):
@@ -1062,7 +1058,7 @@ def test_times_of_another_kind_than_declared_are_told_with_the_remedy(
         ("timestamp UTC", TimeColumn("at"), "declare e.g. timezone: UTC"),
     ],
 )
-def test_a_zone_too_many_or_too_few_is_told_on_postgresql(
+def test_a_superfluous_or_missing_zone_is_refused_on_postgresql(
     postgres_source: Source, written: str, declared: TimeColumn, remedy: str
 ) -> None:
     for pull in _declared(postgres_source, written, declared):
@@ -1071,7 +1067,7 @@ def test_a_zone_too_many_or_too_few_is_told_on_postgresql(
         assert caught.value.reason == "data"
 
 
-def test_dates_without_the_time_of_day_are_told_on_postgresql(postgres_source: Source) -> None:
+def test_dates_without_the_time_of_day_are_refused_on_postgresql(postgres_source: Source) -> None:
     pull, _ = _declared(postgres_source, "timestamptz", TimeColumn("at"))
     select = "SELECT request, item, position, at::date AS at, query, device, country FROM rankings"
     rankings = replace(pull.monitor.rankings, relation=Relation(select=select))
@@ -1079,13 +1075,13 @@ def test_dates_without_the_time_of_day_are_told_on_postgresql(postgres_source: S
         postgres_source.pull(replace(pull.monitor, rankings=rankings)).freshness(START - 86_400, END)
 
 
-def test_a_source_that_is_silent_but_as_declared_is_no_error(source: Source) -> None:
+def test_a_silent_source_that_fits_its_declaration_is_not_an_error(source: Source) -> None:
     pull, labels = _declared(source, "text Z", TimeColumn("at", ISO))
     assert pull.freshness(END + 86_400, END + 2 * 86_400) == Freshness(None, 0)
     assert len(labels.read(END + 86_400, END + 2 * 86_400).served) == 0
 
 
-def test_a_sample_that_takes_too_long_is_done_without(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freshness_survives_a_sample_that_times_out(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     pull, _ = _declared(source, "text UTC", TimeColumn("at", ISO))
 
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) AS at FROM n"

@@ -1,4 +1,4 @@
-"""Drivers that are not there, dialects nobody knows, and what servers say: each told with what mends it."""
+"""Missing drivers, unknown dialects and server errors: each is reported with a remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
 
 
 def refusal(url: str) -> str:
-    """What opening a source ends with."""
+    """The error that opening a source ends with."""
     with pytest.raises(SourceError) as caught, Database("shop", parse_url(url), 60).reading():
         pass
     assert caught.value.reason == "driver", caught.value
@@ -50,7 +50,7 @@ def refusal(url: str) -> str:
         ("", "databricks+x://h", ("let the URL begin with databricks:// and run pip install databricks-sqlalchemy",)),
     ],
 )
-def test_a_driver_that_is_not_there_is_told_with_what_brings_it(
+def test_a_missing_driver_is_reported_with_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, module: str, url: str, words: tuple[str, ...]
 ) -> None:
     if module:
@@ -60,7 +60,7 @@ def test_a_driver_that_is_not_there_is_told_with_what_brings_it(
     assert [word for word in words if word not in said] == [], said
 
 
-def test_a_driver_that_lacks_a_library_of_its_own_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_cannot_be_loaded_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def create(*_: object, **__: object) -> None:
         raise ImportError("no pq wrapper available.\nAttempts made: libpq library not found")
 
@@ -70,7 +70,7 @@ def test_a_driver_that_lacks_a_library_of_its_own_is_told_as_that(monkeypatch: p
     assert "-m pip install 'rankmon[postgresql]'" in said
 
 
-def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
+def test_push_down_refuses_an_unsupported_dialect() -> None:
     url = sa.URL.create("firebird", host="h")
     source = PushDown(monitor(events(EPOCH), EPOCH), Database("s", url, 60), is_bound=True)
     with pytest.raises(SourceError, match="does not know time arithmetic in firebird; use engine: auto"):
@@ -96,14 +96,14 @@ def test_an_unsupported_dialect_is_pulled_and_push_down_says_why_not() -> None:
         ("mysql", "(1820, 'You must SET PASSWORD before executing this statement')", "connect", "ALTER USER"),
     ],
 )
-def test_what_other_servers_say_is_understood(name: str, said: str, reason: str, word: str) -> None:
+def test_errors_of_other_servers_get_a_reason_and_remedy(name: str, said: str, reason: str, word: str) -> None:
     fault = dialect_of(name).fault_of(SQLAlchemyError(said))
     assert fault is not None
     assert (fault.reason, word in fault.remedy) == (reason, True)
 
 
 class Refused(Exception):
-    """As a driver's error: with an SQLSTATE, if it has them."""
+    """Like a driver's error, with an SQLSTATE if it has one."""
 
     def __init__(self, said: str, sqlstate: str = "") -> None:
         super().__init__(said)
@@ -139,13 +139,14 @@ class Refused(Exception):
         (Refused("(1412, 'Table definition has changed, please retry transaction')"), "timeout", "in the way"),
     ],
 )
-def test_what_passes_is_told_apart_from_what_lasts(error: Exception, reason: str, word: str) -> None:
+def test_transient_errors_are_not_lasting(error: Exception, reason: str, word: str) -> None:
     fault = dialect_of("clickhousedb" if "DB::" in str(error) else "postgresql").fault_of(error)
     assert fault is not None
     assert (fault.reason, word in fault.remedy, fault.lasting) == (reason, True, False)
 
 
-def test_a_remedy_promises_no_retry_because_whoever_retries_says_when() -> None:
+def test_remedies_do_not_promise_a_retry() -> None:
+    """Whoever retries says when."""
     folder = Path(sys.modules[Database.__module__].__file__ or "").parent
     texts = [path.read_text(encoding="utf-8") for path in folder.rglob("*.py")]
     assert len(texts) > 30
@@ -167,7 +168,7 @@ def test_a_remedy_promises_no_retry_because_whoever_retries_says_when() -> None:
         (Refused("TrinoUserError(type=USER_ERROR, name=FUNCTION_NOT_FOUND, message=...)"), "query"),
     ],
 )
-def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason: str) -> None:
+def test_queries_that_a_database_can_never_run_are_lasting_errors(error: Exception, reason: str) -> None:
     fault = dialect_of("clickhousedb" if "DB::" in str(error) else "postgresql").fault_of(error)
     assert fault is not None
     assert (fault.reason, fault.lasting) == (reason, True)
@@ -190,7 +191,7 @@ def test_what_a_database_cannot_do_by_its_nature_lasts(error: Exception, reason:
         ("something else", ""),
     ],
 )
-def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> None:
+def test_a_permission_error_names_the_grant_to_run(said: str, grant: str) -> None:
     dialect = dialect_of("mysql" if "denied to user" in said or "denied for user" in said else "postgresql")
     assert dialect.grant_for(said, "watcher") == grant
     assert dialect.grant_for(said, None) == ""
@@ -205,7 +206,7 @@ def test_a_refusal_names_the_statement_that_mends_it(said: str, grant: str) -> N
         ("SELECT 1 FROM a.events UNION ALL SELECT 1 FROM b.events", "events"),
     ],
 )
-def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: str, table: str) -> None:
+def test_a_grant_names_the_schema_as_the_statement_does(statement: str, table: str) -> None:
     said = "permission denied for table events"
     assert dialect_of("postgresql").grant_for(said, "watcher", statement) == f"GRANT SELECT ON {table} TO watcher"
 
@@ -225,9 +226,7 @@ def test_a_table_to_be_granted_has_the_schema_that_the_statement_has(statement: 
         ("Access denied for user 'a-b'@'%' to database 'my-shop'", "a-b", "GRANT SELECT ON `my-shop`.* TO 'a-b'@'%'"),
     ],
 )
-def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_be(
-    said: str, user: str, grant: str
-) -> None:
+def test_names_in_a_grant_are_quoted_where_needed(said: str, user: str, grant: str) -> None:
     dialect = dialect_of("mysql" if "denied to user" in said or "denied for user" in said else "postgresql")
     assert dialect.grant_for(said, user, 'SELECT 1 FROM "Web%%"."log%%" AS e') == grant
 
@@ -243,12 +242,12 @@ def test_names_in_the_statement_that_mends_a_refusal_are_quoted_where_they_must_
         ("column usr does not exist", ""),
     ],
 )
-def test_it_is_said_in_which_table_a_column_was_looked_for(said: str, place: str) -> None:
+def test_a_missing_column_error_names_the_table_that_was_searched(said: str, place: str) -> None:
     assert looked_for(said, 'SELECT r.usr FROM "reco"."log" AS r, "feedback" AS e') == place
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), EOFError("nothing more"), TimeoutError()])
-def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fault_of_ours(
+def test_connection_errors_of_the_drivers_library_are_connect_errors(
     error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def connect(*_: object) -> None:
@@ -263,7 +262,7 @@ def test_a_way_to_the_server_that_breaks_as_the_drivers_library_says_it_is_no_fa
     assert caught.value.reason == "connect"
 
 
-def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_half_written_parquet_file_is_reported_with_a_remedy(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     path.write_bytes(b"PAR1" + bytes(200))
     database = Database("s", parse_url("duckdb:///:memory:"), 5)
@@ -276,7 +275,7 @@ def test_a_parquet_file_that_is_half_written_is_told_with_the_remedy(tmp_path: P
     assert caught.value.reason == "data"
 
 
-def test_a_guess_of_duckdb_is_told_where_it_is_of_the_users_own_tables_only() -> None:
+def test_duckdbs_suggestions_are_kept_only_for_the_users_own_tables() -> None:
     said = 'Table with name {} does not exist!\nDid you mean "{}"?\n\nLINE 1: SELECT 1 FROM x\n               ^'
     assert (
         dialect_of("duckdb").reworded(said.format("nosuch", "pg_sequences"), True)

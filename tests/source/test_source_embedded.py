@@ -1,4 +1,4 @@
-"""DuckDB and ClickHouse inside of this process: their limits, their files, and what their errors mean."""
+"""DuckDB and ClickHouse inside this process: their limits, their files, and what their errors mean."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.engines import Kind, clickhouse, duckdb_over_parquet
 from tests.support.logs import BUCKET, END, START, Log, events, monitor
 
 LONG = 30
-"""Seconds in which all of this is over on a busy machine, and far fewer than a statement takes that is not ended."""
+"""Seconds that suffice on a busy machine, and far fewer than a statement takes that is not ended."""
 
 AMPLE = 120
-"""Seconds that a statement may take which is to come to its end, however busy the machine is."""
+"""Seconds for a statement that is meant to finish, however busy the machine is."""
 
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
 WRITER = """
@@ -68,7 +68,7 @@ def house(tmp_path: Path) -> Kind:
 
 @pytest.fixture
 def in_house(house: Kind) -> Iterator[Database]:
-    """A source in ClickHouse's engine, which takes one folder at a time."""
+    """A source in ClickHouse's engine, which can open one folder at a time."""
     source = Database("s", parse_url(house.url), AMPLE)
     yield source
     source.close()
@@ -79,7 +79,7 @@ def watched(kind: Kind) -> Monitor:
 
 
 def failing(source: Database, query: str) -> SourceError:
-    """What a statement ends with, in time."""
+    """The error that a statement ends with, in time."""
     began = time.monotonic()
     with pytest.raises(SourceError) as caught, source.reading() as reader:
         ask(reader, query)
@@ -94,7 +94,7 @@ def ask(reader: Reader, query: str) -> object:
 # ---- DuckDB --------------------------------------------------------------------------------------------------------
 
 
-def test_duckdb_keeps_to_the_limit_and_the_next_read_works(duck: Kind) -> None:
+def test_duckdb_respects_the_time_limit_and_the_next_read_works(duck: Kind) -> None:
     source = Database("s", parse_url(duck.url), 0.5, max_concurrent=1)
     error = failing(source, ENDLESS)
     assert (error.reason, "longer than 0.5 s; raise statement_timeout" in str(error)) == ("timeout", True)
@@ -103,9 +103,7 @@ def test_duckdb_keeps_to_the_limit_and_the_next_read_works(duck: Kind) -> None:
         assert ask(reader, "SELECT count(*) > 0 FROM rankings") is True
 
 
-def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
-    duck: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_too_slow_for_duckdb_call_for_a_shorter_range(duck: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     source = PushDown(watched(duck), Database("s", parse_url(duck.url), AMPLE))
     assert isinstance(source.read(START, END), Aggregates)
     source.database.statement_timeout = 0.5
@@ -117,14 +115,14 @@ def test_what_duckdb_takes_too_long_for_is_read_in_shorter_stretches(
     assert source.yields == ""
 
 
-def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
+def test_a_stopping_process_does_not_wait_for_duckdb(duck: Kind) -> None:
     ending, ended = threading.Event(), threading.Event()
     source = Database("s", parse_url(duck.url), 600, ending.is_set)
 
     def end() -> None:
         ending.set()
         source.interrupt()
-        while not ended.wait(0.3):  # as a process does: the statement may have begun since
+        while not ended.wait(0.3):  # as a process does, because the statement may begin later
             source.interrupt()
 
     timer = threading.Timer(0.3, end)
@@ -137,9 +135,7 @@ def test_a_process_that_is_to_end_does_not_wait_for_duckdb(duck: Kind) -> None:
     timer.join()
 
 
-def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
-    duck: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duckdb_out_of_memory_does_not_end_push_down(duck: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     url = parse_url(f"{duck.url}?memory_limit=30MB&temp_directory=")
     source = PushDown(watched(duck), Database("s", url, 60))
     large = "SELECT len(list(range)) FROM range(100000000)"
@@ -153,12 +149,12 @@ def test_duckdb_out_of_memory_is_tried_again_and_does_not_end_push_down(
     assert isinstance(source.read(START, END), Aggregates)
 
 
-# ---- a file of DuckDB's --------------------------------------------------------------------------------------------
+# ---- DuckDB files --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def writing(path: str) -> Iterator[int]:
-    """Another process that has the file open to write it; its number."""
+    """Another process that has the file open for writing; yields its PID."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, path, "stay"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -169,7 +165,7 @@ def writing(path: str) -> Iterator[int]:
 
 
 def written(path: str) -> subprocess.CompletedProcess[str]:
-    """What came of it when another process opened the file, wrote it, and went."""
+    """The result of another process that opens the file, writes it and ends."""
     return subprocess.run([sys.executable, "-c", WRITER, path], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -190,7 +186,7 @@ def test_a_duckdb_file_is_free_between_two_reads_even_after_errors(duck: Kind) -
         assert ask(reader, "SELECT x FROM written") == 1
 
 
-def test_a_duckdb_file_is_held_open_while_a_batch_is_read_and_free_after_it(duck: Kind) -> None:
+def test_a_duckdb_file_is_held_during_a_batch_and_free_after_it(duck: Kind) -> None:
     source = Database("s", parse_url(duck.url), AMPLE)
     path = str(source.url.database)
     with source.held():
@@ -200,11 +196,11 @@ def test_a_duckdb_file_is_held_open_while_a_batch_is_read_and_free_after_it(duck
         assert isinstance(PushDown(watched(duck), source).read(START, END), Aggregates)
     done = written(path)
     assert done.returncode == 0, done.stderr
-    with writing(path), source.held():  # it cannot be opened, which the read says
+    with writing(path), source.held():  # it cannot be opened, as the read reports
         assert failing(source, "SELECT 1").reason == "timeout"
 
 
-def test_a_duckdb_file_is_read_beside_others_that_read_it(duck: Kind) -> None:
+def test_a_duckdb_file_can_be_read_by_several_processes(duck: Kind) -> None:
     source = Database("s", parse_url(duck.url), 60)
     look = "import duckdb, sys; print(duckdb.connect(sys.argv[1], read_only=True).execute('SELECT 7').fetchone()[0])"
     with source.reading() as reader:
@@ -220,7 +216,7 @@ def test_a_duckdb_file_is_read_beside_others_that_read_it(duck: Kind) -> None:
             reader._connection.exec_driver_sql("CREATE TABLE x (y int)")
 
 
-def test_a_duckdb_file_that_another_program_writes_is_told_with_who_it_is_and_is_read_afterwards(duck: Kind) -> None:
+def test_a_duckdb_file_being_written_is_reported_with_the_pid_and_read_later(duck: Kind) -> None:
     source = Database("s", parse_url(duck.url), 60)
     with writing(str(source.url.database)) as number:
         error = failing(source, "SELECT 1")
@@ -235,7 +231,7 @@ def test_a_duckdb_file_that_another_program_writes_is_told_with_who_it_is_and_is
 # ---- ClickHouse ----------------------------------------------------------------------------------------------------
 
 
-def test_clickhouse_keeps_to_the_limit(in_house: Database) -> None:
+def test_clickhouse_respects_the_time_limit(in_house: Database) -> None:
     in_house.statement_timeout = 2
     error = failing(in_house, "SELECT sum(number * number) FROM numbers(100000000000000)")
     assert (error.reason, "raise statement_timeout" in str(error)) == ("timeout", True)
@@ -252,7 +248,7 @@ def test_clickhouse_keeps_to_the_limit(in_house: Database) -> None:
         ("SELECT x FROM nowhere", "missing", True),
     ],
 )
-def test_what_clickhouse_says_is_understood(in_house: Database, query: str, reason: str, lasting: bool) -> None:
+def test_clickhouse_errors_get_a_reason(in_house: Database, query: str, reason: str, lasting: bool) -> None:
     error = failing(in_house, query)
     assert (error.reason, error.lasting) == (reason, lasting), error
 

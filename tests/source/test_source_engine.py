@@ -1,4 +1,4 @@
-"""Databases that are away, refuse, are slow, or hold something else: the reason, the remedy, and never a password."""
+"""Databases that are down, refuse, are slow or hold wrong data: errors give reason and remedy, never a password."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SLOW_POSTGRES = f"SELECT 'r' AS request, 1 AS item, 1 AS position, {INSIDE}, 'q'
 
 
 def small(url: str) -> Monitor:
-    """A monitor by a column of a log with one request, which is written."""
+    """Write a log with one request; return a monitor that takes its grades from a column."""
     style = styles(url)["epoch s"]
     log = Log()
     log.show("r1", [1, 2, 3], START + 5, grade=[0, 1, 2])
@@ -51,7 +51,7 @@ def small(url: str) -> Monitor:
 
 
 def by_select(url: str, select: str) -> Monitor:
-    """A monitor of a SELECT of one's own."""
+    """A monitor whose rankings come from this SELECT."""
     style = styles(url)["epoch s" if url.startswith("sqlite") else "timestamptz"]
     plain = monitor(column(), style, slices=())
     rankings = plain.rankings.__class__(Relation(select=select), *_mapping(plain))
@@ -64,7 +64,7 @@ def _mapping(plain: Monitor) -> tuple[Any, ...]:
 
 
 def failure(url: str, monitored: Monitor, timeout: float = 60, password: str | None = None) -> SourceError:
-    """What reading ends with."""
+    """The error that reading ends with."""
     database = Database("shop", parse_url(url).set(password=password), timeout)
     try:
         with pytest.raises(SourceError) as caught:
@@ -101,7 +101,7 @@ def test_a_database_in_memory_is_refused(url: str, tmp_path: Path) -> None:
     assert (error.reason, "sqlite:////absolute/path.db" in str(error)) == ("connect", True)
 
 
-def test_a_file_that_goes_away_and_comes_back_is_noticed_each_time(tmp_path: Path) -> None:
+def test_a_file_that_disappears_and_returns_is_noticed_each_time(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     pull = Pull(small(f"sqlite:///{path}"), Database("shop", parse_url(f"sqlite:///{path}"), 60))
     assert len(pull.read(START, END).served) == 1
@@ -113,17 +113,17 @@ def test_a_file_that_goes_away_and_comes_back_is_noticed_each_time(tmp_path: Pat
     assert len(pull.read(START, END).served) == 0
 
 
-def test_a_file_without_permission_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_a_permission_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     monitored = small(url)
     (tmp_path / "shop.db").chmod(0)
-    if os.geteuid() == 0:  # who may read everything
+    if os.geteuid() == 0:  # root may read everything
         monkeypatch.setattr("os.access", lambda *_: False)
     assert failure(url, monitored).reason == "permission"
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to have a header " * 9, b"\0" * 5000])
-def test_a_file_that_is_no_database_is_told_as_such(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "shop.db"
     path.write_bytes(content)
     error = failure(f"sqlite:///{path}", small(f"sqlite:///{tmp_path / 'other.db'}"))
@@ -146,7 +146,7 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "address", ["postgres@127.0.0.1:9/shop", "postgres@no-such-host.invalid/shop", "postgres@%2Fno%2Fsocket/shop"]
 )
-def test_a_server_that_does_not_answer_is_told_as_such(address: str) -> None:
+def test_an_unreachable_server_is_a_connect_error(address: str) -> None:
     url = f"postgresql://{address}"
     error = failure(url, by_select(url, "SELECT 1"), password="hunter2")
     assert error.reason == "connect"
@@ -154,7 +154,7 @@ def test_a_server_that_does_not_answer_is_told_as_such(address: str) -> None:
     assert "hunter2" not in str(error)
 
 
-def test_a_server_that_takes_the_call_and_says_nothing_is_given_up_soon() -> None:
+def test_a_server_that_accepts_but_never_speaks_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"postgresql://postgres@127.0.0.1:{server.getsockname()[1]}/shop"
         began = time.monotonic()
@@ -176,7 +176,7 @@ def test_a_user_who_does_not_exist_cannot_connect(postgres: PostgresServer) -> N
     assert (error.reason, "may this user log in" in str(error)) == ("connect", True)
 
 
-def test_an_unknown_driver_is_told_with_the_remedy() -> None:
+def test_a_missing_or_unknown_driver_is_reported() -> None:
     plain = by_select("postgresql:", "SELECT 1")
     error = failure("oracle+oracledb://u@h/d", plain)
     assert error.reason == "driver"
@@ -184,7 +184,7 @@ def test_an_unknown_driver_is_told_with_the_remedy() -> None:
     assert failure("nonsense://u@h/d", plain).reason == "driver"
 
 
-def test_a_missing_psycopg_is_told_with_our_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_psycopg_names_our_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def create(*_: object, **__: object) -> None:
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
@@ -193,10 +193,10 @@ def test_a_missing_psycopg_is_told_with_our_extra(monkeypatch: pytest.MonkeyPatc
     assert (error.reason, " -m pip install 'rankmon[postgresql]'" in str(error)) == ("driver", True)
 
 
-# ---- not permitted, not there ------------------------------------------------------------------------------------
+# ---- missing permissions, tables and columns ---------------------------------------------------------------------
 
 
-def test_a_role_without_select_is_told_so(postgres_url: str) -> None:
+def test_a_role_without_select_is_a_permission_error_that_a_grant_fixes(postgres_url: str) -> None:
     monitored = small(postgres_url)
     name = "reader_" + postgres_url.rpartition("_")[2]
     execute(postgres_url, f"CREATE ROLE {name} LOGIN")
@@ -209,7 +209,7 @@ def test_a_role_without_select_is_told_so(postgres_url: str) -> None:
     execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
-def test_the_grant_that_is_asked_for_has_the_schema_and_mends_it_as_printed(postgres_url: str) -> None:
+def test_the_printed_grants_name_the_schema_and_work(postgres_url: str) -> None:
     small(postgres_url)
     style = styles(postgres_url)["epoch s"]
     monitored, name = monitor(events(style), style), "reader_" + postgres_url.rpartition("_")[2]
@@ -237,7 +237,7 @@ def test_the_grant_that_is_asked_for_has_the_schema_and_mends_it_as_printed(post
     execute(postgres_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
-def test_short_passwords_are_hidden_as_words_of_their_own_only() -> None:
+def test_short_passwords_are_redacted_only_as_whole_words() -> None:
     database = Database("shop", parse_url("postgresql://me@127.0.0.1:9/shop").set(password="x"), 60)
     said = "column r.surface does not exist, for x at postgresql://me:x@127.0.0.1"
     told = "column r.surface does not exist, for *** at postgresql://me:***@127.0.0.1"
@@ -245,7 +245,7 @@ def test_short_passwords_are_hidden_as_words_of_their_own_only() -> None:
 
 
 @pytest.mark.parametrize("what", ["rankings", "events", "position", "value"])
-def test_a_missing_table_or_column_is_told_by_name(database_url: str, what: str) -> None:
+def test_a_missing_table_or_column_is_reported_by_name(database_url: str, what: str) -> None:
     small(database_url)
     style = styles(database_url)["epoch s"]
     if what in ("rankings", "events"):
@@ -272,13 +272,13 @@ def test_a_table_that_appears_later_is_found_by_the_same_pull(database_url: str)
     pull.database.close()
 
 
-def test_a_mistake_in_the_select_is_the_querys(database_url: str) -> None:
+def test_a_mistake_in_the_select_is_a_query_error(database_url: str) -> None:
     small(database_url)
     error = failure(database_url, by_select(database_url, "SELECT 'r' AS request, connect FROM FROM x"))
     assert (error.reason, 'near "FROM"' in str(error)) == ("query", True)
 
 
-def test_a_value_that_no_utf_8_can_hold_is_the_querys(database_url: str) -> None:
+def test_a_value_that_utf_8_cannot_hold_is_a_source_error(database_url: str) -> None:
     execute(database_url, "CREATE TABLE t (a TEXT)")
     database = Database("shop", parse_url(database_url), 60)
     try:
@@ -295,9 +295,7 @@ def test_a_value_that_no_utf_8_can_hold_is_the_querys(database_url: str) -> None
     ("table", "broken"),
     [("rankings", "request"), ("rankings", "device"), ("events", "item"), ("events", "type"), ("events", "request")],
 )
-def test_a_row_of_text_that_is_not_utf_8_is_counted_and_the_others_are_read(
-    tmp_path: Path, table: str, broken: str
-) -> None:
+def test_text_that_is_not_utf_8_affects_only_its_own_request(tmp_path: Path, table: str, broken: str) -> None:
     url, log = f"sqlite:///{tmp_path / 'shop.db'}", Log()
     style = styles(url)["text Z"]
     for n in range(6):
@@ -318,7 +316,7 @@ def test_a_row_of_text_that_is_not_utf_8_is_counted_and_the_others_are_read(
         database.close()
 
 
-def test_a_file_in_wal_mode_in_a_folder_that_cannot_be_written_is_told_with_its_remedy() -> None:
+def test_a_wal_file_in_an_unwritable_folder_is_reported_with_a_remedy() -> None:
     if os.geteuid():
         pytest.skip("only root can become somebody who may not write there")
     with tempfile.TemporaryDirectory() as made:
@@ -334,7 +332,7 @@ def test_a_file_in_wal_mode_in_a_folder_that_cannot_be_written_is_told_with_its_
 
 
 @pytest.mark.parametrize("wrong", ["position", "grade", "at"])
-def test_a_column_of_another_type_is_told_with_the_remedy_on_postgresql(postgres_url: str, wrong: str) -> None:
+def test_a_column_of_the_wrong_type_is_reported_on_postgresql(postgres_url: str, wrong: str) -> None:
     monitored = small(postgres_url)
     execute(postgres_url, f'ALTER TABLE rankings ALTER COLUMN "{wrong}" TYPE text')
     error = failure(postgres_url, monitored)
@@ -368,7 +366,7 @@ def test_nothing_can_be_written_on_postgresql(postgres_url: str, select: str) ->
     engine.dispose()
 
 
-def test_what_would_write_is_told_to_be_taken_out(postgres_url: str) -> None:
+def test_a_select_that_writes_reports_that_sources_are_read_only(postgres_url: str) -> None:
     small(postgres_url)
     execute(postgres_url, "CREATE SEQUENCE counter")
     assert "sources are read-only" in str(failure(postgres_url, by_select(postgres_url, WRITING["a sequence"])))
@@ -386,7 +384,7 @@ def test_nothing_can_be_written_on_sqlite(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["shop.db"]
 
 
-def test_a_reader_sees_one_state_of_the_data(database_url: str) -> None:
+def test_a_reader_sees_one_snapshot_of_the_data(database_url: str) -> None:
     small(database_url)
     if database_url.startswith("sqlite"):
         execute(database_url, "PRAGMA journal_mode = WAL")
@@ -401,7 +399,7 @@ def test_a_reader_sees_one_state_of_the_data(database_url: str) -> None:
     database.close()
 
 
-def test_a_writer_that_locks_a_sqlite_file_is_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_sqlite_file_is_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
     monitored = small(url)
     connect = sqlite3.connect
@@ -425,7 +423,7 @@ def test_a_statement_that_takes_too_long_is_a_timeout(database_url: str) -> None
     assert (error.reason, "raise statement_timeout" in str(error)) == ("timeout", True)
 
 
-def test_the_limit_is_each_statements_own(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_limit_applies_to_each_statement(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.source.dialects.sqlite._STEPS", 1)
     monitored = small(database_url)
     database = Database("shop", parse_url(database_url), 0.2)
@@ -448,7 +446,7 @@ def test_a_fetch_that_takes_too_long_is_a_timeout_too(tmp_path: Path) -> None:
     assert caught.value.reason == "timeout"
 
 
-def test_more_rows_than_are_held_at_once_raise_too_many(database_url: str) -> None:
+def test_more_rows_than_the_limit_raise_too_many(database_url: str) -> None:
     monitored = small(database_url)
     database = Database("shop", parse_url(database_url), 60)
     assert len(Pull(monitored, database, most_rows=2).read(START, END).served) == 1
@@ -457,7 +455,7 @@ def test_more_rows_than_are_held_at_once_raise_too_many(database_url: str) -> No
     database.close()
 
 
-def test_too_many_rows_are_given_up_soon(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetching_stops_soon_after_the_row_limit(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "FETCH", 10)
     small(database_url)
     numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) SELECT i FROM n"
@@ -469,7 +467,7 @@ def test_too_many_rows_are_given_up_soon(database_url: str, monkeypatch: pytest.
     database.close()
 
 
-def test_a_process_that_is_to_end_stops_between_fetches(database_url: str) -> None:
+def test_a_stopping_process_stops_between_fetches(database_url: str) -> None:
     monitored = small(database_url)
     asked = iter([False])
     database = Database("shop", parse_url(database_url), 60, lambda: next(asked, True))
@@ -479,9 +477,9 @@ def test_a_process_that_is_to_end_stops_between_fetches(database_url: str) -> No
 
 
 @pytest.mark.parametrize("how", ["stop", "interrupt"])
-def test_a_process_that_is_to_end_stops_within_a_statement(database_url: str, how: str) -> None:
+def test_a_stopping_process_stops_within_a_statement(database_url: str, how: str) -> None:
     if not database_url.startswith("sqlite"):
-        how = "interrupt"  # a server does not ask by itself
+        how = "interrupt"  # a server does not poll for a stop itself
     small(database_url)
     slow = SLOW_SQLITE if database_url.startswith("sqlite") else SLOW_POSTGRES
     ending = threading.Event()
@@ -502,7 +500,9 @@ def test_a_process_that_is_to_end_stops_within_a_statement(database_url: str, ho
     database.close()
 
 
-def test_a_server_is_not_asked_for_long_to_end_a_statement(monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> None:
+def test_cancelling_a_statement_waits_only_briefly_for_the_server(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str
+) -> None:
     asked: list[float] = []
     monkeypatch.setattr(psycopg.Connection, "cancel_safe", lambda _, timeout: asked.append(timeout))
     database = Database("shop", parse_url(postgres_url), 60)
@@ -513,7 +513,7 @@ def test_a_server_is_not_asked_for_long_to_end_a_statement(monkeypatch: pytest.M
     database.close()
 
 
-def test_an_interrupted_statement_of_a_process_that_goes_on_is_an_error(postgres_url: str) -> None:
+def test_an_interrupted_statement_is_an_error_if_the_process_continues(postgres_url: str) -> None:
     database = Database("shop", parse_url(postgres_url), 60)
     timer = threading.Timer(0.3, database.interrupt)
     timer.start()
@@ -534,7 +534,7 @@ def _backends(url: str) -> str:
 
 
 def _broken(act: Callable[[], object], database: Database) -> SourceError:
-    """What reading ends with if `act` happens after the first answer."""
+    """The error that reading ends with if `act` happens after the first answer."""
 
     def read() -> None:
         with database.reading() as reader:
@@ -547,19 +547,19 @@ def _broken(act: Callable[[], object], database: Database) -> SourceError:
     return caught.value
 
 
-def test_a_connection_cut_in_mid_read_is_an_error_and_the_next_read_works(postgres_url: str) -> None:
+def test_a_connection_cut_mid_read_is_an_error_and_the_next_read_works(postgres_url: str) -> None:
     monitored = small(postgres_url)
     database = Database("shop", parse_url(postgres_url), 60)
     for _ in range(2):
         error = _broken(lambda: execute(postgres_url, _backends(postgres_url)), database)
         assert error.reason == "connect"
         assert len(Pull(monitored, database).read(START, END).served) == 1
-    execute(postgres_url, _backends(postgres_url))  # while it lies idle in the pool
+    execute(postgres_url, _backends(postgres_url))  # while it is idle in the pool
     assert len(Pull(monitored, database).read(START, END).served) == 1
     database.close()
 
 
-def test_a_server_killed_in_mid_read_is_an_error_and_the_next_read_works(own_server: PostgresServer) -> None:
+def test_a_server_killed_mid_read_is_an_error_and_reading_works_after_a_restart(own_server: PostgresServer) -> None:
     own_server.start()
     url = own_server.create_database()
     monitored = small(url)
@@ -573,7 +573,7 @@ def test_a_server_killed_in_mid_read_is_an_error_and_the_next_read_works(own_ser
     database.close()
 
 
-def test_an_error_in_between_leaves_the_connection_fit_for_the_next_read(database_url: str) -> None:
+def test_an_error_leaves_the_connection_usable_for_the_next_read(database_url: str) -> None:
     monitored = small(database_url)
     database = Database("shop", parse_url(database_url), 60)
     with pytest.raises(KeyError), database.reading() as reader:

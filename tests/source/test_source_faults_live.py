@@ -1,4 +1,4 @@
-"""Real servers that cut a reader off within a statement: what is told, and that nothing is lost or counted twice."""
+"""Real servers that cut a reader off mid-statement: the error is clear, and nothing is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.tallies import rows
 EPOCH = Style("bigint", "epoch_ms", None, lambda micros: micros // 1000)
 WAYS = ("pull", "pushdown")
 CUT_OFF = 3
-"""The read in which something happens; those before it are stored."""
+"""The read that is disturbed; those before it are stored."""
 
 
 def log() -> Log:
@@ -51,7 +51,7 @@ def log() -> Log:
 
 
 def watched(way: str) -> Monitor:
-    """By clicks, read a bucket at a time and all of it within one cycle."""
+    """A monitor by clicks that can read the whole log within one cycle."""
     return monitor(
         events(EPOCH),
         EPOCH,
@@ -63,7 +63,7 @@ def watched(way: str) -> Monitor:
 
 
 class Scene:
-    """A database whose statements can be made to hang, and what can happen to them then."""
+    """A database whose statements can be made to hang."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -85,11 +85,11 @@ class Scene:
         return found
 
     def hang(self, seconds: int) -> None:
-        """Have each statement on the rankings that begins from now on take so long."""
+        """Make each statement on the rankings that begins from now on take this long."""
         self.execute(f"UPDATE flag SET seconds = {seconds}")
 
     def hanging(self) -> list[int]:
-        """Numbers of the connections that hang."""
+        """Ids of the connections that hang."""
         raise NotImplementedError
 
 
@@ -132,7 +132,7 @@ class OnMaria(Scene):
 
 @dataclass
 class Reading:
-    """A runner that reads a scene, and may be disturbed in one of its reads."""
+    """A runner that reads a scene and can be disturbed in one of its reads."""
 
     scene: Scene
     way: str
@@ -156,7 +156,7 @@ class Reading:
             self.disturb()
 
     def cut_off_by(self, mishap: Callable[[int], None]) -> None:
-        """Have one of the reads hang, and this happen to its connection meanwhile."""
+        """Make one of the reads hang, and apply `mishap` to its connection meanwhile."""
 
         def act() -> None:
             deadline = time.monotonic() + 30
@@ -174,7 +174,7 @@ class Reading:
         self.disturb = disturb
 
     def run(self) -> Exception | None:
-        """One cycle; what it failed of."""
+        """Run one cycle; return the error it failed with."""
         error = self.bench.run()
         for thread in self.threads:
             thread.join(60)
@@ -182,12 +182,12 @@ class Reading:
         return error
 
     def failures(self) -> dict[str, float]:
-        """Reason -> failed cycles."""
+        """Failed cycles by reason."""
         counts = self.bench.telemetry.counts().items()
         return {labels[1]: n for (name, labels), n in counts if name == "rankmon_evaluation_failures" and n}
 
     def stored(self) -> int:
-        """Buckets that held anything."""
+        """How many stored buckets have requests."""
         history = self.store.history(watched(self.way).traffic, START, END)
         return int((history.slice(("", ""))[:, 0] > 0).sum())
 
@@ -207,12 +207,12 @@ def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
 
 def contents(store: Store) -> dict[str, Any]:
-    """All that was found out, without when and how often cycles ran."""
+    """All stored results, without when and how often cycles ran."""
     return rows(store, "progress", "monitors")
 
 
 def undisturbed(scene: Scene, way: str, store: Store) -> dict[str, Any]:
-    """What is stored when nothing happens."""
+    """The stored results of an undisturbed run."""
     reading = Reading(scene, way, store)
     assert reading.run() is None
     assert reading.stored() == BUCKETS
@@ -227,14 +227,14 @@ def recovers(
     *words: str,
     mend: Callable[[], object] = lambda: None,
 ) -> None:
-    """Fails once for this reason and in these words, keeps what it had, and reads the rest once that is mended."""
+    """Assert that it fails once with this reason and words, keeps what it had, and reads the rest after `mend`."""
     before = reading.run()
     assert isinstance(before, SourceError), before
     assert before.reason == reason, before
     assert [word for word in words if word not in str(before)] == [], before
     assert reading.failures() == {reason: 1}
-    assert len(reading.bench.waits) == 1, "it is tried again soon"
-    assert reading.stored() == CUT_OFF - 1, "what was read before stays, and of the rest there is nothing"
+    assert len(reading.bench.waits) == 1, "a retry is scheduled"
+    assert reading.stored() == CUT_OFF - 1, "earlier reads stay stored, and nothing of the rest is"
     reading.disturb = None
     mend()
     assert reading.run() is None
@@ -258,7 +258,7 @@ def scene(postgres_url: str) -> OnPostgres:
         ("pg_terminate_backend", ("the server ended it", "is the database up?")),
     ],
 )
-def test_a_statement_that_somebody_ended_is_read_again(
+def test_a_cancelled_or_killed_statement_is_read_again(
     scene: OnPostgres, stores: Callable[[], Store], way: str, function: str, words: tuple[str, ...]
 ) -> None:
     expected = undisturbed(scene, way, stores())
@@ -268,7 +268,7 @@ def test_a_statement_that_somebody_ended_is_read_again(
     reading.database.close()
 
 
-def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebody_ended_them(scene: OnPostgres) -> None:
+def test_two_parallel_pieces_killed_mid_read_are_read_again(scene: OnPostgres) -> None:
     database = Database("s", parse_url(scene.url), 50)
     made = watched("pushdown")
     source = ParallelReader(PushDown(made, database, is_bound=True), cut_from=0, margins=0)
@@ -297,20 +297,20 @@ def test_both_pieces_of_a_read_are_under_way_at_once_and_read_again_when_somebod
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_server_restarted_in_the_middle_of_a_statement_is_read_on_where_it_was(
+def test_reading_resumes_after_a_restart_mid_statement(
     postgres: PostgresServer, scene: OnPostgres, stores: Callable[[], Store], way: str, how: str
 ) -> None:
     expected = undisturbed(scene, way, stores())
     reading = Reading(scene, way, stores())
 
-    # Started again by this thread, for the server ends with the one that started it.
+    # This thread restarts the server, because a server ends with the thread that started it.
     reading.cut_off_by(lambda _: getattr(postgres, how)())
     recovers(reading, expected, "connect", "is the database up", mend=postgres.start)
     reading.database.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_server_that_stays_away_fails_every_cycle_until_it_is_back(
+def test_every_cycle_fails_until_the_server_is_back(
     postgres: PostgresServer, scene: OnPostgres, stores: Callable[[], Store], way: str
 ) -> None:
     expected = undisturbed(scene, way, stores())
@@ -321,7 +321,7 @@ def test_a_server_that_stays_away_fails_every_cycle_until_it_is_back(
         assert isinstance(error, SourceError)
         assert error.reason == "connect"
     assert reading.stored() == CUT_OFF - 1
-    assert reading.bench.waits == sorted(set(reading.bench.waits)), "each time it waits for longer"
+    assert reading.bench.waits == sorted(set(reading.bench.waits)), "each wait is longer"
     postgres.start()
     assert reading.run() is None
     assert contents(reading.store) == expected
@@ -336,7 +336,7 @@ def test_a_server_that_stays_away_fails_every_cycle_until_it_is_back(
         ("SELECT ON rankings", "GRANT SELECT ON rankings TO watcher"),
     ],
 )
-def test_a_permission_revoked_in_the_middle_is_told_with_the_statement_that_mends_it(
+def test_a_permission_revoked_mid_read_is_reported_with_the_grant_to_run(
     scene: OnPostgres, stores: Callable[[], Store], way: str, revoked: str, grant: str
 ) -> None:
     scene.execute(
@@ -352,9 +352,7 @@ def test_a_permission_revoked_in_the_middle_is_told_with_the_statement_that_mend
     scene.execute("DROP OWNED BY watcher", "DROP ROLE watcher")
 
 
-def test_a_table_locked_for_long_is_a_timeout_and_is_read_afterwards(
-    scene: OnPostgres, stores: Callable[[], Store]
-) -> None:
+def test_a_locked_table_is_a_timeout_and_is_read_afterwards(scene: OnPostgres, stores: Callable[[], Store]) -> None:
     expected = undisturbed(scene, "pull", stores())
     reading = Reading(scene, "pull", stores())
     reading.database.statement_timeout = 0.5
@@ -370,7 +368,7 @@ def test_a_table_locked_for_long_is_a_timeout_and_is_read_afterwards(
 
 
 def lost_on_the_way(scene: Scene, stores: Callable[[], Store], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy before the server falls silent within a statement, and passes on new connections later."""
+    """A proxy in front of the server falls silent mid-statement, and forwards new connections later."""
     monkeypatch.setattr(base, "GRACE", 1)
     expected, url = undisturbed(scene, way, stores()), sa.make_url(scene.url)
     assert url.port is not None
@@ -384,7 +382,7 @@ def lost_on_the_way(scene: Scene, stores: Callable[[], Store], way: str, monkeyp
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_a_silent_proxy_swallowed_is_read_again(
+def test_a_read_lost_to_a_silent_proxy_is_repeated(
     scene: OnPostgres, stores: Callable[[], Store], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost_on_the_way(scene, stores, way, monkeypatch)
@@ -395,7 +393,7 @@ def test_what_a_silent_proxy_swallowed_is_read_again(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("how", ["QUERY", "CONNECTION", "restart"])
-def test_what_was_cut_off_on_mariadb_is_read_again(
+def test_a_read_cut_off_on_mariadb_is_repeated(
     maria: MariaServer, stores: Callable[[], Store], way: str, how: str
 ) -> None:
     scene = OnMaria(maria.create_database())
@@ -411,21 +409,21 @@ def test_what_was_cut_off_on_mariadb_is_read_again(
     def mend() -> None:
         if how == "restart":
             maria.start()
-            scene.hang(0)  # for the server may have lost what was written last
+            scene.hang(0)  # the server may have lost the last write
 
     reading.cut_off_by(mishap)
     recovers(reading, expected, "connect", mend=mend)
     reading.database.close()
 
 
-def test_what_a_silent_proxy_before_mariadb_swallowed_is_read_again(
+def test_a_read_lost_to_a_silent_proxy_is_repeated_on_mariadb(
     maria: MariaServer, stores: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost_on_the_way(OnMaria(maria.create_database()), stores, "pull", monkeypatch)
 
 
 @pytest.mark.parametrize("hosts", ["%", "127.0.0.%"])
-def test_on_mariadb_a_revoked_permission_is_told_with_the_statement_that_mends_it(
+def test_a_revoked_mariadb_permission_is_reported_with_the_grant_to_run(
     maria: MariaServer, stores: Callable[[], Store], hosts: str
 ) -> None:
     scene = OnMaria(maria.create_database())

@@ -1,4 +1,4 @@
-"""How many statements a source works on at the same time, for how long each, and who its administrator sees."""
+"""Limits on concurrent statements and their duration, and what the database's administrator sees of rankmon."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = sa.select(sa.literal(1))
 
 
 def filled(url: str) -> Monitor:
-    """A monitor by clicks of a log with one request, which is written."""
+    """Write a log with one request; return a monitor of it with click labels."""
     log = Log()
     log.show("r1", [1, 2, 3], START + 5, device="tv", country="x")
     log.happen("r1", 2, START + 10)
@@ -54,7 +54,7 @@ def some_url(database_url: str) -> str:
 
 @pytest.fixture
 def patience() -> Iterator[threading.Event]:
-    """Set after a while, so that who would wait for ever is stopped."""
+    """Is set after a while, to stop a reader that would wait forever."""
     over = threading.Event()
     timer = threading.Timer(30, over.set)
     timer.start()
@@ -67,7 +67,7 @@ def database(url: str, most: int = MOST_AT_ONCE, stop: threading.Event | None = 
 
 
 class Watching:
-    """Looks again and again at what a PostgreSQL database does for rankmon."""
+    """Polls what a PostgreSQL database is doing for rankmon."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
@@ -102,12 +102,12 @@ class Watching:
                 self.statements |= {row.query for row in under_way}
 
 
-# ---- so many at once -----------------------------------------------------------------------------------------------
+# ---- concurrent statements -----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def readers(number: int, source: Database, work: Any) -> Iterator[list[BaseException]]:
-    """So many threads that each read `work`; the errors that they ended with."""
+    """Run `work` in `number` threads with a reader each; yield the errors they end with."""
     raised: list[BaseException] = []
 
     def read() -> None:
@@ -128,19 +128,19 @@ def readers(number: int, source: Database, work: Any) -> Iterator[list[BaseExcep
         assert not any(thread.is_alive() for thread in threads)
 
 
-def test_postgresql_never_sees_more_statements_than_are_allowed(postgres_url: str) -> None:
+def test_postgresql_never_sees_more_statements_than_the_limit(postgres_url: str) -> None:
     source = database(postgres_url, most=3)
     slow = sa.select(sa.func.pg_sleep(0.1))
     with Watching(postgres_url) as seen, readers(15, source, lambda reader: reader.columns(slow)) as raised:
         pass
     assert raised == []
-    assert max(seen.active) == 3, "as many as are allowed are under way"
+    assert max(seen.active) == 3, "the whole limit is used"
     assert max(seen.connected) == 3
     source.close()
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_who_comes_when_all_turns_are_taken_waits_until_one_is_free(some_url: str, most: int) -> None:
+def test_a_reader_waits_for_a_free_turn_when_all_are_taken(some_url: str, most: int) -> None:
     source, entered, leave = database(some_url, most), threading.Semaphore(0), threading.Event()
 
     def stay(reader: Any) -> None:
@@ -158,8 +158,8 @@ def test_who_comes_when_all_turns_are_taken_waits_until_one_is_free(some_url: st
     source.close()
 
 
-def test_the_checks_of_a_mapping_never_hold_one_transaction_while_they_open_another(tmp_path: Path) -> None:
-    """Also where many events name what was never logged, and it is looked for what they are on."""
+def test_mapping_checks_never_open_a_transaction_while_holding_another(tmp_path: Path) -> None:
+    """Not even if many events are unmatched and the checks search for their impressions."""
     log, url = Log(), f"sqlite:///{tmp_path / 'log.db'}"
     for i in range(300):
         log.show(f"r{i}", ["a", "b"], START + i)
@@ -171,7 +171,7 @@ def test_the_checks_of_a_mapping_never_hold_one_transaction_while_they_open_anot
     assert any("match no impression" in remark.text for remark in found.remarks), found
 
 
-def test_a_reader_that_failed_gives_its_turn_back(some_url: str, patience: threading.Event) -> None:
+def test_a_failed_reader_gives_its_turn_back(some_url: str, patience: threading.Event) -> None:
     source = database(some_url, most=1, stop=patience)
     for _ in range(3):
         with pytest.raises(SourceError), source.reading() as reader:
@@ -181,14 +181,14 @@ def test_a_reader_that_failed_gives_its_turn_back(some_url: str, patience: threa
     source.close()
 
 
-def test_a_server_out_of_reach_takes_no_turn_for_good(patience: threading.Event) -> None:
+def test_an_unreachable_server_does_not_keep_a_turn(patience: threading.Event) -> None:
     source = database("postgresql://postgres@127.0.0.1:9/shop", most=1, stop=patience)
     for _ in range(3):
         with pytest.raises(SourceError), source.reading():
             pass
 
 
-def test_who_waits_for_a_turn_stops_at_once_when_the_process_is_to_end(some_url: str) -> None:
+def test_readers_waiting_for_a_turn_stop_when_interrupted(some_url: str) -> None:
     stop = threading.Event()
     source = database(some_url, most=1, stop=stop)
     with ExitStack() as held:
@@ -202,7 +202,7 @@ def test_who_waits_for_a_turn_stops_at_once_when_the_process_is_to_end(some_url:
     source.close()
 
 
-def test_who_waits_for_a_turn_looks_whether_the_process_is_to_end() -> None:
+def test_a_reader_waiting_for_a_turn_polls_for_a_stop() -> None:
     stop, stopped = threading.Event(), threading.Event()
     turns = threading.Semaphore(1)
 
@@ -245,7 +245,7 @@ def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_pa
 
 
 @pytest.mark.parametrize(("key", "expected"), [("", MOST_AT_ONCE), ("max_concurrent: 7", 7)])
-def test_the_limit_is_a_sources_own_and_4_by_default(tmp_path: Path, key: str, expected: int) -> None:
+def test_max_concurrent_is_set_per_source_and_has_a_default(tmp_path: Path, key: str, expected: int) -> None:
     setting = Setting(tmp_path, {"search": f"sqlite:///{tmp_path}/none.db"})
     if key:
         setting.limits = key
@@ -256,7 +256,7 @@ def test_the_limit_is_a_sources_own_and_4_by_default(tmp_path: Path, key: str, e
     app.close()
 
 
-# ---- how long a statement may run, and who the administrator sees ----------------------------------------------------
+# ---- time limits of statements, and what the administrator sees ------------------------------------------------------
 
 
 def setting_of(source: Database, query: str, who: str = "search") -> Any:
@@ -264,7 +264,7 @@ def setting_of(source: Database, query: str, who: str = "search") -> Any:
         return reader.one(sa.text(query))  # type: ignore[arg-type]
 
 
-def test_postgresql_knows_the_limit_the_program_and_the_monitor(postgres_url: str) -> None:
+def test_postgresql_sessions_carry_the_time_limit_and_the_monitor_name(postgres_url: str) -> None:
     source = database(postgres_url, timeout=12.5)
     assert setting_of(source, "SELECT current_setting('statement_timeout')") == "12500ms"
     assert setting_of(source, "SELECT current_setting('application_name')") == "rankmon search"
@@ -278,7 +278,7 @@ def test_postgresql_knows_the_limit_the_program_and_the_monitor(postgres_url: st
     named.close()
 
 
-def test_a_monitors_name_cannot_leave_its_comment(postgres_url: str) -> None:
+def test_a_monitor_name_cannot_break_out_of_its_sql_comment(postgres_url: str) -> None:
     source = database(postgres_url)
     for name in ("*/ SELECT 2 --", "100%", "%s %(x)s", "a'b", "\0"):
         assert setting_of(source, "SELECT 1", who=name) == 1
@@ -294,7 +294,7 @@ def test_the_administrator_sees_which_monitor_reads(postgres_url: str, engine: s
         connection.exec_driver_sql(f"CREATE VIEW rankings AS {slow}")
     source = database(postgres_url)
     with Watching(postgres_url) as seen:
-        for _ in range(20):  # on a busy machine the one who looks may come too late
+        for _ in range(20):  # on a busy machine the poller may be too late
             open_source(replace(made, source="s"), source).read(START, END)
             inspect(replace(made, source="s"), source, "r1")
             if any("rankings" in statement for statement in seen.statements.copy()):
@@ -302,12 +302,12 @@ def test_the_administrator_sees_which_monitor_reads(postgres_url: str, engine: s
     assert "rankmon front-page" in seen.names
     reads = [statement for statement in seen.statements if "rankings" in statement]
     assert reads
-    # Where an answer is streamed, the comment stands after the cursor's declaration.
+    # If an answer is streamed, the comment follows the cursor's declaration.
     assert [statement for statement in reads if "/* rankmon front-page */" not in statement] == []
     source.close()
 
 
-def test_mariadb_knows_the_limit_and_the_monitor(maria: MariaServer) -> None:
+def test_mariadb_sessions_carry_the_time_limit_and_the_monitor_name(maria: MariaServer) -> None:
     source = database(maria.create_database(), timeout=12.5)
     assert float(setting_of(source, "SELECT @@SESSION.max_statement_time")) == 12.5
     assert setting_of(source, "SELECT @@SESSION.time_zone") == "+00:00"
@@ -316,7 +316,7 @@ def test_mariadb_knows_the_limit_and_the_monitor(maria: MariaServer) -> None:
     source.close()
 
 
-def test_mariadb_joins_by_hashes_where_no_index_serves(maria: MariaServer) -> None:
+def test_mariadb_uses_hash_joins_without_an_index(maria: MariaServer) -> None:
     url = maria.create_database()
     name = url.rpartition("/")[2]
     for table in ("one", "other"):
@@ -329,7 +329,7 @@ def test_mariadb_joins_by_hashes_where_no_index_serves(maria: MariaServer) -> No
     source.close()
 
 
-def test_clickhouse_knows_the_limit_and_the_monitor(tmp_path: Path) -> None:
+def test_clickhouse_sessions_carry_the_time_limit_and_the_monitor_name(tmp_path: Path) -> None:
     pytest.importorskip("chdb")
     source = database(clickhouse(tmp_path / "data").url, timeout=12)
     assert float(setting_of(source, "SELECT toString(getSetting('max_execution_time'))")) == 12
@@ -339,7 +339,7 @@ def test_clickhouse_knows_the_limit_and_the_monitor(tmp_path: Path) -> None:
     source.close()
 
 
-def test_duckdb_and_sqlite_are_not_told_for_there_is_nobody_to_look(tmp_path: Path) -> None:
+def test_duckdb_and_sqlite_accept_a_reader_with_a_monitor_name(tmp_path: Path) -> None:
     pytest.importorskip("duckdb_engine")
     kind = duckdb_over_parquet(tmp_path)
     kind.write(Log(), kind.styles["epoch ms"], "whole", "number")
@@ -425,14 +425,14 @@ OTHERS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_drivers_that_are_not_run_here_are_told_the_limit_and_the_program(name: str) -> None:
+def test_drivers_not_run_here_receive_the_time_limit_and_program_name(name: str) -> None:
     url, arguments, query = OTHERS[name]
     made = make_url(url)
     assert dialect_of(made.get_backend_name()).arguments(made, 12.5) == arguments
     assert dict(dialect_of(made.get_backend_name()).address(made, 12.5).query) == query
 
 
-def test_what_a_url_says_itself_is_left_alone() -> None:
+def test_settings_in_the_url_are_left_alone() -> None:
     made = make_url("trino://u@h/c?source=ours")
     assert "source" not in dialect_of(made.get_backend_name()).arguments(made, 60)
     labelled = make_url("bigquery://p/d?labels=team:find")
@@ -440,7 +440,7 @@ def test_what_a_url_says_itself_is_left_alone() -> None:
 
 
 class _Driver:
-    """Takes what is set on a driver's connection."""
+    """A driver's connection that keeps the attributes set on it."""
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ class _Driver:
         ("redshift+redshift_connector://h/d", {}, ["SET statement_timeout TO 12500"]),
     ],
 )
-def test_drivers_with_limits_of_their_own_have_them_set_on_the_connection(
+def test_drivers_with_connection_limits_have_them_set(
     url: str, expected: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, driver = sa.create_engine("sqlite://"), _Driver()
@@ -474,7 +474,7 @@ def test_drivers_with_limits_of_their_own_have_them_set_on_the_connection(
     assert heard == said
 
 
-def test_bigquery_is_told_the_limit_with_each_job() -> None:
+def test_bigquery_receives_the_time_limit_with_each_job() -> None:
     pytest.importorskip("google.cloud.bigquery")
     engine = sa.create_engine("sqlite://")
     engine.dialect.name = "bigquery"

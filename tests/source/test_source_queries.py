@@ -1,4 +1,4 @@
-"""The SQL that is sent: any identifier, any SELECT of the user's own, every read bounded by time through an index."""
+"""The SQL that is sent: it takes any identifier and any user SELECT, and an indexed time bounds every read."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_schemas_and_databases_may_have_any_name(postgres_url: str) -> None:
         (mysql.dialect(), "`a`.`b c`.`d` AS r"),
     ],
 )
-def test_each_part_of_a_name_is_quoted_by_itself(dialect: sa.Dialect, text: str) -> None:
+def test_each_part_of_a_name_is_quoted_separately(dialect: sa.Dialect, text: str) -> None:
     made = relation(Relation(("a", "b c", "d")), "r", ["x"], dialect)
     assert text in str(sa.select(made).compile(dialect=dialect))
 
@@ -153,7 +153,7 @@ SELECTS = {
 
 
 @pytest.mark.parametrize("select", SELECTS.values(), ids=SELECTS)
-def test_a_select_of_the_users_own_is_read_as_it_stands(filled: str, select: str) -> None:
+def test_any_user_select_can_be_read(filled: str, select: str) -> None:
     style = styles(filled)[STYLE]
     monitored = monitor(events(style), style)
     own = replace(monitored, rankings=replace(monitored.rankings, relation=Relation(select=select)))
@@ -162,7 +162,7 @@ def test_a_select_of_the_users_own_is_read_as_it_stands(filled: str, select: str
     assert sorted(reading.events.tolist()) == [0, 1]
 
 
-def test_casts_with_colons_and_slices_of_arrays_stay_as_they_are(shared_url: str) -> None:
+def test_colons_in_casts_and_array_slices_are_left_alone(shared_url: str) -> None:
     log, style = Log(), styles(shared_url)[STYLE]
     log.show("r1", [1], START)
     write(shared_url, log, style)
@@ -192,7 +192,7 @@ RECIPES = ("events", "judgments", "column")
 
 
 def busy(url: str, style: Style) -> None:
-    """A month of requests in tables with an index on their times alone, and statistics."""
+    """Ten days of requests in tables that are indexed only by time, with statistics."""
     log = Log()
     for n in range(1500):
         at = START - 5 * 86_400 + n * 600
@@ -205,7 +205,7 @@ def busy(url: str, style: Style) -> None:
 
 @contextmanager
 def watched() -> Iterator[list[tuple[str, Any]]]:
-    """Collects (statement, parameters) of what is executed."""
+    """Collects (statement, parameters) of each execution."""
     seen: list[tuple[str, Any]] = []
 
     def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
@@ -219,7 +219,7 @@ def watched() -> Iterator[list[tuple[str, Any]]]:
 
 
 def statements(url: str, style: Style, kind: str) -> list[tuple[str, Any]]:
-    """All that is asked for one bucket."""
+    """All statements that are sent for one bucket."""
     recipe = {"events": events(style), "judgments": judgments(), "column": column()}[kind]
     measures = ("ndcg@3", "dcg(gain={0:1,1:2,2:3,3:4})@3") if kind == "events" else ("ndcg@3",)
     database = Database("s", parse_url(url), 60)
@@ -241,7 +241,7 @@ def scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", RECIPES)
 @pytest.mark.parametrize("name", ["timestamptz", "timestamp local", "epoch ms", "text Z", "text local"])
-def test_every_statement_finds_its_time_in_the_index_on_postgresql(shared_url: str, name: str, kind: str) -> None:
+def test_every_statement_uses_the_time_index_on_postgresql(shared_url: str, name: str, kind: str) -> None:
     style = styles(shared_url)[name]
     busy(shared_url, style)
     asked = statements(shared_url, style, kind)
@@ -260,7 +260,7 @@ def test_every_statement_finds_its_time_in_the_index_on_postgresql(shared_url: s
 
 
 def _is_probe(statement: str) -> bool:
-    """Whether a statement asks for types alone, of no row, for the catalogue, or says who we are."""
+    """Whether a statement reads no rows of the log: it asks for types or the catalogue, or says who we are."""
     return (
         "set_config" in statement
         or "pg_locks" in statement
@@ -275,7 +275,7 @@ def _is_probe(statement: str) -> bool:
 
 @pytest.mark.parametrize("kind", RECIPES)
 @pytest.mark.parametrize("name", ["epoch s", "text Z", "text local"])
-def test_every_statement_finds_its_time_in_the_index_on_sqlite(tmp_path: Path, name: str, kind: str) -> None:
+def test_every_statement_uses_the_time_index_on_sqlite(tmp_path: Path, name: str, kind: str) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     style = styles(url)[name]
     busy(url, style)
@@ -292,7 +292,7 @@ def test_every_statement_finds_its_time_in_the_index_on_sqlite(tmp_path: Path, n
     engine.dispose()
 
 
-def test_no_statement_is_without_a_bound_in_time(filled: str) -> None:
+def test_every_statement_is_bounded_in_time(filled: str) -> None:
     style = styles(filled)["epoch ms"]
     busy(filled, style)
     for kind in RECIPES:
@@ -303,7 +303,7 @@ def test_no_statement_is_without_a_bound_in_time(filled: str) -> None:
                     assert re.search(rf'\b{name}\."at" >=', statement), statement
 
 
-def test_no_statement_is_prepared_for_all_times_of_day(shared_url: str) -> None:
+def test_statements_are_not_prepared_on_the_server(shared_url: str) -> None:
     style = styles(shared_url)["timestamptz"]
     busy(shared_url, style)
     pull = Pull(monitor(events(style), style), Database("s", parse_url(shared_url), 60))
@@ -315,7 +315,7 @@ def test_no_statement_is_prepared_for_all_times_of_day(shared_url: str) -> None:
     pull.database.close()
 
 
-def test_a_recipe_whose_rule_takes_any_type_reads_all_types(filled: str) -> None:
+def test_a_rule_without_a_type_counts_events_of_any_type(filled: str) -> None:
     style = styles(filled)[STYLE]
     recipe: Events = events(style)
     execute(filled, "UPDATE events SET type = 'wave'")
@@ -325,7 +325,7 @@ def test_a_recipe_whose_rule_takes_any_type_reads_all_types(filled: str) -> None
 
 
 @pytest.mark.parametrize("way", [Pull, PushDown])
-def test_lists_in_a_column_are_found_by_the_index_on_the_time_on_sqlite(tmp_path: Path, way: Any) -> None:
+def test_lists_in_a_column_are_read_by_the_time_index_on_sqlite(tmp_path: Path, way: Any) -> None:
     url = f"sqlite:///{tmp_path / 'log.db'}"
     execute(url, *LISTS["sqlite"].of_log(3), "CREATE INDEX lists_at ON lists (served)", "ANALYZE")
     database = Database("s", parse_url(url), 60)
@@ -347,7 +347,7 @@ def test_lists_in_a_column_are_found_by_the_index_on_the_time_on_sqlite(tmp_path
 @pytest.mark.parametrize(
     ("column", "code"), [("in_array", "BIGINT[]"), ("in_json_0", "VARCHAR"), ("in_json_1", "JSON")]
 )
-def test_of_lists_in_a_column_only_those_of_the_time_are_unnested_on_duckdb(column: str, code: str) -> None:
+def test_duckdb_unnests_only_lists_within_the_time_range(column: str, code: str) -> None:
     engine = sa.create_engine("duckdb:///:memory:")
     with engine.connect() as connection:
         for statement in LISTS["duckdb"].of_log(3):

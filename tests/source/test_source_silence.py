@@ -1,4 +1,4 @@
-"""Servers that stop answering, and engines without limits of their own: no reader waits for ever."""
+"""Servers that stop answering, and engines without limits of their own: no reader waits forever."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.proxy import Proxy, proxy
 
 LIMIT, GRACE = 0.5, 1
 LONG = 20
-"""Seconds in which all of this is over on a busy machine, and far fewer than a statement takes that is not ended."""
+"""Seconds that suffice on a busy machine, and far fewer than a statement takes that is not ended."""
 
 ONE = sa.select(sa.literal(1))
 SLEEP = {"postgresql": "SELECT pg_sleep(120)", "mysql": "SELECT sleep(120)"}
@@ -36,7 +36,7 @@ ASLEEP = {
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, str]]:
-    """A proxy before a server, and the URL of a database through it."""
+    """A proxy in front of a server, and the URL of a database through it."""
     monkeypatch.setattr(base, "GRACE", GRACE)
     monkeypatch.setattr(base, "CONNECT_TIMEOUT", 2)
     if request.param == "postgresql":
@@ -54,12 +54,12 @@ def database(url: str, limit: float = LIMIT, stop: Callable[[], bool] = lambda: 
 
 
 def sleep(reader: Reader) -> Any:
-    """A statement that takes long."""
+    """Run a statement that takes long."""
     return reader.one(sa.text(SLEEP[reader.dialect.name]))  # type: ignore[arg-type]
 
 
 def asleep(url: str) -> int:
-    """How many such statements are under way on the server."""
+    """How many of these statements are running on the server."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     with engine.connect() as connection:
         return int(connection.exec_driver_sql(f"SELECT count(*) FROM {ASLEEP[engine.dialect.name]}").scalar_one())
@@ -72,7 +72,7 @@ def later(act: Callable[[], object]) -> None:
 
 
 def failing(source: Database, work: Callable[[Reader], object]) -> SourceError:
-    """What that work ends with, in time."""
+    """The error that `work` ends with, in time."""
     began = time.monotonic()
     with pytest.raises(SourceError) as caught, source.reading() as reader:
         work(reader)
@@ -80,7 +80,7 @@ def failing(source: Database, work: Callable[[Reader], object]) -> SourceError:
     return caught.value
 
 
-def test_a_server_that_falls_silent_within_a_statement_is_given_up_and_the_next_read_works(
+def test_reading_gives_up_on_a_server_silent_mid_statement_and_recovers(
     behind: tuple[Proxy, str],
 ) -> None:
     between, url = behind
@@ -91,12 +91,12 @@ def test_a_server_that_falls_silent_within_a_statement_is_given_up_and_the_next_
     assert "did not answer for 1.5 s" in str(error)
     assert "is the database up" in str(error)
     between.speak()
-    with source.reading() as reader:  # of one turn, which was given back
+    with source.reading() as reader:  # the only turn was given back
         assert reader.one(ONE) == 1
     source.close()
 
 
-def test_a_server_that_falls_silent_between_two_statements_is_given_up(behind: tuple[Proxy, str]) -> None:
+def test_reading_gives_up_on_a_server_silent_between_statements(behind: tuple[Proxy, str]) -> None:
     between, url = behind
     source = database(url)
 
@@ -109,7 +109,7 @@ def test_a_server_that_falls_silent_between_two_statements_is_given_up(behind: t
     source.close()
 
 
-def test_a_reader_that_has_all_it_wants_is_not_failed_by_the_silence_after_it(behind: tuple[Proxy, str]) -> None:
+def test_silence_after_the_last_answer_does_not_fail_the_reader(behind: tuple[Proxy, str]) -> None:
     between, url = behind
     source, began = database(url), time.monotonic()
     with source.reading() as reader:
@@ -122,7 +122,7 @@ def test_a_reader_that_has_all_it_wants_is_not_failed_by_the_silence_after_it(be
     source.close()
 
 
-def test_a_connection_that_was_dropped_while_it_lay_idle_is_replaced_unseen(behind: tuple[Proxy, str]) -> None:
+def test_an_idle_connection_that_was_dropped_is_replaced_silently(behind: tuple[Proxy, str]) -> None:
     between, url = behind
     source = database(url)
     with source.reading() as reader:
@@ -136,7 +136,7 @@ def test_a_connection_that_was_dropped_while_it_lay_idle_is_replaced_unseen(behi
     source.close()
 
 
-def test_a_server_that_stays_silent_after_a_connection_lay_idle_is_told_to_be_out_of_reach(
+def test_a_server_silent_since_the_last_read_is_a_connect_error(
     behind: tuple[Proxy, str],
 ) -> None:
     between, url = behind
@@ -147,13 +147,11 @@ def test_a_server_that_stays_silent_after_a_connection_lay_idle_is_told_to_be_ou
     error = failing(source, lambda reader: reader.one(ONE))
     assert error.reason == "connect"
     assert "it did not answer in time: is the database up" in str(error)
-    assert "601 s" not in str(error), "so long nobody waited"
+    assert "601 s" not in str(error), "nobody waited that long"
     source.close()
 
 
-def test_a_connection_that_answers_too_late_when_it_is_tried_is_replaced(
-    behind: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_with_a_late_ping_is_replaced(behind: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch) -> None:
     _, url = behind
     source = database(url, limit=600)
     number = sa.func.pg_backend_pid() if source.dialect == "postgresql" else sa.func.connection_id()
@@ -168,13 +166,13 @@ def test_a_connection_that_answers_too_late_when_it_is_tried_is_replaced(
     monkeypatch.setattr(source._connected().dialect, "do_ping", late)
     monkeypatch.setattr(base, "CONNECT_TIMEOUT", 0.1)
     with source.reading() as reader:
-        assert reader.one(sa.select(number)) != before, "which somebody was asked to end"
+        assert reader.one(sa.select(number)) != before, "the old one was asked to end"
     assert "nowhere" in str(failing(source, lambda reader: reader.one(sa.text("SELECT 1 FROM nowhere"))))
     source.close()
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+psycopg", "mariadb+pymysql"])
-def test_what_takes_connections_and_never_speaks_is_not_waited_for_as_for_a_statement(
+def test_connecting_to_a_silent_server_does_not_wait_for_the_statement_timeout(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "CONNECT_TIMEOUT", 2)
@@ -183,14 +181,14 @@ def test_what_takes_connections_and_never_speaks_is_not_waited_for_as_for_a_stat
         error = failing(source, lambda reader: reader.one(ONE))
     assert error.reason == "connect"
     assert "it did not answer in time: is the database up" in str(error)
-    assert not re.search(r"\d s\b", str(error)), "how long it was is the driver's to say"
-    assert "raise it" not in str(error), "there is nothing of the user's to be raised"
+    assert not re.search(r"\d s\b", str(error)), "only the driver knows how long it waited"
+    assert "raise it" not in str(error), "the user has set no limit to raise"
 
 
 @pytest.mark.parametrize(
     ("scheme", "name"), [("postgresql+psycopg", "connect_timeout"), ("mariadb+pymysql", "read_timeout")]
 )
-def test_a_limit_of_the_url_s_own_within_which_nobody_connects_is_named(scheme: str, name: str) -> None:
+def test_a_url_timeout_too_short_to_connect_is_named(scheme: str, name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"{scheme}://u@127.0.0.1:{silent.getsockname()[1]}/d?{name}=2"
         error = failing(database(url, limit=600), lambda reader: reader.one(ONE))
@@ -200,9 +198,7 @@ def test_a_limit_of_the_url_s_own_within_which_nobody_connects_is_named(scheme: 
 
 
 @pytest.mark.parametrize("in_bits", [False, True])
-def test_a_statement_longer_than_the_url_has_the_driver_wait_is_too_slow_and_not_out_of_reach(
-    maria: MariaServer, in_bits: bool
-) -> None:
+def test_a_statement_longer_than_the_urls_read_timeout_is_a_timeout(maria: MariaServer, in_bits: bool) -> None:
     source = database(f"{maria.create_database()}?read_timeout=1&connect_timeout=9", limit=600)
     slow = sa.text("SELECT 1 UNION ALL SELECT sleep(30)") if in_bits else sa.text("SELECT sleep(30)")
     error = failing(source, lambda reader: reader.columns(slow))
@@ -221,7 +217,7 @@ def test_a_statement_longer_than_the_url_has_the_driver_wait_is_too_slow_and_not
         ("pyhive", "hive://u@127.0.0.1:{}/d?auth=NOSASL"),
     ],
 )
-def test_drivers_without_a_socket_of_ours_have_limits_of_their_own(
+def test_drivers_with_their_own_sockets_give_up_on_a_silent_server(
     module: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(module)
@@ -231,7 +227,7 @@ def test_drivers_without_a_socket_of_ours_have_limits_of_their_own(
     assert (error.reason, "is the database up" in str(error)) == ("connect", True), error
 
 
-def test_a_process_that_is_to_end_does_not_wait_for_a_silent_server(behind: tuple[Proxy, str]) -> None:
+def test_a_stopping_process_does_not_wait_for_a_silent_server(behind: tuple[Proxy, str]) -> None:
     between, url = behind
     ending = threading.Event()
     source = database(url, limit=600, stop=ending.is_set)
@@ -249,7 +245,7 @@ def test_a_process_that_is_to_end_does_not_wait_for_a_silent_server(behind: tupl
     source.close()
 
 
-def test_to_be_told_to_end_takes_no_longer_than_asking_once_however_many_read(behind: tuple[Proxy, str]) -> None:
+def test_interrupting_many_readers_takes_about_as_long_as_one(behind: tuple[Proxy, str]) -> None:
     between, url = behind
     ending = threading.Event()
     source = database(url, limit=600, stop=ending.is_set, most=4)
@@ -277,7 +273,7 @@ def test_to_be_told_to_end_takes_no_longer_than_asking_once_however_many_read(be
     source.close()
 
 
-def test_who_reads_in_time_is_not_disturbed_and_leaves_no_thread(behind: tuple[Proxy, str]) -> None:
+def test_a_timely_reader_is_not_interrupted_and_leaves_no_thread(behind: tuple[Proxy, str]) -> None:
     _, url = behind
     source = database(url, limit=LIMIT)
     for _ in range(3):
@@ -292,7 +288,7 @@ def test_who_reads_in_time_is_not_disturbed_and_leaves_no_thread(behind: tuple[P
 # ---- the watch -----------------------------------------------------------------------------------------------------
 
 
-def test_a_step_in_time_is_not_ended() -> None:
+def test_a_timely_step_is_not_ended() -> None:
     asked: list[object] = []
     with Watch(0.2, asked.append) as watch:
         watch.on("driver")
@@ -304,19 +300,19 @@ def test_a_step_in_time_is_not_ended() -> None:
     assert not watch.is_late
 
 
-def test_a_step_within_another_one_has_its_own_time_and_gives_the_other_one_its_own_back() -> None:
+def test_a_nested_step_has_its_own_limit_and_restores_the_outer_one() -> None:
     ended = threading.Event()
     with Watch(0.3, lambda _: ended.set()) as watch:
         watch.on("driver")
         with watch.step():
             with watch.step(0.1):
                 pass
-            assert ended.wait(LONG), "the outer one is late in the end"
+            assert ended.wait(LONG), "the outer step is late in the end"
     assert watch.is_late
 
 
 class Slow(Watch):
-    """Takes its time between finding a step late and doing anything about it."""
+    """A watch that pauses between finding a step late and acting on it."""
 
     def __init__(self, limit: float, ask: Callable[[Any], None]) -> None:
         super().__init__(limit, ask)
@@ -330,11 +326,11 @@ class Slow(Watch):
 
 
 def pooled() -> sa.Engine:
-    """Which gives the next one the connection of the one before."""
+    """An engine that hands each connection on to the next user."""
     return sa.create_engine("sqlite://", poolclass=sa.QueuePool, pool_size=1, max_overflow=0)
 
 
-def test_a_connection_that_is_about_to_be_asked_to_end_is_not_given_to_somebody_else() -> None:
+def test_a_connection_about_to_be_ended_is_not_handed_on() -> None:
     engine, asked = pooled(), list[Any]()
     with Slow(0.1, asked.append) as watch:
         connection = engine.connect()
@@ -349,7 +345,7 @@ def test_a_connection_that_is_about_to_be_asked_to_end_is_not_given_to_somebody_
     assert watch.is_late
 
 
-def test_who_is_told_to_end_after_its_connection_was_given_back_does_not_end_somebody_else() -> None:
+def test_ending_a_reader_spares_the_connection_it_gave_back() -> None:
     engine, asked = pooled(), list[Any]()
     with Watch(LONG, asked.append) as watch:
         connection = engine.connect()
@@ -362,7 +358,7 @@ def test_who_is_told_to_end_after_its_connection_was_given_back_does_not_end_som
     assert asked == []
 
 
-def test_who_is_told_to_end_ends_what_it_had_then_and_nothing_it_got_later() -> None:
+def test_ending_a_reader_ends_only_the_connection_it_had_then() -> None:
     asked: list[Any] = []
 
     class Meanwhile(Watch):
@@ -376,12 +372,12 @@ def test_who_is_told_to_end_ends_what_it_had_then_and_nothing_it_got_later() -> 
     assert asked == ["what it had"]
 
 
-def test_what_does_not_end_when_it_is_asked_is_cut() -> None:
+def test_a_connection_that_does_not_end_when_asked_is_cut() -> None:
     one, other = socket.socketpair()
     with Watch(0.1, lambda _: time.sleep(LONG)) as watch:
         watch.on(one)
         with watch.step():
-            assert one.recv(1) == b"", "what is read from ends"
+            assert one.recv(1) == b"", "the read ends"
     assert watch.is_late
     one.close()
     other.close()

@@ -1,4 +1,4 @@
-"""A real Spark with two executors, by its Thrift server: both ways of reading, its plan, and what goes wrong."""
+"""A real Spark with two executors behind its Thrift server: both ways of reading, query plans and failures."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ def opened(url: str, timeout: float = 300) -> Database:
 
 
 @pytest.mark.parametrize("kind", ["events", "column"])
-def test_any_log_adds_up_to_the_same_by_spark_and_by_the_pull(logs: OnSpark, kind: str) -> None:
+def test_push_down_equals_the_pull_on_any_log(logs: OnSpark, kind: str) -> None:
     database, summed = opened(logs.url), 0
     for seed in range(times(2)):
         made, what = case(logs, kind, seed)
-        made = replace(made, measures=made.measures[:3])  # Spark compiles what it runs, which takes its time
+        made = replace(made, measures=made.measures[:3])  # Spark compiles each query, which is slow
         assert why_not(made, database.dialect) == ""
         one, other, buckets = both(made, database, START, END)
         assert_same(one, other, what)
@@ -100,7 +100,7 @@ def test_any_log_adds_up_to_the_same_by_spark_and_by_the_pull(logs: OnSpark, kin
 
 
 @pytest.mark.parametrize("style", ["timestamp", "timestamp_ntz", "timestamp_ntz local", "epoch s"])
-def test_every_way_of_writing_a_time_is_reckoned_with(logs: OnSpark, style: str) -> None:
+def test_push_down_works_with_every_time_format(logs: OnSpark, style: str) -> None:
     written = logs.styles[style]
     logs.write(Soiled(7, 1, Dirt()).make(), written, "whole", "number")
     one, other, _ = both(monitor(events(written), written, ("ndcg@3",)), opened(logs.url), START, END)
@@ -109,7 +109,7 @@ def test_every_way_of_writing_a_time_is_reckoned_with(logs: OnSpark, style: str)
 
 
 @pytest.mark.parametrize("kind", ["events", "judgments", "column"])
-def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(logs: OnSpark, kind: str) -> None:
+def test_the_pull_equals_a_plain_loop_over_any_log(logs: OnSpark, kind: str) -> None:
     for seed in range(times(2)):
         chance = random.Random(f"{kind} {seed}")
         name, style = list((TEXTS | dict(logs.styles)).items())[seed * 5 % 8]
@@ -123,13 +123,13 @@ def test_any_log_adds_up_to_what_a_loop_over_all_its_rows_says(logs: OnSpark, ki
 
 
 @pytest.mark.parametrize(("ids", "rows"), [("whole", SMALL), ("text", LARGE)])
-def test_whatever_plan_a_table_gets_its_rows_add_up_to_what_they_are(spark: SparkServer, ids: str, rows: int) -> None:
+def test_sums_are_right_under_any_query_plan(spark: SparkServer, ids: str, rows: int) -> None:
     engine = sized.spark(spark.create_database())
     engine.write(rows, ids, spark.directory / "local")
     assert_right(engine, rows, [sized.WHOLE, sized.SHARES[-1]])
 
 
-def test_lists_in_a_column_are_read_as_rows_would_be_and_what_is_none_is_refused(spark: SparkServer) -> None:
+def test_lists_in_a_column_are_read_like_rows_and_other_values_are_refused(spark: SparkServer) -> None:
     url, lists, more = spark.create_database(), LISTS["hive"], ["junk"]
     name, database = url.rpartition("/")[2], opened(url)
     spark.execute(*lists.of_log(1), database=name)
@@ -139,7 +139,7 @@ def test_lists_in_a_column_are_read_as_rows_would_be_and_what_is_none_is_refused
     database.close()
 
 
-def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> None:
+def test_odd_names_and_values_are_read_literally(spark: SparkServer) -> None:
     names = ("order", "it`em", "50%", "a:b", 'say "x"', "grade")
     url, style = spark.create_database(), on_spark(spark).styles["epoch s"]
     odd = ("O'Brien\\", "100 %s", "new\nline", "naïve")
@@ -159,7 +159,7 @@ def test_names_and_values_are_taken_as_they_are_written(spark: SparkServer) -> N
     assert len(spark.execute(statement)) == 3
 
 
-def test_a_session_sees_what_others_wrote_since_it_first_looked(logs: OnSpark) -> None:
+def test_a_session_sees_later_writes_by_others(logs: OnSpark) -> None:
     log, style = Log(), logs.styles["timestamp"]
     log.show("r1", [1, 2], START)
     logs.write(log, style, "whole", "number")
@@ -174,10 +174,10 @@ def test_a_session_sees_what_others_wrote_since_it_first_looked(logs: OnSpark) -
     assert source.freshness(START - 5, END).newest is None
 
 
-# ---- what Spark does itself ------------------------------------------------------------------------------------------
+# ---- work that Spark does --------------------------------------------------------------------------------------------
 
 
-def test_the_executors_sum_up_a_million_rows_and_few_come_back(spark: SparkServer) -> None:
+def test_the_executors_sum_a_million_rows_and_return_few(spark: SparkServer) -> None:
     log = write_large(spark, 50_000, 24, as_text=True)
     database, made = opened(log.url), replace(MONITOR, source="s")
     assert choose(made, database.dialect).way == "pushdown"
@@ -198,7 +198,7 @@ def test_the_executors_sum_up_a_million_rows_and_few_come_back(spark: SparkServe
     assert any("partial_min(served_at" in functions for _, functions in found), plan[:4000]
 
 
-def test_the_work_is_done_by_two_processes_beside_the_server(spark: SparkServer) -> None:
+def test_two_executor_processes_do_the_work(spark: SparkServer) -> None:
     found = spark.execute(
         "SELECT DISTINCT java_method('java.lang.System', 'getProperty', 'user.dir') FROM range(0, 8, 1, 8)"
     )
@@ -209,8 +209,8 @@ def test_the_work_is_done_by_two_processes_beside_the_server(spark: SparkServer)
     assert {Path(f"/proc/{pid}/cwd").readlink() for pid in executors} == folders
 
 
-def test_spark_takes_what_is_sent_to_databricks(spark: SparkServer) -> None:
-    """Databricks itself was not to be had; its dialect and Spark's parser and analyser were."""
+def test_spark_accepts_the_sql_for_databricks(spark: SparkServer) -> None:
+    """Databricks itself is not available here, so Spark's parser and analyser check the SQL of its dialect."""
     python = ROOT / ".venv-spark" / "bin" / "python"
     command = [python, "-m", "tests.support.databricks_sql"]
     done = subprocess.run(
@@ -225,18 +225,18 @@ def test_spark_takes_what_is_sent_to_databricks(spark: SparkServer) -> None:
         assert plan.startswith("== Physical Plan =="), (plan[:500], statement)
 
 
-# ---- what goes wrong -------------------------------------------------------------------------------------------------
+# ---- failures --------------------------------------------------------------------------------------------------------
 
 
 def failing(url: str, timeout: float = 60) -> SourceError:
-    """What a read of clicks fails with."""
+    """The error that a read of clicks fails with."""
     style = TEXTS["text Z"]
     with pytest.raises(SourceError) as caught:
         Pull(monitor(events(style), style), opened(url, timeout)).read(START, START + HOUR)
     return caught.value
 
 
-def test_spark_says_what_is_wrong_and_how_to_mend_it(spark: SparkServer) -> None:
+def test_spark_errors_name_the_reason_and_remedy(spark: SparkServer) -> None:
     url = spark.create_database()
     error = failing(url)
     assert (error.reason, "compare the table" in str(error)) == ("missing", True), error
@@ -252,20 +252,20 @@ def test_spark_says_what_is_wrong_and_how_to_mend_it(spark: SparkServer) -> None
     ("query", "reason"),
     [("SELECT no_such_function(1)", "data"), ("SELECT array(1) + 1", "data"), ("SELECT FROM WHERE (", "query")],
 )
-def test_what_spark_cannot_do_by_its_nature_lasts(spark: SparkServer, query: str, reason: str) -> None:
+def test_queries_that_spark_can_never_run_are_lasting_errors(spark: SparkServer, query: str, reason: str) -> None:
     with pytest.raises(SourceError) as caught, opened(spark.url()).reading() as reader:
         reader.one(sa.text(query))  # type: ignore[arg-type]
     assert (caught.value.reason, caught.value.lasting) == (reason, True), caught.value
 
 
 def test_spark_sees_which_monitor_reads(spark: SparkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.source.dialects.thrift._brief", str)  # for in full, it repeats the statement
+    monkeypatch.setattr("monitor.source.dialects.thrift._brief", str)  # the full error repeats the statement
     with pytest.raises(SourceError) as caught, opened(spark.url()).reading("search") as reader:
         reader.one(sa.text("SELECT FROM WHERE ("))  # type: ignore[arg-type]
     assert "/* rankmon search */ SELECT FROM WHERE (" in str(caught.value)
 
 
-def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
+def test_a_statement_that_takes_too_long_is_cancelled(spark: SparkServer) -> None:
     began = time.monotonic()
     with pytest.raises(SourceError) as caught, opened(spark.url(), 2).reading() as reader:
         reader.one(SLOW)
@@ -274,7 +274,7 @@ def test_a_statement_that_takes_too_long_is_ended(spark: SparkServer) -> None:
     assert is_idle(spark)
 
 
-def test_who_stops_need_not_wait_for_spark(spark: SparkServer) -> None:
+def test_stopping_does_not_wait_for_spark(spark: SparkServer) -> None:
     ending = threading.Event()
     database, before = Database("s", parse_url(spark.url()), 300, ending.is_set), tasks(spark)
 
@@ -293,7 +293,7 @@ def value_of(database: Database, query: sa.Select[Any]) -> Any:
 
 
 def tasks(spark: SparkServer) -> int:
-    """How many tasks its executors were given so far; to begin a session, Spark gives them none."""
+    """How many tasks the executors got so far. A session that begins gives them none."""
     return (spark.directory / "server.log").read_text(errors="replace").count(" Starting task ")
 
 
@@ -304,13 +304,13 @@ def is_idle(spark: SparkServer, seconds: float = 30) -> bool:
     return time.monotonic() - began < seconds
 
 
-def test_the_missing_driver_is_named_with_what_brings_it() -> None:
+def test_the_missing_driver_is_named_with_the_extra_to_install() -> None:
     url = parse_url("hive://host:10000/default")
     error = NoSuchModuleError("Can't load plugin: sqlalchemy.dialects:hive")
     assert "rankmon[spark]" in driver_help(url, error)
 
 
-def test_a_server_that_was_restarted_is_read_again(spark: SparkServer, logs: OnSpark) -> None:
+def test_a_restarted_server_is_read_again(spark: SparkServer, logs: OnSpark) -> None:
     style = logs.styles["timestamp"]
     logs.write(Soiled(3, 1, Dirt()).make(), style, "whole", "number")
     made, database = monitor(column(), style, ("ndcg@3",)), opened(logs.url)
@@ -326,7 +326,7 @@ def test_a_server_that_was_restarted_is_read_again(spark: SparkServer, logs: OnS
     assert not set(processes) & set(spark.processes())
 
 
-def test_a_server_that_ends_in_the_middle_of_a_statement_is_told_in_one_line(
+def test_a_server_that_dies_mid_statement_is_reported_in_one_line(
     spark: SparkServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     database, before = opened(spark.url()), tasks(spark)

@@ -23,7 +23,7 @@ __all__ = ["filled"]
 
 @pytest.fixture
 def locked(postgres_url: str, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database whose rankings somebody holds locked."""
+    """The URL of a database whose rankings are locked."""
     engine, simulated, tables = sa.create_engine(postgres_url), sa.create_engine("sqlite://"), sa.MetaData()
     create_schema(simulated)
     tables.reflect(simulated)
@@ -35,7 +35,7 @@ def locked(postgres_url: str, tmp_path: Path) -> Iterator[str]:
     simulated.dispose()
 
 
-def test_six_monitors_behind_a_lock_hold_up_none_on_another_database(filled: Path, tmp_path: Path, locked: str) -> None:
+def test_six_monitors_behind_a_lock_do_not_delay_another_database(filled: Path, tmp_path: Path, locked: str) -> None:
     text = CONFIG.format(folder=filled, url="http://127.0.0.1:9/").replace(f"{filled}/store.db", f"{tmp_path}/store.db")
     text = text.replace("sources: {", f'sources: {{stuck: {{url: "{locked}"}}, ')
     head, one = text.split("monitors:\n")
@@ -56,7 +56,7 @@ def test_six_monitors_behind_a_lock_hold_up_none_on_another_database(filled: Pat
         assert app.stop()
 
 
-def test_under_any_mix_of_stuck_pools_the_others_run() -> None:
+def test_a_healthy_pool_runs_next_to_many_stuck_ones() -> None:
     scheduler, stuck, ran = JobScheduler(2, Telemetry()), threading.Event(), threading.Semaphore(0)
     for source in range(5):
         for number in range(4):

@@ -1,4 +1,4 @@
-"""Instants as columns write them: bounds that miss nothing, values read back, and declarations that do not fit."""
+"""Times as columns write them: bounds that miss nothing, values read back, and wrong declarations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ZONES = ("Europe/Berlin", "America/New_York", "America/Havana", "Australia/Lord_
 
 SPRING = int(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp())  # Berlin: 02:00 becomes 03:00
 AUTUMN = int(datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp())  # Berlin: 03:00 becomes 02:00
-CHANGES = {  # of 2026, where the zone has some
+CHANGES = {  # of 2026; UTC has none
     "Europe/Berlin": (SPRING, AUTUMN),
     "America/New_York": (1772953200, 1793512800),
     "America/Havana": (1772946000, 1793509200),  # at midnight
@@ -39,7 +39,7 @@ CHANGES = {  # of 2026, where the zone has some
 
 
 def micros(text: str) -> int:
-    """Of an instant in UTC."""
+    """Microseconds of an instant in UTC."""
     return round(datetime.fromisoformat(text + "+00:00").timestamp() * MICROS)
 
 
@@ -49,12 +49,12 @@ def naive(text: str) -> datetime:
 
 
 def local(zone: str, instant: float) -> datetime:
-    """What a clock there showed."""
+    """What a clock in the zone showed."""
     return datetime.fromtimestamp(instant, ZoneInfo(zone)).replace(tzinfo=None)
 
 
 def read(column: TimeColumn, *values: object) -> list[int]:
-    """Microseconds of values that are all readable and clear."""
+    """Microseconds of values that are all readable and unambiguous."""
     instants = to_micros(column, values)
     assert not instants.unreadable.any()
     assert not instants.doubtful.any()
@@ -64,7 +64,7 @@ def read(column: TimeColumn, *values: object) -> list[int]:
 # ---- values ------------------------------------------------------------------------------------------------------
 
 
-def test_text_is_read_with_and_without_a_fraction_and_with_any_name_of_utc() -> None:
+def test_text_may_have_a_fraction_and_any_spelling_of_utc() -> None:
     tails = ["Z", ".5Z", ".123456789Z", ",25Z", "+00:00", ".5+00:00", "-00:00", "+0000", "+00", " UTC", "UTC"]
     fractions = [0, 500_000, 123_456, 250_000, 0, 500_000, 0, 0, 0, 0, 0]
     noon = micros("2026-01-01T12:00:00")
@@ -99,14 +99,14 @@ def test_text_is_read_with_and_without_a_fraction_and_with_any_name_of_utc() -> 
         "",
     ],
 )
-def test_text_that_is_not_as_declared_is_unreadable_alone(text: str) -> None:
+def test_only_text_unlike_the_declared_format_is_unreadable(text: str) -> None:
     good = "2026-01-01T12:00:00Z"
     instants = to_micros(ISO, [good, text, None, good])
     assert instants.unreadable.tolist() == [False, True, True, False]
     assert instants.micros[[0, 3]].tolist() == [micros("2026-01-01T12:00:00")] * 2
 
 
-def test_an_unreadable_text_stands_at_the_end_of_the_second_before_which_it_sorts() -> None:
+def test_unreadable_text_is_placed_where_it_sorts_among_times() -> None:
     texts = ["2026-01-01T12:00:0?", "2026-01-01T12:3", "2026-01-01T12:00:00+02:00", "0", "zzz"]
     places = to_micros(ISO, texts).micros.tolist()
     ends = ["2026-01-01T12:00:09", "2026-01-01T12:29:59", "2026-01-01T12:00:00"]
@@ -115,7 +115,7 @@ def test_an_unreadable_text_stands_at_the_end_of_the_second_before_which_it_sort
     assert places[4] > micros("2200-01-01T00:00:00")
 
 
-def test_epochs_are_read_whole_to_the_microsecond() -> None:
+def test_epochs_are_read_exactly_to_the_microsecond() -> None:
     assert read(EPOCHS["epoch_s"], 1_700_000_000, 1_700_000_000.25, Decimal("1700000000.5")) == [
         1_700_000_000_000_000,
         1_700_000_000_250_000,
@@ -142,7 +142,7 @@ def test_native_times_are_read_in_any_zone() -> None:
     assert to_micros(NATIVE, [None, noon]).unreadable.tolist() == [True, False]
 
 
-def test_among_native_times_what_is_text_or_of_another_kind_is_unreadable_alone() -> None:
+def test_only_values_that_are_not_native_times_are_unreadable() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     others = ["0000-00-00 00:00:00", noon.replace(tzinfo=None), noon.date(), 5]
     assert to_micros(NATIVE, [noon, *others, noon]).unreadable.tolist() == [False, *[True] * 4, False]
@@ -150,29 +150,29 @@ def test_among_native_times_what_is_text_or_of_another_kind_is_unreadable_alone(
 
 
 @pytest.mark.parametrize("column", [ISO, PLAIN, NATIVE, NAIVE, *EPOCHS.values()], ids=str)
-def test_no_values_and_missing_ones_are_no_error(column: TimeColumn) -> None:
+def test_empty_and_missing_values_are_not_errors(column: TimeColumn) -> None:
     assert [len(a) for a in to_micros(column, [])] == [0, 0, 0]
     assert to_micros(column, [None, None]).unreadable.tolist() == [True, True]
 
 
-# ---- where clocks are changed ------------------------------------------------------------------------------------
+# ---- clock changes -----------------------------------------------------------------------------------------------
 
 
-def test_an_hour_that_stands_twice_is_the_earlier_and_doubtful() -> None:
+def test_a_repeated_hour_is_read_as_the_earlier_and_doubtful() -> None:
     instants = to_micros(BERLIN, ["2026-10-25 01:59:59", "2026-10-25 02:00:00", "2026-10-25 02:59:59.5"])
     assert instants.doubtful.tolist() == [False, True, True]
     assert instants.micros.tolist() == [(AUTUMN - 3601) * MICROS, (AUTUMN - 3600) * MICROS, AUTUMN * MICROS - 500_000]
     assert read(BERLIN, "2026-10-25 03:00:00") == [(AUTUMN + 3600) * MICROS]
 
 
-def test_an_hour_that_never_was_is_the_earlier_reading_and_doubtful() -> None:
+def test_a_skipped_hour_is_read_as_the_earlier_and_doubtful() -> None:
     instants = to_micros(NAIVE, [local("Europe/Berlin", SPRING - 1), naive("2026-03-29T02:30")])
     assert instants.doubtful.tolist() == [False, True]
     assert instants.micros.tolist() == [(SPRING - 1) * MICROS, (SPRING - 1800) * MICROS]
     assert read(NAIVE, naive("2026-03-29T03:00")) == [SPRING * MICROS]
 
 
-def test_an_unreadable_local_time_is_not_doubtful_too() -> None:
+def test_an_unreadable_local_time_is_not_also_doubtful() -> None:
     instants = to_micros(BERLIN, ["2026-10-25 02:30:0x", "2026-10-25 02:30:00"])
     assert instants.unreadable.tolist() == [True, False]
     assert instants.doubtful.tolist() == [False, True]
@@ -186,7 +186,7 @@ def test_utc_has_no_doubtful_times_and_needs_no_slack() -> None:
 @pytest.mark.parametrize(
     ("zone", "by"), [("Europe/Berlin", 3600), ("Australia/Lord_Howe", 1800), ("Antarctica/Troll", 7200)]
 )
-def test_bounds_are_widened_by_what_the_clocks_change_and_only_within_so_long_of_it(zone: str, by: int) -> None:
+def test_bounds_are_widened_by_a_clock_change_and_only_near_it(zone: str, by: int) -> None:
     column = TimeColumn("at", timezone=zone)
     for change in CHANGES[zone]:
         assert [slack(column, change + s) for s in (-by - 1, -by + 1, 0, by - 1, by + 1)] == [0, by, by, by, 0]
@@ -195,7 +195,7 @@ def test_bounds_are_widened_by_what_the_clocks_change_and_only_within_so_long_of
         assert not changes_clocks(column, change - 20 * by, change - by - 1)
 
 
-def test_a_day_that_was_left_out_is_no_hour() -> None:
+def test_a_skipped_day_widens_bounds_by_a_day() -> None:
     column, left_out = TimeColumn("at", timezone="Pacific/Apia"), datetime(2011, 12, 30, 10, tzinfo=UTC).timestamp()
     assert slack(column, left_out) == 24 * 3600
     assert read(column, naive("2011-12-29T23:59"), naive("2011-12-31T00:00")) == [
@@ -215,7 +215,7 @@ instants = st.builds(
 @given(instants, st.integers(0, 9000), st.integers(1, 9000), st.sampled_from([True, False]))
 @example(("Europe/Berlin", AUTUMN + 10), 0, 1, True)
 @example(("Europe/Berlin", AUTUMN - 3600), 0, 1, True)
-def test_what_was_written_in_a_zone_lies_within_the_bounds_of_when_it_is_read_to_be(
+def test_a_local_time_is_within_the_bounds_of_the_instant_it_is_read_as(
     case: tuple[str, int], before: int, after: int, as_text: bool
 ) -> None:
     zone, instant = case
@@ -235,7 +235,7 @@ def test_what_was_written_in_a_zone_lies_within_the_bounds_of_when_it_is_read_to
     st.integers(-(10**8), 2**32),
     st.sampled_from([0, 0.25, 0.5, 0.75]),
 )
-def test_a_bound_divides_what_was_before_from_what_was_not(column: TimeColumn, instant: int, fraction: float) -> None:
+def test_a_bound_separates_earlier_from_later_times(column: TimeColumn, instant: int, fraction: float) -> None:
     if column.format.startswith("%"):
         instant = abs(instant)
     edge: Any = bound(column, instant)
@@ -292,14 +292,16 @@ WRONG: dict[str, tuple[TimeColumn, Sequence[object], str]] = {
 
 
 @pytest.mark.parametrize(("column", "values", "remedy"), WRONG.values(), ids=WRONG)
-def test_a_wrong_declaration_is_told_with_the_remedy(column: TimeColumn, values: Sequence[object], remedy: str) -> None:
+def test_a_wrong_declaration_is_refused_with_a_remedy(
+    column: TimeColumn, values: Sequence[object], remedy: str
+) -> None:
     with pytest.raises(SourceError, match="time column 'at' holds") as caught:
         check(column, values)
     assert remedy in str(caught.value)
     assert caught.value.reason == "data"
 
 
-def test_one_value_as_declared_is_enough() -> None:
+def test_one_value_that_fits_the_declaration_is_enough() -> None:
     check(ISO, ["soon", "2026-01-01T12:00:00Z"])
     check(EPOCHS["epoch_s"], [0, 1_767_268_800])
     check(EPOCHS["epoch_s"], [7200, 10_800])

@@ -1,4 +1,4 @@
-"""A store is copied into another database, both ways."""
+"""A store is copied into another database, from SQLite to PostgreSQL and back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def opened(url: str) -> Iterator[Store]:
 
 
 def rows(url: str) -> dict[str, list[dict[str, Any]]]:
-    """Table -> its rows in order; without leases, which are of the moment."""
+    """Table -> its rows in order, without leases, which are momentary."""
     with opened(url) as store, store.reading() as connection:
         return {
             table.name: [
@@ -68,7 +68,7 @@ def copied(folder: Path, url: str) -> int:
     return cli.run(["copy-store", str(folder / "former.yaml"), "-c", str(config)])
 
 
-def test_a_store_is_the_same_in_postgresql_and_back_in_sqlite(
+def test_a_store_copied_to_postgresql_and_back_is_unchanged(
     folder: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = rows(f"sqlite:///{folder}/store.db")
@@ -81,7 +81,7 @@ def test_a_store_is_the_same_in_postgresql_and_back_in_sqlite(
     assert rows(f"sqlite:///{folder}/back.db") == before
 
 
-def test_the_copy_goes_on_where_the_store_was_and_gives_no_number_twice(folder: Path, postgres_url: str) -> None:
+def test_a_copy_continues_where_the_store_was_without_reusing_ids(folder: Path, postgres_url: str) -> None:
     assert copied(folder, postgres_url) == 0
     before = rows(postgres_url)
     assert run(folder, "backfill", "--from", "2026-02-02", "--to", "2026-02-11") == 0
@@ -92,7 +92,7 @@ def test_the_copy_goes_on_where_the_store_was_and_gives_no_number_twice(folder: 
     assert len({one["id"] for one in after["buckets"]}) == len(after["buckets"])
 
 
-def test_a_store_that_holds_something_is_not_copied_into(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_with_rows_is_not_copied_into(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{folder}/new.db"
     assert copied(folder, url) == 0
     (folder / "former.yaml").replace(folder / "rankmon.yaml")
@@ -129,7 +129,7 @@ def test_nothing_is_copied_while_a_daemon_waits_for_its_next_run(
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_a_copy_that_ends_half_way_leaves_nothing(folder: Path, database: str, request: pytest.FixtureRequest) -> None:
+def test_a_copy_that_fails_half_way_leaves_nothing(folder: Path, database: str, request: pytest.FixtureRequest) -> None:
     url = f"sqlite:///{folder}/new.db" if database == "sqlite" else request.getfixturevalue("postgres_url")
 
     def failing(_: object, __: object, statement: str, *___: object) -> None:

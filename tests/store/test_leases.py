@@ -1,4 +1,4 @@
-"""One writer a monitor: between processes, threads and machines, by the database's clock."""
+"""One writer per monitor, among processes, threads and machines, by the database's clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def other(store: Store) -> Iterator[Store]:
-    """As another process would open it."""
+    """The same store, as another process would open it."""
     opened = Store(store.url, lease_seconds=60)
     yield opened
     opened.close()
@@ -55,7 +55,7 @@ def row(store: Store) -> tuple[str, int, float]:
 
 
 def put(store: Store, holder: str, left: float, token: int = 5) -> None:
-    """A lease of somebody, that has so many seconds left."""
+    """Store a lease of `holder` with `left` seconds to go."""
     expires = sa.literal_column(NOW[store.dialect], sa.Double) + left
     with store.writing() as connection:
         connection.execute(leases.delete())
@@ -84,13 +84,11 @@ sys.stdin.readline()
 """
 
 
-def test_a_second_process_is_refused_while_the_first_lives_and_let_in_when_it_is_done(
-    store: Store, database_url: str
-) -> None:
+def test_a_second_process_is_refused_until_the_first_releases_its_lease(store: Store, database_url: str) -> None:
     process = python(HOLDER, database_url, 1.5)
     assert line(process) == "held"
     refused = rf"monitor search: process {process.pid} on \S+ is writing it; this one yields"
-    deadline = time.monotonic() + 3.2  # more than two lifetimes: it renews
+    deadline = time.monotonic() + 3.2  # more than two lifetimes, so it must renew
     while time.monotonic() < deadline:
         with pytest.raises(LeaseLost, match=refused), store.hold(MONITOR.name):
             pass
@@ -98,13 +96,13 @@ def test_a_second_process_is_refused_while_the_first_lives_and_let_in_when_it_is
     let_on(process)
     assert line(process) == "released"
     assert row(store)[1] == 1
-    with store.hold(MONITOR.name) as lease:  # at once, while the other lives on
+    with store.hold(MONITOR.name) as lease:  # immediately, while the other process still runs
         assert lease.token == 2
     process.kill()
     process.communicate()
 
 
-def test_a_writer_that_was_killed_on_this_machine_is_replaced_at_once(store: Store, database_url: str) -> None:
+def test_a_writer_killed_on_this_machine_is_replaced_at_once(store: Store, database_url: str) -> None:
     process = python(HOLDER, database_url, 600)
     assert line(process) == "held"
     assert row(store)[2] > 500
@@ -115,9 +113,7 @@ def test_a_writer_that_was_killed_on_this_machine_is_replaced_at_once(store: Sto
     process.communicate()
 
 
-def test_a_writer_that_hangs_loses_its_lease_and_writes_nothing_when_it_wakes_up(
-    store: Store, database_url: str
-) -> None:
+def test_a_hung_writer_loses_its_lease_and_writes_nothing_on_waking(store: Store, database_url: str) -> None:
     process = python(WAKING, database_url)
     assert line(process) == "held"
     process.send_signal(signal.SIGSTOP)
@@ -166,7 +162,7 @@ sys.stdin.readline()
 """
 
 
-def test_of_several_that_come_first_at_the_same_time_one_gets_it(store: Store, database_url: str) -> None:
+def test_one_of_several_racing_processes_gets_the_lease(store: Store, database_url: str) -> None:
     racers = [python(RACING, database_url) for _ in range(4)]
     for racer in racers:
         assert line(racer) == "ready"
@@ -181,7 +177,7 @@ def test_of_several_that_come_first_at_the_same_time_one_gets_it(store: Store, d
 # ---- one process ---------------------------------------------------------------------------------------------------
 
 
-def test_holding_renews_for_as_long_as_the_work_takes(database_url: str) -> None:
+def test_a_held_lease_is_renewed_for_as_long_as_the_work_takes(database_url: str) -> None:
     store = new_store(database_url, 2)
     second = Store(make_url(database_url), lease_seconds=2)
     with store.hold(MONITOR.name) as lease:
@@ -223,13 +219,13 @@ def test_the_token_rises_with_each_holder(store: Store, other: Store) -> None:
     assert tokens == [1, 2, 3, 4]
 
 
-def test_what_fails_inside_releases_the_lease_and_comes_through(store: Store, other: Store) -> None:
+def test_an_exception_inside_releases_the_lease_and_propagates(store: Store, other: Store) -> None:
     with pytest.raises(KeyError), store.hold(MONITOR.name):
         raise KeyError
     assert other.leases.acquire(MONITOR.name) is not None
 
 
-def test_a_released_lease_writes_nothing_and_keeps_nobody_out(store: Store, other: Store) -> None:
+def test_a_released_lease_cannot_write_and_blocks_nobody(store: Store, other: Store) -> None:
     with store.hold(MONITOR.name) as lease:
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
     before = rows(store)
@@ -241,7 +237,7 @@ def test_a_released_lease_writes_nothing_and_keeps_nobody_out(store: Store, othe
     assert other.leases.acquire(MONITOR.name) is not None
 
 
-def test_a_stale_holder_neither_renews_nor_releases_what_is_anothers(store: Store, other: Store) -> None:
+def test_a_stale_holder_cannot_renew_write_or_release(store: Store, other: Store) -> None:
     stale = taken(store)
     put(store, stale.holder, left=-1, token=stale.token)
     fresh = taken(other)
@@ -256,9 +252,7 @@ def test_a_stale_holder_neither_renews_nor_releases_what_is_anothers(store: Stor
     write(other, fresh, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
 
 
-def test_a_late_release_does_not_take_a_lease_from_who_has_it_since_in_the_same_process(
-    store: Store, other: Store
-) -> None:
+def test_a_late_release_leaves_a_newer_lease_of_the_same_process_alone(store: Store, other: Store) -> None:
     late = taken(store)
     put(store, late.holder, left=-1, token=late.token)
     between = taken(other)
@@ -270,7 +264,7 @@ def test_a_late_release_does_not_take_a_lease_from_who_has_it_since_in_the_same_
 
 
 def full_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each commit of a lease fail, as on a disk that is full."""
+    """Make each commit of a lease fail, as on a full disk."""
     writing = store.leases.writing
 
     @contextmanager
@@ -282,9 +276,7 @@ def full_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.leases, "writing", failing)
 
 
-def test_a_process_whose_commits_failed_does_not_step_aside_for_itself(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_with_failed_commits_does_not_lock_itself_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = taken(store)
     with monkeypatch.context() as meanwhile:
         full_at_the_end(store, meanwhile)
@@ -292,7 +284,7 @@ def test_a_process_whose_commits_failed_does_not_step_aside_for_itself(
             store.leases.release(lease)
         with pytest.raises(StoreError):
             store.leases.acquire(MONITOR.name)
-    assert row(store)[1] == 1, "neither was stored"
+    assert row(store)[1] == 1, "neither change was stored"
     assert row(store)[2] > 50
     assert taken(store).token == 2
     assert store.leases.acquire(MONITOR.name) is None
@@ -304,14 +296,14 @@ def test_a_forged_token_writes_nothing(store: Store) -> None:
         write(store, replace(lease, token=lease.token + 1), MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
 
 
-def test_a_lease_that_ran_out_while_nobody_wanted_it_still_holds(store: Store) -> None:
+def test_an_expired_lease_that_nobody_took_still_holds(store: Store) -> None:
     lease = taken(store)
     put(store, lease.holder, left=-100, token=lease.token)
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
     assert row(store)[2] > 50
 
 
-def test_a_holder_on_another_machine_is_waited_for_until_its_lease_runs_out(store: Store) -> None:
+def test_a_holder_on_another_machine_keeps_its_lease_until_it_expires(store: Store) -> None:
     put(store, ELSEWHERE, left=0.5)
     told = "monitor search: process 17 on other-host is writing it"
     with pytest.raises(LeaseLost, match=told), store.hold(MONITOR.name):
@@ -320,20 +312,20 @@ def test_a_holder_on_another_machine_is_waited_for_until_its_lease_runs_out(stor
     assert taken(store).token == 6
 
 
-def test_a_lease_that_was_taken_by_a_clock_that_ran_ahead_keeps_nobody_out_for_as_long(store: Store) -> None:
+def test_a_lease_dated_by_a_clock_that_ran_ahead_blocks_nobody(store: Store) -> None:
     put(store, ELSEWHERE, left=3 * 24 * HOUR)
     with store.hold(MONITOR.name) as lease:
         assert lease.token == 6
         assert 0 < row(store)[2] <= 60
 
 
-def test_a_holder_that_says_nothing_of_itself_is_waited_for(store: Store) -> None:
+def test_an_unidentified_holder_keeps_its_lease(store: Store) -> None:
     put(store, "somebody", left=100)
     with pytest.raises(LeaseLost, match="monitor search: another process is writing it"), store.hold(MONITOR.name):
         pass
 
 
-def test_the_clock_is_the_databases(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_use_the_databases_clock(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     taken(store)
     for clock in ("time", "monotonic"):
         monkeypatch.setattr(time, clock, lambda: 0.0)
@@ -367,14 +359,14 @@ def test_only_a_process_of_this_machine_is_known_to_be_dead(holder: _Identity, d
 
 
 @pytest.mark.parametrize("text", ["", "x", "a|b|c|4|x", "a|b|c|d|e|f|g"])
-def test_an_identity_that_cannot_be_read_is_not_dead(text: str) -> None:
+def test_an_unreadable_identity_is_not_dead(text: str) -> None:
     assert not _is_dead(text, "|".join(ME))
 
 
 # ---- a server that goes away ---------------------------------------------------------------------------------------
 
 
-def test_a_lease_outlives_a_server_that_was_down_for_a_moment(postgres: PostgresServer, postgres_url: str) -> None:
+def test_a_lease_survives_a_short_server_outage(postgres: PostgresServer, postgres_url: str) -> None:
     store = new_store(postgres_url, 2)
     with store.hold(MONITOR.name) as lease:
         postgres.stop()
@@ -386,13 +378,11 @@ def test_a_lease_outlives_a_server_that_was_down_for_a_moment(postgres: Postgres
     store.close()
 
 
-def test_a_server_that_is_down_at_the_end_hides_nothing_and_is_no_fault(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+def test_a_server_down_at_release_neither_fails_nor_hides_an_error(postgres: PostgresServer, postgres_url: str) -> None:
     store = new_store(postgres_url, 60)
 
     def fail() -> None:
-        with store.hold(MONITOR.name):  # its own lease, which it could not give back
+        with store.hold(MONITOR.name):  # its own lease, which it could not release
             postgres.stop()
             raise KeyError
 
@@ -429,7 +419,7 @@ except (LeaseLost, StoreError) as error:
 """
 
 LEASE = 4.0
-"""Seconds; half of them is what the server lets a process that is slow, but not frozen, take between two statements."""
+"""Seconds. The server lets a process that is slow, but not frozen, take half of them between two statements."""
 
 FREEZES = int(os.environ.get("RANKMON_TEST_FREEZES", "2"))
 
@@ -438,7 +428,7 @@ FREEZES = int(os.environ.get("RANKMON_TEST_FREEZES", "2"))
 def test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking(
     postgres_url: str, way: str
 ) -> None:
-    """What it holds locked in a transaction the server takes from it: so it is too behind a pooler."""
+    """The server frees what the holder has locked in a transaction, also behind a pooler."""
     if way == "pooled" and find_pooler() is None:
         missing("no pgbouncer: install Debian's pgbouncer")
     rng = random.Random(29)

@@ -1,4 +1,4 @@
-"""The scripts in `migrations/` lead to just the tables of `monitor.store.schema`, whoever else runs them."""
+"""The scripts in `migrations/` create exactly the tables of `monitor.store.schema`, whoever else runs them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def created(store: Store, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
-    """Another, whose tables were made from `monitor.store.schema` without any script."""
+    """Another store, with tables made from `monitor.store.schema` without scripts."""
     server: PostgresServer | None = None
     url = f"sqlite:///{tmp_path}/created.db"
     if store.dialect == "postgresql":
@@ -76,13 +76,13 @@ def tables(store: Store) -> dict[str, Any]:
 
 
 def _plain(index: Any) -> str:
-    """An index as text, with that of its condition, which says nothing of itself by its repr."""
+    """An index as text, with its condition as text too, because the condition's repr says nothing."""
     options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
     return repr({**index, "dialect_options": options})
 
 
 def statements(store: Store) -> dict[str, str]:
-    """What SQLite keeps of each table and view: the words of their CREATE."""
+    """The CREATE statements that SQLite keeps for each table and view."""
     with store.reading() as connection:
         kept = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         return {name: re.sub(r"\s+", " ", text) for name, text in kept if name != "alembic_version"}
@@ -98,7 +98,7 @@ def test_alembic_finds_no_difference_between_scripts_and_schema(store: Store) ->
         assert compare_metadata(context, metadata) == []
 
 
-def test_scripts_lead_to_the_columns_keys_and_view_of_the_schema(store: Store, created: Store) -> None:
+def test_scripts_create_the_columns_keys_and_view_of_the_schema(store: Store, created: Store) -> None:
     store.schema.migrate()
     migrated = tables(store)
     assert migrated == tables(created)
@@ -110,7 +110,7 @@ def test_scripts_lead_to_the_columns_keys_and_view_of_the_schema(store: Store, c
         assert statements(store) == statements(created)
 
 
-def test_the_view_of_the_scripts_says_word_for_word_what_that_of_the_schema_says(store: Store, created: Store) -> None:
+def test_scripts_and_schema_define_the_same_view_word_for_word(store: Store, created: Store) -> None:
     store.schema.migrate()
     query = {
         "sqlite": "SELECT sql FROM sqlite_master WHERE name = 'rankmon_buckets'",
@@ -158,9 +158,7 @@ store.schema.check()
 """
 
 
-def test_of_processes_that_migrate_at_the_same_time_one_does_it_and_the_others_wait(
-    store: Store, database_url: str
-) -> None:
+def test_one_of_several_concurrent_migrations_runs_and_the_others_wait(store: Store, database_url: str) -> None:
     processes = [python(MIGRATING, database_url) for _ in range(4)]
     for process in processes:
         assert line(process) == "ready"
@@ -173,7 +171,7 @@ def test_of_processes_that_migrate_at_the_same_time_one_does_it_and_the_others_w
     store.schema.check()
 
 
-def test_a_script_that_fails_leaves_the_store_as_it_was(
+def test_a_failed_script_leaves_the_store_unchanged(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = tmp_path / "100 % scripts"
@@ -194,7 +192,7 @@ def test_a_script_that_fails_leaves_the_store_as_it_was(
     store.schema.check()
 
 
-def test_the_scripts_are_named_by_their_revisions_in_one_line(store: Store) -> None:
+def test_scripts_form_one_line_and_match_their_file_names(store: Store) -> None:
     with store.reading() as connection:
         scripts = ScriptDirectory.from_config(_alembic(connection))
     assert [script.revision for script in scripts.walk_revisions()] == migrate._known()[::-1]
@@ -204,13 +202,13 @@ def test_the_scripts_are_named_by_their_revisions_in_one_line(store: Store) -> N
 # ---- the wrong version ---------------------------------------------------------------------------------------------
 
 
-def test_a_store_without_tables_is_told_what_to_run(store: Store) -> None:
+def test_a_store_without_tables_says_to_run_migrate(store: Store) -> None:
     with pytest.raises(StoreError) as caught:
         store.schema.check()
     assert str(caught.value) == f"the store is at schema none, but {HEAD} is required; run rankmon migrate"
 
 
-def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:
+def test_a_newer_store_is_refused_and_left_alone(store: Store) -> None:
     store.schema.migrate()
     with store.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '2048'")
@@ -226,7 +224,7 @@ def test_a_store_of_a_newer_version_is_left_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0001", "0014", "0015"])
-def test_a_store_from_before_the_first_release_is_left_alone_and_the_way_out_told(store: Store, revision: str) -> None:
+def test_a_store_from_before_the_first_release_is_refused_with_a_remedy(store: Store, revision: str) -> None:
     store.schema.migrate()
     with store.writing() as connection:
         connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
@@ -263,7 +261,7 @@ GROUP BY day ORDER BY day
 
 
 def filled(store: Store) -> None:
-    """Two days of two devices, and another definition of the same monitor beside them."""
+    """Two days of two devices, and the same for another definition of the monitor."""
     store.schema.migrate()
     other = watched(grade="another")
     counts = {n * HOUR: {"mobile": 1 + n % 5, "desktop": n % 3} for n in range(48)}
@@ -277,7 +275,7 @@ def filled(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", [("", ""), ("device", "mobile")], ids=["overall", "a slice"])
-def test_sums_of_the_view_by_day_are_the_points_of_a_day(store: Store, key: tuple[str, str]) -> None:
+def test_daily_sums_of_the_view_equal_the_daily_points(store: Store, key: tuple[str, str]) -> None:
     filled(store)
     definition = MONITOR.definition(parse("ndcg@10"))
     with store.reading() as connection:
@@ -290,7 +288,7 @@ def test_sums_of_the_view_by_day_are_the_points_of_a_day(store: Store, key: tupl
     assert found == {}
 
 
-def test_the_readings_of_the_view_are_those_of_the_points(store: Store) -> None:
+def test_rows_of_the_view_equal_the_hourly_points(store: Store) -> None:
     filled(store)
     definition = MONITOR.definition(parse("ndcg@10"))
     history, traffic = store.history(definition, 0, 10**9), store.history(MONITOR.traffic, 0, 10**9)

@@ -1,4 +1,4 @@
-"""The outbox: written with what it tells of, handed out in order, and cheap to look into."""
+"""The outbox: written together with its judgement, handed out in order, and cheap to query."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def due(store: Store, *targets: str, now: float = 0.0) -> list[str]:
 
 
 def numbers(store: Store) -> dict[str, int]:
-    """`target incident kind` -> number of the row."""
+    """`target incident kind` -> id of the row."""
     with store.reading() as connection:
         return {f"{r.target} {r.incident} {r.kind}": r.id for r in connection.execute(sa.select(outbox))}
 
@@ -48,17 +48,17 @@ def test_a_notification_survives_the_store(store: Store) -> None:
     assert Notification.of(made.plain()) == made
 
 
-def test_what_comes_later_waits_for_what_came_before_it(store: Store) -> None:
+def test_later_notices_wait_for_earlier_ones(store: Store) -> None:
     put(store, "x", [FIRING, RESOLVED, notice(incident="b")])
     put(store, "y", [FIRING, UPDATED])
     assert due(store, "x") == ["x a firing", "x b firing"]
     assert due(store, "x", "y") == ["x a firing", "x b firing", "y a firing"]
     store.outbox.sent(numbers(store)["x a firing"], 5)
     assert due(store, "x") == ["x a resolved", "x b firing"]
-    assert due(store, "y") == ["y a firing"], "each target has an order of its own"
+    assert due(store, "y") == ["y a firing"], "each target has its own order"
 
 
-def test_what_failed_waits_until_its_time_and_what_follows_it_with_it(store: Store) -> None:
+def test_a_failed_notice_and_its_followers_wait_for_the_retry_time(store: Store) -> None:
     put(store, "x", [FIRING, RESOLVED])
     store.outbox.failed(numbers(store)["x a firing"], 10.0, "e" * 10_000)
     assert due(store, "x", now=9.9) == []
@@ -68,13 +68,13 @@ def test_what_failed_waits_until_its_time_and_what_follows_it_with_it(store: Sto
     assert errors(store)[0] == "e" * LONGEST_ERROR
 
 
-def test_what_is_given_up_makes_way(store: Store) -> None:
+def test_a_dropped_notice_makes_way_for_the_next(store: Store) -> None:
     put(store, "x", [FIRING, RESOLVED])
     store.outbox.drop(numbers(store)["x a firing"], 7, "gone")
     assert due(store, "x") == ["x a resolved"]
 
 
-def test_a_transition_that_is_stored_twice_is_told_once(store: Store) -> None:
+def test_a_transition_stored_twice_is_sent_once(store: Store) -> None:
     put(store, "x", [FIRING])
     store.outbox.sent(numbers(store)["x a firing"], 5)
     put(store, "x", [FIRING])
@@ -83,7 +83,7 @@ def test_a_transition_that_is_stored_twice_is_told_once(store: Store) -> None:
     assert due(store, "y") == ["y a firing"]
 
 
-def test_a_judgement_and_what_tells_of_it_are_stored_at_once_or_not_at_all(
+def test_a_judgement_and_its_notices_are_stored_together_or_not_at_all(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Judgement("search", 100, {}, notices=[("x", FIRING), ("y", FIRING)])
@@ -105,10 +105,10 @@ def test_a_broken_document_is_handed_out_like_any_other(store: Store) -> None:
     assert due(store, "x") == ["x a firing", "x b firing"]
 
 
-# ---- what goes on --------------------------------------------------------------------------------------------------
+# ---- open incidents ------------------------------------------------------------------------------------------------
 
 
-def test_what_stands_is_the_newest_that_was_sent_of_each_open_incident(store: Store) -> None:
+def test_standing_notices_are_the_newest_sent_of_each_open_incident(store: Store) -> None:
     incident(store, "a")
     incident(store, "over", "resolved")
     put(store, "x", [FIRING, UPDATED, notice(incident="over"), notice("retrain", number=9)])
@@ -125,7 +125,7 @@ def test_what_stands_is_the_newest_that_was_sent_of_each_open_incident(store: St
 # ---- targets that come and go ----------------------------------------------------------------------------------------
 
 
-def test_what_waits_for_others_than_the_known_targets_is_found(store: Store) -> None:
+def test_notices_for_unknown_targets_are_found(store: Store) -> None:
     put(store, "x", [FIRING], now=3)
     put(store, "y", [FIRING], now=4)
     put(store, "y", [UPDATED], now=5)
@@ -133,10 +133,10 @@ def test_what_waits_for_others_than_the_known_targets_is_found(store: Store) -> 
     assert store.outbox.strangers(["x", "y"]) == {}
     (waiting,) = store.outbox.due(10.0, ["y"])
     store.outbox.failed(waiting.id, 300.0, "away")
-    assert store.outbox.strangers(["x", "z"]) == {"y": 300.0}, "somebody tries"
+    assert store.outbox.strangers(["x", "z"]) == {"y": 300.0}, "somebody is trying it"
 
 
-def test_what_waits_for_a_target_that_is_no_more_goes_to_its_heirs_in_order(store: Store) -> None:
+def test_notices_for_a_removed_target_go_to_its_heirs_in_order(store: Store) -> None:
     put(store, "am", [FIRING, UPDATED, RESOLVED])
     put(store, "am b", [FIRING])
     for name in ("am a firing", "am b a firing"):
@@ -149,7 +149,7 @@ def test_what_waits_for_a_target_that_is_no_more_goes_to_its_heirs_in_order(stor
     assert store.outbox.queues() == {}
 
 
-def test_an_heir_gets_nothing_that_it_got_before(store: Store) -> None:
+def test_an_heir_does_not_get_a_notice_twice(store: Store) -> None:
     put(store, "am", [FIRING])
     put(store, "am b", [FIRING])
     store.outbox.sent(numbers(store)["am b a firing"], 5)
@@ -157,14 +157,14 @@ def test_an_heir_gets_nothing_that_it_got_before(store: Store) -> None:
     assert due(store, "am", "am b", now=9) == []
 
 
-def test_what_waits_for_nobody_any_more_is_given_up(store: Store) -> None:
+def test_notices_for_a_removed_target_without_heirs_are_dropped(store: Store) -> None:
     put(store, "gone", [FIRING, RESOLVED])
     assert store.outbox.retire("gone", [], 9) == 2
     assert store.outbox.queues() == {}
     assert errors(store) == ["no channel has this receiver any more"] * 2
 
 
-def test_a_new_target_is_told_of_what_the_others_of_its_channel_know(store: Store) -> None:
+def test_a_new_target_gets_the_newest_notice_of_each_open_incident_of_its_channel(store: Store) -> None:
     incident(store, "a")
     incident(store, "over", "resolved")
     put(store, "am", [FIRING, UPDATED, notice(incident="over")])
@@ -183,7 +183,7 @@ def test_a_new_target_is_told_of_what_the_others_of_its_channel_know(store: Stor
 # ---- the queue as a whole --------------------------------------------------------------------------------------------
 
 
-def test_queues_tell_how_much_waits_and_since_when(store: Store) -> None:
+def test_queues_report_how_much_waits_and_since_when(store: Store) -> None:
     put(store, "x", [FIRING], now=3)
     put(store, "x", [UPDATED], now=4)
     put(store, "y", [FIRING], now=5)
@@ -191,7 +191,7 @@ def test_queues_tell_how_much_waits_and_since_when(store: Store) -> None:
     assert store.outbox.queues() == {"x": (2, 3.0)}
 
 
-def test_only_what_is_done_and_of_a_closed_incident_is_forgotten(store: Store) -> None:
+def test_only_finished_notices_of_closed_incidents_are_purged(store: Store) -> None:
     incident(store, "open")
     incident(store, "over", "resolved")
     put(store, "x", [notice(incident="open"), notice(incident="over"), notice("updated", "over", 1)])
@@ -202,14 +202,14 @@ def test_only_what_is_done_and_of_a_closed_incident_is_forgotten(store: Store) -
     store.outbox.drop(names["x over updated"], 6, "")
     store.outbox.sent(names["x unknown firing"], 50)
     store.outbox.purge(10)
-    assert set(numbers(store)) == set(names), "its end is to end all that was told"
+    assert set(numbers(store)) == set(names), "nothing goes before the end was sent"
     store.outbox.sent(names["x over resolved"], 8)
     store.outbox.purge(10)
     assert set(numbers(store)) == {"x open firing", "x unknown firing"}
 
 
 def fill(store: Store, number: int, **values: Any) -> None:
-    """That many notifications of as many incidents, for ten targets."""
+    """That many notifications, one of each incident for each of ten targets."""
     row = {"kind": "firing", "document": "{}", "created_at": 0.0, "attempts": 0, "next_at": 0.0, "last_error": ""}
     some = [
         {**row, "target": f"t{n % 10}", "incident": f"{n // 10:x}", "key": f"{len(values)} {n}", **values}
@@ -219,7 +219,7 @@ def fill(store: Store, number: int, **values: Any) -> None:
         connection.execute(outbox.insert(), some)
 
 
-def test_a_look_into_a_long_queue_reads_only_what_waits_and_brings_no_more_than_fits(store: Store) -> None:
+def test_queries_of_a_long_queue_use_an_index_and_return_a_limited_number(store: Store) -> None:
     fill(store, 50_000, sent_at=1.0)
     fill(store, 5_000)
     asked = list[tuple[str, Any]]()
@@ -244,7 +244,7 @@ def plan(store: Store, statement: str, parameters: Any) -> str:
     return "\n".join(str(row[-1]) for row in rows)
 
 
-def test_what_waits_of_a_monitor_is_told_by_target_with_the_last_that_was_said(store: Store) -> None:
+def test_waiting_notices_of_a_monitor_are_counted_by_target_with_the_last_error(store: Store) -> None:
     for id_ in ("a", "b"):
         incident(store, id_)
     put(store, "x", [FIRING, RESOLVED, notice(incident="b")])

@@ -1,4 +1,4 @@
-"""A store and a source behind a real pgbouncer in transaction mode, where sessions are nobody's own."""
+"""A store and a source behind a real pgbouncer in transaction mode, where no client owns a session."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def configuration(folder: Path, store: str, source: str) -> Path:
     return folder / "rankmon.yaml"
 
 
-def test_a_store_and_a_source_behind_a_pooler_are_as_without_one(
+def test_a_store_and_a_source_work_the_same_behind_a_pooler(
     pooler: str, postgres_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     behind, plain = tmp_path / "behind", tmp_path / "plain"
@@ -69,7 +69,7 @@ def test_a_store_and_a_source_behind_a_pooler_are_as_without_one(
     expected.close()
 
 
-def test_runs_beside_each_other_share_the_poolers_connections(pooler: str, tmp_path: Path) -> None:
+def test_concurrent_runs_share_the_poolers_connections(pooler: str, tmp_path: Path) -> None:
     app = App(load(configuration(tmp_path, pooler, pooler), {}), ReplayClock(STORY.start.timestamp() + 86_400))
     app.prepare()
     with ThreadPoolExecutor(6) as pool:
@@ -80,7 +80,7 @@ def test_runs_beside_each_other_share_the_poolers_connections(pooler: str, tmp_p
     app.close()
 
 
-def test_whoever_waits_for_a_lock_on_the_store_is_not_ready_and_says_so(
+def test_a_run_blocked_by_a_lock_on_the_store_is_reported_as_not_ready(
     pooler: str, postgres_url: str, tmp_path: Path
 ) -> None:
     path = configuration(tmp_path, pooler, pooler)

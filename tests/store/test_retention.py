@@ -1,4 +1,4 @@
-"""Old buckets are rolled up and forgotten without a number being other than before, whatever happens in between."""
+"""Old buckets are rolled up and deleted without changing any number, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.tallies import HOUR, line, python, rows, tally, watched, writ
 DAY = 24 * HOUR
 DAYS = 12
 MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY), retention=Retention(None, RollUp(5 * DAY)))
-"""Younger than a configuration may have it, so that little will do."""
+"""Its ages are shorter than a configuration allows, so that little data suffices."""
 NOW = float(DAYS * DAY)
 ROLLED = range((DAYS - 5) * DAY)
 
@@ -59,7 +59,7 @@ def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONIT
 
 
 def keep(store: Store, monitor: Monitor = MONITOR, now: float = NOW) -> RetentionWorker:
-    """All that is due, at once."""
+    """Do all the work that is due in one go."""
     keeping = RetentionWorker(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
         keeping.advance(lease, now, lambda: False)
@@ -87,7 +87,7 @@ def starts(store: Store) -> set[int]:
 # ---- rolling up ----------------------------------------------------------------------------------------------------
 
 
-def test_windows_on_the_coarser_grid_are_what_they_were(store: Store) -> None:
+def test_windows_on_the_coarser_grid_keep_their_values(store: Store) -> None:
     fill(store)
     before, cells = table(store), count(store, partials)
     keep(store)
@@ -98,7 +98,7 @@ def test_windows_on_the_coarser_grid_are_what_they_were(store: Store) -> None:
     assert stored_span(store, MONITOR) == (0, DAYS * DAY)
 
 
-def test_windows_that_cut_a_coarser_bucket_are_left_out_and_no_others(store: Store) -> None:
+def test_only_windows_that_cut_a_coarser_bucket_are_left_out(store: Store) -> None:
     fill(store)
     before = table(store, 6 * HOUR)
     keep(store)
@@ -112,7 +112,7 @@ def test_windows_that_cut_a_coarser_bucket_are_left_out_and_no_others(store: Sto
     assert 0 < len(found) < len(before)
 
 
-def test_done_twice_it_is_the_same(store: Store) -> None:
+def test_retention_is_idempotent(store: Store) -> None:
     fill(store)
     keep(store)
     once = rows(store)
@@ -120,7 +120,7 @@ def test_done_twice_it_is_the_same(store: Store) -> None:
     assert rows(store) == once
 
 
-def test_what_was_refused_is_still_counted(store: Store) -> None:
+def test_refused_rows_are_still_counted_after_rolling_up(store: Store) -> None:
     fill(store)
     before = store.refused(MONITOR.traffic, 0, ROLLED.stop)
     keep(store)
@@ -130,7 +130,7 @@ def test_what_was_refused_is_still_counted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("lack", ["missing", "open", "marked"])
-def test_a_day_that_lacks_something_stays_as_it_is(store: Store, lack: str) -> None:
+def test_an_incomplete_day_is_not_rolled_up(store: Store, lack: str) -> None:
     hours = [n for n in range(DAYS * 24) if lack != "missing" or n != 30]
     fill(store, hours, finals=[n * HOUR for n in hours if lack != "open" or n != 30])  # type: ignore[arg-type]
     if lack == "marked":
@@ -143,7 +143,7 @@ def test_a_day_that_lacks_something_stays_as_it_is(store: Store, lack: str) -> N
     pd.testing.assert_frame_equal(by_days(before), table(store, lengths=(DAY, 3 * DAY)), rtol=1e-12)
 
 
-def test_a_day_in_which_a_dimension_was_added_stays_as_it_is(store: Store) -> None:
+def test_a_day_with_an_added_dimension_is_not_rolled_up(store: Store) -> None:
     fill(store, range(30))
     with store.hold(MONITOR.name) as lease:
         later = tally(MONITOR, {n * HOUR: {"mobile": 3} for n in range(30, DAYS * 24)})
@@ -158,7 +158,7 @@ def test_a_day_in_which_a_dimension_was_added_stays_as_it_is(store: Store) -> No
     pd.testing.assert_frame_equal(before, table(store, lengths=(DAY, 3 * DAY)), rtol=1e-12)
 
 
-def test_the_view_adds_up_to_the_same(store: Store) -> None:
+def test_sums_of_the_view_stay_the_same(store: Store) -> None:
     query = (
         "SELECT dimension, value, sum(total), sum(requests) FROM rankmon_buckets WHERE measure = 'mrr@10' "
         "AND bucket_start < 345600 AND is_current GROUP BY dimension, value ORDER BY dimension, value"
@@ -174,13 +174,13 @@ def test_the_view_adds_up_to_the_same(store: Store) -> None:
         assert one[2:] == pytest.approx(other[2:], rel=1e-12)
 
 
-# ---- forgetting ----------------------------------------------------------------------------------------------------
+# ---- deleting ------------------------------------------------------------------------------------------------------
 
 FORGETFUL = replace(MONITOR, retention=Retention(8 * DAY, RollUp(5 * DAY)))
 
 
 @pytest.mark.parametrize("rolled", [True, False])
-def test_what_is_too_old_is_forgotten_day_by_day(store: Store, rolled: bool) -> None:
+def test_data_older_than_retain_is_deleted_day_by_day(store: Store, rolled: bool) -> None:
     fill(store)
     keep(store, replace(MONITOR, retention=Retention(8 * DAY, RollUp(5 * DAY) if rolled else None)), NOW + HOUR)
     for each in (partials, traffic, refusals):
@@ -190,7 +190,7 @@ def test_what_is_too_old_is_forgotten_day_by_day(store: Store, rolled: bool) -> 
     assert stored_span(store, MONITOR) == (4 * DAY, DAYS * DAY)
 
 
-def test_ages_count_from_the_requests_that_are_stored_not_from_a_clock_that_runs_ahead(store: Store) -> None:
+def test_ages_count_from_stored_requests_if_the_clock_runs_ahead(store: Store) -> None:
     fill(store)
     keep(store, FORGETFUL)
     before = rows(store)
@@ -198,7 +198,7 @@ def test_ages_count_from_the_requests_that_are_stored_not_from_a_clock_that_runs
     assert rows(store) == before
 
 
-def test_requests_that_the_wrong_clock_itself_has_dated_make_nothing_old_by_more_than_their_days(store: Store) -> None:
+def test_requests_dated_by_a_wrong_clock_age_the_data_only_by_their_days(store: Store) -> None:
     fill(store, hours=range((DAYS - 1) * 24))
     ahead = (DAYS + 1000) * 24
     fill(store, hours=range(ahead, ahead + 5))
@@ -207,7 +207,7 @@ def test_requests_that_the_wrong_clock_itself_has_dated_make_nothing_old_by_more
     assert stored_span(store, MONITOR)[0] == (DAYS - 8) * DAY
 
 
-def test_where_days_lack_the_doubt_names_the_newest_requests_and_what_they_bear_out(store: Store) -> None:
+def test_the_doubt_names_the_newest_requests_and_the_time_they_support(store: Store) -> None:
     fill(store, hours=range((DAYS - 1) * 24))
     ahead = (DAYS + 1000) * 24
     fill(store, hours=range(ahead, ahead + 5))
@@ -218,7 +218,7 @@ def test_where_days_lack_the_doubt_names_the_newest_requests_and_what_they_bear_
     )
 
 
-def test_without_a_week_of_requests_nothing_is_old(store: Store) -> None:
+def test_nothing_is_deleted_without_a_week_of_requests(store: Store) -> None:
     fill(store, hours=range(6 * 24))
     before = rows(store)
     keep(store, FORGETFUL, NOW + 1000 * DAY)
@@ -226,7 +226,7 @@ def test_without_a_week_of_requests_nothing_is_old(store: Store) -> None:
     assert store.retention.present(NOW) == 0
 
 
-def test_of_what_a_rule_compares_with_for_ever_nothing_goes(store: Store) -> None:
+def test_a_pinned_baseline_is_never_rolled_up_or_deleted(store: Store) -> None:
     pinned = (2 * DAY + HOUR, 3 * DAY)
     rule = Rule("p", parse("ndcg@10"), DAY, Drop(0.1, 0.1, True, Baseline(pinned=pinned)))
     fill(store)
@@ -234,7 +234,7 @@ def test_of_what_a_rule_compares_with_for_ever_nothing_goes(store: Store) -> Non
     assert {start for start in starts(store) if start < 4 * DAY} == set(range(2 * DAY, 3 * DAY, HOUR))
 
 
-def test_other_monitors_keep_what_they_have_and_former_definitions_do_not(store: Store) -> None:
+def test_retention_covers_former_definitions_but_not_other_monitors(store: Store) -> None:
     other, former = replace(MONITOR, name="other"), replace(watched(grade="former"), retention=FORGETFUL.retention)
     for monitor in (FORGETFUL, other, former):
         fill(store, monitor=monitor)
@@ -243,7 +243,7 @@ def test_other_monitors_keep_what_they_have_and_former_definitions_do_not(store:
     assert store.oldest_bucket(former.traffic) == store.oldest_bucket(FORGETFUL.traffic) == ROLLED.stop
 
 
-def test_nothing_is_kept_or_forgotten_without_being_asked_for(store: Store) -> None:
+def test_without_settings_nothing_is_rolled_up_or_deleted(store: Store) -> None:
     fill(store)
     before = rows(store)
     keeping = keep(store, replace(MONITOR, retention=Retention()))
@@ -256,7 +256,7 @@ def test_nothing_is_kept_or_forgotten_without_being_asked_for(store: Store) -> N
 # ---- a little at a time --------------------------------------------------------------------------------------------
 
 
-def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_again_at_once(store: Store) -> None:
+def test_long_work_continues_in_later_cycles_and_then_pauses(store: Store) -> None:
     fill(store)
     clock = iter(np.arange(0, 1000, WORK_PER_CYCLE / 1.5).tolist())
     keeping, cycles = RetentionWorker(MONITOR, store, clock=lambda: next(clock)), 0
@@ -272,7 +272,7 @@ def test_what_takes_long_is_left_to_the_next_cycle_and_nothing_is_looked_for_aga
     assert next(clock) < RETENTION_EVERY
 
 
-def test_asked_to_stop_it_leaves_off(store: Store) -> None:
+def test_retention_stops_when_asked(store: Store) -> None:
     fill(store)
     before = rows(store)
     with store.hold(MONITOR.name) as lease:
@@ -281,8 +281,8 @@ def test_asked_to_stop_it_leaves_off(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fail_at", [1, 2, 3, 4, 8])
-def test_a_step_that_fails_anywhere_leaves_all_or_nothing(store: Store, fail_at: int) -> None:
-    """Of each statement that changes something, in turn: what is stored adds up to the same, and goes on from there."""
+def test_a_failed_step_leaves_all_or_nothing(store: Store, fail_at: int) -> None:
+    """Whichever changing statement fails, the stored data adds up to the same, and retention continues from there."""
     fill(store)
     before, number = table(store, lengths=(DAY,)), 0
 
@@ -314,7 +314,7 @@ print("done", flush=True)
 """
 
 
-def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database_url: str) -> None:
+def test_a_kill_at_any_moment_loses_nothing_and_counts_nothing_twice(store: Store, database_url: str) -> None:
     fill(store)
     before, rng = table(store, lengths=(DAY,)), np.random.default_rng(1)
     for delay in rng.uniform(0, 0.08, 2):
@@ -332,7 +332,7 @@ def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database
     assert starts(store) == set(range(ROLLED.stop, DAYS * DAY, HOUR))
 
 
-# ---- reading such a past again -------------------------------------------------------------------------------------
+# ---- reading the past again ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,9 @@ def test_killed_anywhere_nothing_is_counted_twice_or_lost(store: Store, database
     ],
     ids=["rolled up", "forgotten"],
 )
-def test_a_backfill_of_what_is_gone_is_refused_and_changes_nothing(store: Store, monitor: Monitor, said: str) -> None:
+def test_a_backfill_of_rolled_up_or_deleted_data_is_refused_without_changes(
+    store: Store, monitor: Monitor, said: str
+) -> None:
     fill(store)
     keep(store, monitor)
     before = rows(store)
@@ -362,7 +364,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
-def test_a_daemon_does_it_beside_its_cycles_and_shows_what_it_keeps(daemon: Daemon) -> None:
+def test_a_daemon_applies_retention_in_its_cycles_and_shows_what_it_keeps(daemon: Daemon) -> None:
     daemon.monitor_with(retention=Retention(8 * DAY, RollUp(5 * DAY)), lookback=2 * DAY)
     for _ in range(3):
         daemon.clock.at += HOUR
@@ -412,11 +414,11 @@ NEEDED = (
         ),
     ],
 )
-def test_what_cannot_be_kept_like_that_is_refused_with_the_reason(tmp_path: Path, retention: str, said: str) -> None:
+def test_unworkable_retention_is_refused_with_the_reason(tmp_path: Path, retention: str, said: str) -> None:
     assert refused(tmp_path, f"    retention: {retention}\n").startswith(said)
 
 
-def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> None:
+def test_sufficient_retention_is_accepted_from_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "rankmon.yaml"
     text = CONFIG.format(folder=tmp_path) + "defaults:\n  retention: {retain: 400d, roll_up: {after: 80d, to: 7d}}\n"
     path.write_text(text, encoding="utf-8")
@@ -433,9 +435,7 @@ def test_what_is_old_enough_is_taken_also_from_the_defaults(tmp_path: Path) -> N
         ("    windows: [380d]\n", Retention(roll_up=RollUp(459 * DAY))),
     ],
 )
-def test_where_nothing_is_said_old_buckets_become_days_once_no_cycle_looks_at_them(
-    tmp_path: Path, said: str, expected: Retention
-) -> None:
+def test_retention_defaults_to_rolling_up_what_no_cycle_needs(tmp_path: Path, said: str, expected: Retention) -> None:
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG.format(folder=tmp_path) + said, encoding="utf-8")
     (monitor,) = load(path, {}).monitors
@@ -450,7 +450,7 @@ LONG_RULE = Rule("r", parse("ndcg@10"), 7 * DAY, Drop(0.1, 0.1, True, Baseline(t
     [{}, {"windows": (90 * DAY,)}, {"alerts": (LONG_RULE,)}, {"lookback": 300 * DAY}, {"final_timeout": 9 * DAY}],
     ids=str,
 )
-def test_the_least_age_covers_all_that_cycles_look_at(changes: dict[str, Any]) -> None:
+def test_the_least_age_covers_everything_that_cycles_read(changes: dict[str, Any]) -> None:
     monitor = replace(watched(), **changes)
     assert least_age(monitor) >= max(reach(monitor), monitor.lookback) + monitor.final_timeout
     assert least_age(monitor) % DAY == 0
@@ -460,7 +460,7 @@ def test_the_least_age_covers_all_that_cycles_look_at(changes: dict[str, Any]) -
     ("kept", "found"),
     [([], [(0, 100)]), ([(25, 30)], [(0, 20), (30, 100)]), ([(0, 5), (95, 200)], [(10, 90)]), ([(0, 500)], [])],
 )
-def test_what_is_pinned_is_left_out_with_the_buckets_that_it_touches(kept: Any, found: Any) -> None:
+def test_pinned_times_are_left_out_with_every_bucket_they_touch(kept: Any, found: Any) -> None:
     assert apart_from(kept, 100, 10) == found
 
 
@@ -469,7 +469,7 @@ def test_what_is_pinned_is_left_out_with_the_buckets_that_it_touches(kept: Any, 
 
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str]]]:
-    """Runs a command over a store whose old days were rolled up; its exit code, and what it said."""
+    """Runs a command over a store whose old days were rolled up; returns its exit code and output."""
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG.format(folder=tmp_path) + "    drift: {}\n", encoding="utf-8")
     (monitor,) = load(path, {}).monitors
@@ -486,12 +486,12 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
     store.close()
 
 
-def test_status_tells_how_much_is_stored_and_since_when(command: Callable[..., Any]) -> None:
+def test_status_reports_how_much_is_stored_and_since_when(command: Callable[..., Any]) -> None:
     _, said = command("status")
     assert re.search(r"stored: \d+ bucket rows, 42 of them rolled up, the oldest from 1970-01-01 00:00 UTC", said)
 
 
-def test_replay_says_what_it_cannot_judge(command: Callable[..., Any]) -> None:
+def test_replay_says_what_it_cannot_evaluate(command: Callable[..., Any]) -> None:
     _, said = command("replay", "--from", "1970-01-02")
     assert "nothing before 1970-01-08 00:00 UTC can be evaluated" in said
     assert "the buckets from 1970-01-01 00:00 UTC to 1970-01-08 00:00 UTC were rolled up" in said
@@ -504,7 +504,7 @@ def test_backfill_says_why_it_refuses(command: Callable[..., Any], tmp_path: Pat
     assert "was rolled up into coarser buckets, and single buckets cannot be restored" in said
 
 
-def test_a_memory_of_cycles_says_what_the_store_says_after_it(store: Store) -> None:
+def test_a_cached_store_agrees_with_the_store_after_retention(store: Store) -> None:
     known = CachedStore(store, MONITOR)
     fill(known)
     known.history(MONITOR.traffic, 0, DAYS * DAY)

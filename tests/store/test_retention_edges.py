@@ -1,4 +1,4 @@
-"""Where coarser buckets meet what else there is: intervals beside them, gaps filled later, rules that look at them."""
+"""Edge cases of coarser buckets: intervals near them, gaps filled later, rules that need them, orphaned monitors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.tallies import HOUR, rows, tally, watched, write
 DAY = 24 * HOUR
 DAYS, AGE = 20, 6
 MONITOR = replace(watched(), windows=(6 * HOUR, DAY, 3 * DAY, 7 * DAY), retention=Retention(None, RollUp(AGE * DAY)))
-"""Younger than a configuration may have it, so that little will do."""
+"""Its ages are shorter than a configuration allows, so that little data suffices."""
 BORDER = (DAYS - AGE) * DAY
 
 
@@ -45,7 +45,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONITOR) -> None:
-    """Requests that come and go with the hour and the day, and so does their mean."""
+    """Requests whose number and mean vary with the hour and the day."""
     tallied = tally(monitor, {n * HOUR: {"mobile": 6 + n % 24 % 5, "desktop": 3} for n in hours})
     for cells in tallied.measures.values():
         for (start, *key), sums in cells.items():
@@ -57,7 +57,7 @@ def fill(store: Store, hours: range = range(DAYS * 24), monitor: Monitor = MONIT
 
 
 def keep(store: Store, monitor: Monitor = MONITOR, keeping: RetentionWorker | None = None) -> RetentionWorker:
-    """All that is due, at once."""
+    """Do all the work that is due in one go."""
     keeping = keeping or RetentionWorker(monitor, store, clock=lambda: 0.0)
     with store.hold(monitor.name) as lease:
         keeping.advance(lease, DAYS * DAY, lambda: False)
@@ -70,7 +70,7 @@ def table(store: Store, step: int) -> pd.DataFrame:
 
 
 def bounds(found: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """(lower, upper, method) of each window, rounded for what rolling up changes by rounding."""
+    """(lower, upper, method) of each window, rounded because rolling up changes the last digits."""
     columns = [found[name].map("{:.9f}".format).tolist() for name in ("lower", "upper")]
     return list(zip(*columns, found["method"].tolist(), strict=True))
 
@@ -78,9 +78,7 @@ def bounds(found: pd.DataFrame) -> list[tuple[str, str, str]]:
 # ---- intervals -----------------------------------------------------------------------------------------------------
 
 
-def test_an_interval_beside_coarser_buckets_is_what_it_was_or_of_what_came_after_them_or_none(
-    store: Store, tmp_path: Path
-) -> None:
+def test_an_interval_near_coarser_buckets_is_unchanged_or_from_later_data_or_none(store: Store, tmp_path: Path) -> None:
     fill(store)
     later = new_store(f"sqlite:///{tmp_path}/later.db")
     fill(later, range(BORDER // HOUR, DAYS * 24))
@@ -101,7 +99,8 @@ def test_an_interval_beside_coarser_buckets_is_what_it_was_or_of_what_came_after
     assert not (before.method == "none").any()
 
 
-def test_of_weeks_there_is_no_interval_for_their_days_are_not_known(store: Store) -> None:
+def test_windows_over_weekly_buckets_have_no_interval(store: Store) -> None:
+    """The days of such a week are not known."""
     fill(store)
     before = table(store, 7 * DAY)
     keep(store, replace(MONITOR, retention=Retention(None, RollUp(AGE * DAY, 7 * DAY))))
@@ -123,7 +122,7 @@ def coarse(store: Store) -> list[tuple[int, int]]:
     return [(start // DAY, seconds // HOUR) for start, seconds in store.rows(query.order_by("bucket_start"))]
 
 
-def test_what_is_read_again_takes_the_place_of_the_coarser_bucket_that_was_made_of_it(store: Store) -> None:
+def test_buckets_read_again_replace_the_coarser_bucket_made_of_them(store: Store) -> None:
     fill(store)
     keep(store)
     before = rows(store)
@@ -132,7 +131,7 @@ def test_what_is_read_again_takes_the_place_of_the_coarser_bucket_that_was_made_
     assert rows(store, "restatements") == {name: of for name, of in before.items() if name != "restatements"}
 
 
-def test_beside_a_coarser_bucket_of_another_length_it_stays_as_it_is_and_that_is_said(
+def test_a_span_with_a_coarser_bucket_of_another_length_is_left_and_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(store)
@@ -162,7 +161,7 @@ def test_a_day_whose_gap_was_filled_later_is_rolled_up_within_a_day(store: Store
     assert coarse(store) == [(n, 24) for n in range(DAYS - AGE)]
 
 
-# ---- what compares with a time that is gone --------------------------------------------------------------------------
+# ---- rules whose baseline is gone ------------------------------------------------------------------------------------
 
 PINNED = (2 * DAY, 4 * DAY)
 
@@ -171,7 +170,7 @@ def pinning(span: tuple[int, int] = PINNED) -> Rule:
     return Rule("stays", parse("ndcg@10"), DAY, Drop(0.1, 0.1, True, Baseline(pinned=span)))
 
 
-def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rule_pinned_to_rolled_up_buckets_is_reported(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     fill(store)
     late, early = (replace(MONITOR, alerts=(pinning(),), retention=r) for r in (MONITOR.retention, Retention()))
     assert baselines_gone(late, store) == []
@@ -191,7 +190,7 @@ def test_a_rule_that_is_pinned_to_what_was_rolled_up_is_told_of(store: Store, ca
     assert not [s for m in found if m.name.startswith("rankmon_baseline") for s in m.samples if "rule" in s.labels]
 
 
-def test_of_what_was_never_read_it_is_said_that_it_can_be(store: Store) -> None:
+def test_a_rule_pinned_to_unread_data_is_reported_with_a_hint_to_backfill(store: Store) -> None:
     fill(store, range(10 * 24, DAYS * 24))
     (said,) = baselines_gone(replace(MONITOR, alerts=(pinning(),)), store)
     assert said.endswith("was never read or was deleted; pin a later time or backfill it")
@@ -208,7 +207,7 @@ RULES = """\
 
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
-    """Runs a command over a store whose first day was never whole and whose old days were rolled up; what it said."""
+    """Runs a command over a store with an incomplete first day and rolled-up old days; returns its output."""
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG.format(folder=tmp_path) + RULES, encoding="utf-8")
     (monitor,) = load(path, {}).monitors
@@ -226,12 +225,14 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call
 
 
 @pytest.mark.parametrize("arguments", [("status",), ("check-config", "--connect")], ids=" ".join)
-def test_status_and_check_config_tell_of_such_a_rule(command: Callable[..., str], arguments: tuple[str, ...]) -> None:
+def test_status_and_check_config_report_a_rule_without_its_baseline(
+    command: Callable[..., str], arguments: tuple[str, ...]
+) -> None:
     assert "alert rule stays cannot fire: its pinned baseline, 1970-01-03 00:00 UTC" in command(*arguments)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--from", "1970-01-02"), ("--from", "1970-01-10")], ids=" ".join)
-def test_replay_says_from_when_on_it_judges_though_an_older_bucket_is_there(
+def test_replay_says_from_when_it_evaluates_despite_older_buckets(
     command: Callable[..., str], arguments: tuple[str, ...]
 ) -> None:
     said = command("replay", *arguments)
@@ -240,17 +241,17 @@ def test_replay_says_from_when_on_it_judges_though_an_older_bucket_is_there(
     assert re.search(r"search: 1970-01-15 00:00 UTC to .*, judged by what is stored since 1970-01-15 00:00 UTC", said)
 
 
-def test_replay_says_nothing_of_that_where_it_is_asked_for_a_later_time(command: Callable[..., str]) -> None:
+def test_replay_from_a_later_time_does_not_mention_rolled_up_buckets(command: Callable[..., str]) -> None:
     assert "can be judged" not in command("replay", "--from", "1970-01-16")
 
 
-# ---- monitors that are gone ------------------------------------------------------------------------------------------
+# ---- orphaned monitors -----------------------------------------------------------------------------------------------
 
 GONE = replace(MONITOR, name="gone")
 
 
 def buckets(store: Store, *monitors: Monitor) -> list[bool]:
-    """Whether there are any of each monitor."""
+    """Whether each monitor has any rows."""
     return [store.retention.holding(monitor.name).rows > 0 for monitor in monitors]
 
 
@@ -258,7 +259,7 @@ def abandoned(store: Store, *names: str) -> OrphanedMonitors:
     return OrphanedMonitors(store, lambda: names)
 
 
-def test_buckets_of_monitors_that_nobody_has_run_for_long_are_forgotten(store: Store) -> None:
+def test_buckets_of_long_abandoned_monitors_are_deleted(store: Store) -> None:
     others = [replace(MONITOR, name=name) for name in ("configured", "run lately", "never run")]
     for monitor in (GONE, *others):
         fill(store, range(3 * 24), monitor)
@@ -273,7 +274,7 @@ def test_buckets_of_monitors_that_nobody_has_run_for_long_are_forgotten(store: S
     assert buckets(store, *others) == [True] * 3
 
 
-def test_a_monitor_that_is_run_by_another_clock_is_left_alone(store: Store) -> None:
+def test_a_monitor_run_with_another_clock_is_left_alone(store: Store) -> None:
     fill(store, range(24), GONE)
     store.record("gone", last_attempt_at=100.0)
     looking = abandoned(store)
@@ -286,7 +287,7 @@ def test_a_monitor_that_is_run_by_another_clock_is_left_alone(store: Store) -> N
     assert buckets(store, GONE) == [True]
 
 
-def test_what_takes_long_is_left_to_the_next_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_deletion_continues_on_the_next_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.orphaned.DELETE_FOR", 0.0)
     fill(store, range(24), GONE)
     store.record("gone", last_attempt_at=100.0)
@@ -299,7 +300,7 @@ def test_what_takes_long_is_left_to_the_next_look(store: Store, monkeypatch: pyt
     assert buckets(store, GONE) == [False]
 
 
-def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_comes_back(store: Store) -> None:
+def test_an_emptied_monitor_is_left_alone_until_it_has_buckets_again(store: Store) -> None:
     fill(store, range(3 * 24), GONE)
     store.record("gone", last_attempt_at=100.0)
     keep(store, replace(GONE, retention=Retention(None, RollUp(DAY))))
@@ -320,7 +321,7 @@ def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_c
         looking.forget(500.0)
     sa.event.remove(store.engine, "before_cursor_execute", listening)
     assert store.leases.number("gone") == held
-    assert [statement.split()[0] for statement in asked] == ["SELECT"] * 3, "once a look, who is abandoned"
+    assert [statement.split()[0] for statement in asked] == ["SELECT"] * 3, "one query a look, for abandoned monitors"
     fill(store, range(24), GONE)
     for _ in range(2):
         looking.forget(500.0)
@@ -329,8 +330,8 @@ def test_a_monitor_that_has_nothing_left_is_left_alone_and_found_again_when_it_c
 
 @pytest.mark.parametrize("mark", [None, "refused"])
 @pytest.mark.parametrize("seconds", [0, DAY])
-def test_whatever_is_left_of_a_monitor_it_is_found(store: Store, mark: str | None, seconds: int) -> None:
-    """A process may be killed anywhere, and what it left is the next one's to forget."""
+def test_any_leftover_of_an_abandoned_monitor_is_deleted(store: Store, mark: str | None, seconds: int) -> None:
+    """A process may be killed anywhere, and the next one must delete what it left."""
     fill(store, range(48), GONE)
     store.record("gone", last_attempt_at=100.0)
     number = store.integer(sa.select(schema.series.c.id).where(schema.series.c.monitor == "gone").limit(1))

@@ -42,7 +42,7 @@ def lease(store: Store) -> Iterator[Lease]:
 
 
 def requests_of(store: Store, slice_key: tuple[str, str] = OVERALL) -> dict[int, float]:
-    """Bucket start -> requests, by the partials of a measure."""
+    """Bucket start -> requests, from the partials of a measure."""
     history = store.history(NDCG, 0, 10**9)
     return dict(zip(history.starts.tolist(), history.slice(slice_key)[:, 0].tolist(), strict=True))
 
@@ -50,7 +50,7 @@ def requests_of(store: Store, slice_key: tuple[str, str] = OVERALL) -> dict[int,
 # ---- what was written is what is read ------------------------------------------------------------------------------
 
 
-def test_an_empty_store_knows_nothing(store: Store) -> None:
+def test_an_empty_store_returns_nothing(store: Store) -> None:
     assert store.states(NDCG, 0) == {}
     assert store.newest_bucket(NDCG) is None
     assert store.known_slices(MONITOR.name) == {}
@@ -60,7 +60,7 @@ def test_an_empty_store_knows_nothing(store: Store) -> None:
     assert (len(history.starts), history.slices, history.sums.shape) == (0, (OVERALL,), (0, 1, len(FIELDS)))
 
 
-def test_sums_come_back_to_the_last_bit(store: Store, lease: Lease) -> None:
+def test_sums_are_read_back_exactly(store: Store, lease: Lease) -> None:
     tallied = tally(MONITOR, {0: {"mobile": 7, "desktop": 3}, HOUR: {"mobile": 1}})
     assert write(store, lease, MONITOR, tallied) == Written(2, ())
     for definition in (NDCG, MRR):
@@ -74,26 +74,26 @@ def test_sums_come_back_to_the_last_bit(store: Store, lease: Lease) -> None:
         assert traffic.slice(cell[1:])[cell[0] // HOUR].tolist() == expected.tolist()
 
 
-def test_a_bucket_that_held_nothing_is_a_row_of_zeros_and_one_not_read_is_absent(store: Store, lease: Lease) -> None:
+def test_an_empty_bucket_is_a_row_of_zeros_and_an_unread_one_is_absent(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}, HOUR: {}}))
     write(store, lease, MONITOR, tally(MONITOR, {3 * HOUR: {"mobile": 1}}))
     assert requests_of(store) == {0: 1, HOUR: 0, 3 * HOUR: 1}
 
 
-def test_history_takes_its_start_and_leaves_its_end_and_may_be_of_overall_alone(store: Store, lease: Lease) -> None:
+def test_history_includes_its_start_excludes_its_end_and_may_be_overall_only(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {n * HOUR: {"mobile": 1} for n in range(4)}))
     assert store.history(NDCG, HOUR, 3 * HOUR).starts.tolist() == [HOUR, 2 * HOUR]
     assert store.history(NDCG, 0, 10**9, overall_only=True).slices == (OVERALL,)
 
 
-def test_states_are_those_since_and_all_that_are_open(store: Store, lease: Lease) -> None:
+def test_states_are_those_since_a_time_and_all_open_ones(store: Store, lease: Lease) -> None:
     every = tally(MONITOR, {n * HOUR: {"mobile": 1} for n in range(5)})
     write(store, lease, MONITOR, every, read_at=12345.678, finals=[HOUR, 3 * HOUR])
     assert store.states(NDCG, 3 * HOUR) == {n * HOUR: BucketState(12345.678, n == 3) for n in (0, 2, 3, 4)}
     assert store.newest_bucket(NDCG) == 4 * HOUR
 
 
-def test_more_buckets_than_one_statement_takes(store: Store, lease: Lease) -> None:
+def test_more_buckets_than_one_statement_holds_are_written(store: Store, lease: Lease) -> None:
     many = tally(MONITOR, {n * HOUR: {"mobile": 1} for n in range(1300)})
     assert write(store, lease, MONITOR, many).buckets == 1300
     before = rows(store)
@@ -115,7 +115,7 @@ def test_writing_twice_changes_nothing(store: Store, lease: Lease) -> None:
     assert rows(store) == before
 
 
-def test_a_new_read_replaces_whole_buckets_with_slices_and_refusals_that_are_gone(store: Store, lease: Lease) -> None:
+def test_a_new_read_replaces_whole_buckets_with_their_slices_and_refusals(store: Store, lease: Lease) -> None:
     first = tally(
         MONITOR,
         {0: {"mobile": 7, "desktop": 3}, HOUR: {"desktop": 1}},
@@ -134,7 +134,7 @@ def test_a_new_read_replaces_whole_buckets_with_slices_and_refusals_that_are_gon
     assert store.states(NDCG, 0) == {0: BucketState(1e6, True), HOUR: BucketState(1e6, False)}
 
 
-def test_only_the_buckets_that_are_aimed_at_are_touched(store: Store, lease: Lease) -> None:
+def test_a_write_touches_only_its_target_buckets(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}, HOUR: {"mobile": 1}}), finals=[])
     both = tally(MONITOR, {0: {"mobile": 5}, HOUR: {"mobile": 5}})
     written = store.write(lease, MONITOR, both, {TRAFFIC: [HOUR], NDCG: [HOUR], MRR: []}, 1e6, [HOUR])
@@ -159,14 +159,14 @@ def test_a_final_bucket_does_not_shrink_unless_forced(
 
 
 @pytest.mark.parametrize("field", ["impressions", "judged", "events"])
-def test_a_final_bucket_does_not_lose_items_or_events_either(store: Store, lease: Lease, field: str) -> None:
+def test_a_final_bucket_does_not_lose_items_or_events(store: Store, lease: Lease, field: str) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
     less = tally(MONITOR, {0: {"mobile": 10}})
     less.traffic[0, *OVERALL][TRAFFIC_FIELDS.index(field)] -= 1
     assert write(store, lease, MONITOR, less) == Written(0, (0,))
 
 
-def test_another_depth_is_held_to_the_same_requests_but_not_to_the_same_impressions(store: Store, lease: Lease) -> None:
+def test_another_depth_must_keep_the_requests_but_not_the_impressions(store: Store, lease: Lease) -> None:
     deeper = replace(MONITOR, measures=(*MONITOR.measures, parse("ndcg@20")))
     assert deeper.traffic != MONITOR.traffic
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 10}}))
@@ -180,9 +180,8 @@ def test_another_depth_is_held_to_the_same_requests_but_not_to_the_same_impressi
     assert store.states(deeper.traffic, 0)[HOUR] == BucketState(3e6, True)
 
 
-def test_what_is_open_of_a_series_goes_when_it_is_refused_for_it_would_never_be_final(
-    store: Store, lease: Lease
-) -> None:
+def test_an_open_bucket_is_deleted_when_its_new_read_is_refused(store: Store, lease: Lease) -> None:
+    """Otherwise it would never become final."""
     deeper = replace(MONITOR, measures=(*MONITOR.measures, parse("ndcg@20")))
     write(store, lease, deeper, tally(deeper, {0: {"mobile": 10}}), finals=[])
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
@@ -191,9 +190,7 @@ def test_what_is_open_of_a_series_goes_when_it_is_refused_for_it_would_never_be_
     assert store.newest_bucket(TRAFFIC) == 0
 
 
-def test_what_the_timeout_made_final_is_among_the_states_however_old_until_it_is_read_again(
-    store: Store, lease: Lease
-) -> None:
+def test_buckets_finalized_by_timeout_stay_in_the_states_until_read_again(store: Store, lease: Lease) -> None:
     both = tally(MONITOR, {0: {}, HOUR: {"mobile": 1}})
     write(store, lease, MONITOR, both, awaited={0})
     assert store.states(NDCG, 5 * HOUR) == {0: BucketState(1e6, True, "awaited")}
@@ -201,7 +198,7 @@ def test_what_the_timeout_made_final_is_among_the_states_however_old_until_it_is
     assert store.states(NDCG, 5 * HOUR) == {}
 
 
-def test_the_view_knows_the_series_of_the_present_definitions(store: Store, lease: Lease) -> None:
+def test_the_view_marks_the_series_of_current_definitions(store: Store, lease: Lease) -> None:
     other = watched(grade="another")
 
     def current() -> set[tuple[str, bool]]:
@@ -218,14 +215,14 @@ def test_the_view_knows_the_series_of_the_present_definitions(store: Store, leas
     assert current() == {*((d, True) for d in mine), *((d, False) for d in theirs)}
 
 
-def test_what_is_kept_does_not_hold_up_the_buckets_beside_it(store: Store, lease: Lease) -> None:
+def test_a_kept_bucket_does_not_block_its_neighbours(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 10}}))
     purged = tally(MONITOR, {0: {"mobile": 1}, HOUR: {"mobile": 12}})
     assert write(store, lease, MONITOR, purged) == Written(1, (0,))
     assert requests_of(store) == {0: 10, HOUR: 12}
 
 
-def test_a_final_bucket_grows_and_an_open_one_shrinks(store: Store, lease: Lease) -> None:
+def test_a_final_bucket_may_grow_and_an_open_one_may_shrink(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 10}}, 0.5), finals=[0])
     grown = tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 5}}, 0.6)
     assert write(store, lease, MONITOR, grown) == Written(2, ())
@@ -258,7 +255,7 @@ def test_two_definitions_never_mix(store: Store, lease: Lease) -> None:
     assert store.history(other.definitions[1], 0, HOUR).sums[0, 0, 0] == 3
 
 
-def test_requests_that_two_definitions_have_are_counted_once(store: Store, lease: Lease) -> None:
+def test_requests_in_two_definitions_count_once(store: Store, lease: Lease) -> None:
     other = watched(grade="another_grade")
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}, HOUR: {"mobile": 1, "desktop": 2}}))
     write(store, lease, other, tally(other, {HOUR: {"mobile": 1, "desktop": 2}, 2 * HOUR: {"desktop": 3}}))
@@ -268,7 +265,7 @@ def test_requests_that_two_definitions_have_are_counted_once(store: Store, lease
     assert used.requests[DESKTOP] == {0: 5}
 
 
-def test_text_that_no_utf_8_can_hold_is_told_with_the_remedy(store: Store) -> None:
+def test_text_that_utf_8_cannot_hold_is_refused_with_a_remedy(store: Store) -> None:
     with pytest.raises(StoreError, match="use UTF-8 text"):
         store.alerts.silence(MONITOR.name, 0, 1, "ada", "caf\udce9")
     with pytest.raises(StoreError, match="use UTF-8 text"):
@@ -294,7 +291,7 @@ def test_values_stay_admitted_when_their_traffic_ends(store: Store, lease: Lease
     assert history.slice(("device", "tv")).tolist() == [[0.0] * len(FIELDS)]
 
 
-def test_any_text_is_a_value_of_a_slice(store: Store, lease: Lease) -> None:
+def test_any_text_can_be_a_slice_value(store: Store, lease: Lease) -> None:
     values = ["", "Ä\u2028\U0001f600", "'; DROP TABLE slices; --", "%s :x {y}", "a" * 500, "\t\n"]
     write(store, lease, MONITOR, tally(MONITOR, {0: dict.fromkeys(values, 1)}))
     assert store.known_slices(MONITOR.name)["device"] == set(values)
@@ -325,7 +322,7 @@ def test_a_write_that_fails_half_way_stores_nothing_at_all(store: Store, lease: 
     with pytest.raises(KeyError):
         write(store, lease, MONITOR, broken)
     assert rows(store) == before
-    write(store, lease, MONITOR, tally(MONITOR, {HOUR: {"mobile": 1}}))  # the connection is fit for more
+    write(store, lease, MONITOR, tally(MONITOR, {HOUR: {"mobile": 1}}))  # the connection is still usable
     assert requests_of(store) == {0: 10, HOUR: 1}
 
 
@@ -347,13 +344,13 @@ with store.hold("search") as lease:
 """
 
 
-def test_killed_in_the_middle_of_a_write_the_old_state_is_left(store: Store, database_url: str) -> None:
+def test_a_process_killed_mid_write_leaves_the_old_state(store: Store, database_url: str) -> None:
     with store.hold(MONITOR.name) as lease:
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
     before = rows(store)
     process = python(KILLED, database_url)
     assert line(process) == "inside"
-    assert rows(store) == before  # others read on meanwhile
+    assert rows(store) == before  # others can still read
     process.kill()
     process.communicate()
     assert rows(store) == before
@@ -362,10 +359,10 @@ def test_killed_in_the_middle_of_a_write_the_old_state_is_left(store: Store, dat
     assert requests_of(store) == {0: 11}
 
 
-# ---- several at a time ---------------------------------------------------------------------------------------------
+# ---- concurrency ---------------------------------------------------------------------------------------------------
 
 
-def test_reading_waits_for_no_writer_and_sees_the_state_before(store: Store, lease: Lease) -> None:
+def test_reading_does_not_wait_for_a_writer_and_sees_the_previous_state(store: Store, lease: Lease) -> None:
     write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 10}}))
     with store.writing() as connection:
         connection.exec_driver_sql("DELETE FROM partials")
@@ -377,7 +374,7 @@ def test_reading_waits_for_no_writer_and_sees_the_state_before(store: Store, lea
     assert requests_of(store) == {}
 
 
-def test_a_connection_that_has_read_writes_in_a_transaction_again(store: Store) -> None:
+def test_a_connection_used_for_reading_still_writes_in_a_transaction(store: Store) -> None:
     def write_half(used: object) -> None:
         with store.writing() as connection:
             assert connection.connection.driver_connection is used
@@ -405,7 +402,7 @@ def on_file(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
 
 
 @pytest.mark.parametrize("instead", [False, True], ids=["moved", "replaced"])
-def test_a_file_that_is_another_is_an_error_that_names_it_until_it_is_put_back(
+def test_a_moved_or_replaced_file_is_an_error_until_it_is_put_back(
     on_file: tuple[Store, Path], tmp_path: Path, instead: bool
 ) -> None:
     store, path = on_file
@@ -478,7 +475,7 @@ def test_processes_write_their_monitors_side_by_side(store: Store, database_url:
         assert history.slice(OVERALL)[:, 0].tolist() == [1 + step for step in range(20)]
 
 
-def test_many_that_open_a_new_file_at_the_same_time_all_get_in(tmp_path: Path) -> None:
+def test_many_threads_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
     failures: list[StoreError] = []
 
     def enter(url: str, barrier: threading.Barrier) -> None:
@@ -515,7 +512,7 @@ def test_progress_keeps_what_is_not_changed(store: Store) -> None:
     assert store.progress("n") == Progress(last_error="other")
 
 
-# ---- what a person is told -----------------------------------------------------------------------------------------
+# ---- error messages ------------------------------------------------------------------------------------------------
 
 
 def told(url: str) -> str:
@@ -525,19 +522,19 @@ def told(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     message = f"store: there is no folder {tmp_path}/nowhere; create it, or change store.url"
     assert told(f"sqlite:///{tmp_path}/nowhere/store.db") == message
 
 
-def test_a_relative_file_is_told_with_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_reported_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert told("sqlite:///here/store.db") == (
         f"store: there is no folder {tmp_path}/here; create it, or change store.url"
     )
 
 
-def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("This is a text file. " * 100)
     assert told(f"sqlite:///{tmp_path}/store.db") == (
         f"store sqlite:///{tmp_path}/store.db: file is not a database; another program wrote this file; "
@@ -545,13 +542,13 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
     message = told(f"sqlite:///{tmp_path}/store.db")
     assert message.startswith(f"store: {tmp_path}/store.db is a folder; set store.url to a file in it")
 
 
-def test_a_damaged_file_is_told_by_every_reader(tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_store_error(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     store = new_store(url, 30)
     with store.hold(MONITOR.name) as lease:
@@ -567,7 +564,7 @@ def test_a_damaged_file_is_told_by_every_reader(tmp_path: Path) -> None:
     store.close()
 
 
-# Root may write everywhere, so this gives its rights up first, when all is imported.
+# Root may write everywhere, so this drops its rights after everything is imported.
 UNPRIVILEGED = """
 import os, sys, tempfile
 from pathlib import Path
@@ -603,7 +600,7 @@ with tempfile.TemporaryDirectory() as name:
 """
 
 
-def test_a_file_that_may_not_be_written_is_told() -> None:
+def test_a_file_that_cannot_be_written_is_reported() -> None:
     output, errors = python(UNPRIVILEGED).communicate(timeout=60)
     faults, remedies = zip(*(line.split("; ", 1) for line in output.splitlines()), strict=True)
     assert faults == (
@@ -614,7 +611,7 @@ def test_a_file_that_may_not_be_written_is_told() -> None:
     assert all("may not write to the folder" in remedy for remedy in remedies)
 
 
-def test_a_server_that_is_down_is_told_with_its_address() -> None:
+def test_a_server_that_is_down_is_reported_with_its_address() -> None:
     port = free_port()
     message = told(f"postgresql+psycopg://me:s3cret@127.0.0.1:{port}/rankmon")
     assert message.startswith(f"store postgresql+psycopg://me:***@127.0.0.1:{port}/rankmon: connection failed: ")
@@ -630,7 +627,7 @@ def test_a_password_is_never_shown(postgres: PostgresServer, database: str) -> N
     assert 'role "***" does not exist' in message
 
 
-def test_a_missing_permission_is_told(postgres: PostgresServer, postgres_url: str) -> None:
+def test_a_missing_permission_is_reported(postgres: PostgresServer, postgres_url: str) -> None:
     owner = Store(make_url(postgres_url))
     with owner.writing() as connection:
         connection.exec_driver_sql("DROP ROLE IF EXISTS guest")
@@ -645,7 +642,7 @@ def test_a_missing_permission_is_told(postgres: PostgresServer, postgres_url: st
         store.close()
 
 
-def test_a_database_of_another_kind_is_refused() -> None:
+def test_an_unsupported_database_is_refused() -> None:
     message = "store: rankmon keeps its tables in SQLite or PostgreSQL, not in mysql; change store.url"
     assert told("mysql+pymysql://localhost/rankmon") == message
 
@@ -653,9 +650,7 @@ def test_a_database_of_another_kind_is_refused() -> None:
 # ---- a server that goes away ---------------------------------------------------------------------------------------
 
 
-def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+def test_a_server_restart_between_two_calls_goes_unnoticed(postgres: PostgresServer, postgres_url: str) -> None:
     store = new_store(postgres_url, 30)
     with store.hold(MONITOR.name) as lease:
         write(store, lease, MONITOR, tally(MONITOR, {0: {"mobile": 1}}))
@@ -674,9 +669,7 @@ def test_a_server_that_was_restarted_between_two_calls_is_not_noticed(
     store.close()
 
 
-def test_a_server_that_crashes_in_the_middle_of_a_write_keeps_the_old_state(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+def test_a_server_that_crashes_mid_write_keeps_the_old_state(postgres: PostgresServer, postgres_url: str) -> None:
     store = new_store(postgres_url, 30)
 
     def write_half() -> None:

@@ -1,4 +1,4 @@
-"""A store that cannot be written, or is none: what is told, to whom, and that readers can read all the same."""
+"""A store that cannot be written, or is not a store: what the errors say, and that readers can still read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def as_somebody_else() -> Iterator[None]:
-    """Without the rights of a superuser, if this is one."""
+    """Run without root's rights, if this is root."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(NOBODY)
@@ -84,7 +84,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def warm() -> None:
-    """Every command has been imported: somebody else may not be allowed to read Python's own files."""
+    """Imports every command first, because somebody else may not be allowed to read Python's own files."""
     made = Path(tempfile.mkdtemp(prefix="rankmon-warm-"))
     (made / "rankmon.yaml").write_text(CONFIG.format(folder=made, store=made / "rankmon.db"), encoding="utf-8")
     for command in COMMANDS:
@@ -118,7 +118,7 @@ def closed_to_writing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("check-config", "--connect"), ("once",), ("migrate",)])
-def test_a_folder_that_cannot_be_written_is_named_with_the_user(
+def test_an_unwritable_folder_is_reported_with_the_user(
     command: tuple[str, ...], rankmon: Rankmon, folder: Path
 ) -> None:
     (folder / "store").chmod(0o555)
@@ -131,13 +131,13 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_user(
 
 
 @pytest.mark.parametrize("command", [("check-config", "--connect"), ("once",), ("status",), ("migrate",)])
-def test_a_folder_in_place_of_the_store_is_told(command: tuple[str, ...], rankmon: Rankmon, folder: Path) -> None:
+def test_a_folder_in_place_of_the_store_is_reported(command: tuple[str, ...], rankmon: Rankmon, folder: Path) -> None:
     code, _, err = rankmon(*command, store="store")
     assert code == 4
     assert f"{folder}/store is a folder; set store.url to a file in it, e.g. sqlite:///{folder}/store/rankmon.db" in err
 
 
-def test_a_store_that_may_only_be_read_is_read_and_its_writers_are_told(rankmon: Rankmon, folder: Path) -> None:
+def test_a_read_only_store_can_be_read_and_refuses_writers(rankmon: Rankmon, folder: Path) -> None:
     made(folder).close()
     closed_to_writing(folder)
     assert rankmon("status")[0] == 0
@@ -147,10 +147,10 @@ def test_a_store_that_may_only_be_read_is_read_and_its_writers_are_told(rankmon:
         assert code == 4
         assert "may not write" in err
         assert f"{folder}/store" in err
-    assert [p.name for p in (folder / "store").iterdir()] == ["rankmon.db"], "no file is left by a reader"
+    assert [p.name for p in (folder / "store").iterdir()] == ["rankmon.db"], "readers leave no file"
 
 
-def test_a_reader_without_rights_sees_what_a_running_daemon_has_just_written(rankmon: Rankmon, folder: Path) -> None:
+def test_a_reader_without_rights_is_told_the_chmod_that_lets_it_read(rankmon: Rankmon, folder: Path) -> None:
     store = made(folder)
     store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
     code, _, err = rankmon("status")
@@ -158,7 +158,7 @@ def test_a_reader_without_rights_sees_what_a_running_daemon_has_just_written(ran
         (4, True, True) if os.geteuid() == 0 else (0, False, False)
     )
     for path in (folder / "store").iterdir():
-        path.chmod(0o640)  # of the group, whose right somebody else keeps here
+        path.chmod(0o640)  # readable by the group, which somebody else belongs to here
     (folder / "store").chmod(0o755)
     assert "by ada: a holiday" in rankmon("incidents", "list")[1]
     store.close()
@@ -169,7 +169,7 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
-def test_nobody_else_may_read_a_store_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_a_store_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     path, before = tmp_path / "rankmon.db", os.umask(umask)
     try:
         store = Store(make_url(f"sqlite:///{path}"), 30)
@@ -182,13 +182,13 @@ def test_nobody_else_may_read_a_store_whatever_the_umask(tmp_path: Path, umask: 
         for one in tmp_path.iterdir():
             one.chmod(0o640)
         with Store(make_url(f"sqlite:///{path}"), 30).engine.connect():
-            assert set(modes(tmp_path).values()) == {"0o640"}, "somebody gave that group the right"
+            assert set(modes(tmp_path).values()) == {"0o640"}, "a right given to the group is kept"
         store.close()
     finally:
         os.umask(before)
 
 
-def test_what_somebody_who_may_only_read_cannot_do_is_told(rankmon: Rankmon, folder: Path) -> None:
+def test_silencing_in_a_read_only_store_is_an_error(rankmon: Rankmon, folder: Path) -> None:
     made(folder).close()
     closed_to_writing(folder)
     code, _, err = rankmon("incidents", "silence", "search", "--for", "2h")
@@ -196,13 +196,13 @@ def test_what_somebody_who_may_only_read_cannot_do_is_told(rankmon: Rankmon, fol
     assert "may not write" in err
 
 
-def test_a_postgresql_database_that_is_not_there_is_to_be_made(postgres_url: str) -> None:
+def test_a_missing_postgresql_database_error_says_to_create_it(postgres_url: str) -> None:
     url = make_url(postgres_url).set(database="nowhere")
     with pytest.raises(StoreError, match=r"create this database, .* or change store\.url"):
         Store(url).schema.migrate()
 
 
-def test_a_server_that_only_reads_is_to_be_replaced_by_the_one_that_is_written_to(postgres_url: str) -> None:
+def test_a_read_only_server_error_says_to_use_the_primary(postgres_url: str) -> None:
     engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql(f'ALTER DATABASE "{engine.url.database}" SET default_transaction_read_only = on')
@@ -223,7 +223,7 @@ def test_a_server_that_only_reads_is_to_be_replaced_by_the_one_that_is_written_t
         ("connection to server failed: Connection refused", "is the server up"),
     ],
 )
-def test_what_postgresql_says_of_the_store_comes_with_what_mends_it(said: str, remedy: str) -> None:
+def test_postgresql_errors_on_the_store_come_with_a_remedy(said: str, remedy: str) -> None:
     url = make_url("postgresql+psycopg://rm@localhost/store")
     with pytest.raises(StoreError, match=re.escape(remedy)), as_store_errors(url):
         raise SQLAlchemyError(said)
@@ -231,7 +231,7 @@ def test_what_postgresql_says_of_the_store_comes_with_what_mends_it(said: str, r
 
 @contextmanager
 def standing_still(server: PostgresServer) -> Iterator[None]:
-    """The processes that serve stores are stopped, while their machine goes on answering for them."""
+    """Stop the server processes that serve stores, while their machine still answers for them."""
     engine = sa.create_engine(server.url())
     with engine.connect() as connection:
         query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'rankmon-store'"
@@ -248,17 +248,17 @@ def standing_still(server: PostgresServer) -> Iterator[None]:
 
 
 LEASE = 1.0
-"""Seconds; a response is waited for half as long again."""
+"""Seconds. The store waits one and a half times as long for a response."""
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However short the lease is, nobody waits for longer."""
+    """No minimum wait, however short the lease is."""
     monkeypatch.setattr(waiting, "SHORTEST_WAIT", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_hangs_within_a_transaction_is_given_up_and_the_next_one_works(
+def test_a_store_that_hangs_mid_transaction_is_given_up_and_then_works(
     postgres: PostgresServer, postgres_url: str
 ) -> None:
     store = new_store(postgres_url, LEASE)
@@ -288,14 +288,14 @@ def test_a_connection_that_hangs_between_two_transactions_is_replaced(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_behind_a_proxy_that_passes_on_nothing_a_statement_ends_within_two_leases(postgres_url: str) -> None:
+def test_a_statement_behind_a_silent_proxy_ends_within_two_leases(postgres_url: str) -> None:
     url = make_url(postgres_url)
     new_store(postgres_url).close()
     with proxy(url.port or 5432) as between:
         store = Store(url.set(host="127.0.0.1", port=between.port), LEASE)
         store.record("m", newest_source_at=1.0)
         between.fall_silent()
-        between.speak()  # to what connects from now on
+        between.speak()  # only to new connections
         began = time.monotonic()
         assert store.progress("m").newest_source_at == 1.0
 
@@ -308,12 +308,12 @@ def test_behind_a_proxy_that_passes_on_nothing_a_statement_ends_within_two_lease
 
         with pytest.raises(StoreError, match="has not answered"):
             write()
-        assert time.monotonic() - began < 4 * LEASE, "one found between two statements, one amid a transaction"
+        assert time.monotonic() - began < 4 * LEASE, "one silence between two statements, one within a transaction"
         store.close()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url: str) -> None:
+def test_a_migration_waits_for_another_however_long_it_takes(postgres_url: str) -> None:
     url, lease = make_url(postgres_url), 2 * LEASE  # a busy machine takes half of LEASE between two statements
     first, second = Store(url), Store(url, lease)
     with first.writing() as connection, ThreadPoolExecutor(1) as other:
@@ -338,7 +338,7 @@ def test_a_change_of_the_tables_is_waited_for_however_long_it_takes(postgres_url
         ("file is not a database", "change store.url"),
     ],
 )
-def test_what_sqlite_says_of_the_store_comes_with_what_mends_it(tmp_path: Path, said: str, remedy: str) -> None:
+def test_sqlite_errors_on_the_store_come_with_a_remedy(tmp_path: Path, said: str, remedy: str) -> None:
     (tmp_path / "store.db").touch()
     with pytest.raises(StoreError, match=remedy), as_store_errors(make_url(f"sqlite:///{tmp_path}/store.db")):
         raise SQLAlchemyError(said)
@@ -354,7 +354,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_store_is_told_as_that_wherever_it_is_damaged(
+def test_a_damaged_store_is_reported_wherever_the_damage_is(
     damage: Callable[[bytes, int], bytes], rankmon: Rankmon, folder: Path
 ) -> None:
     path = folder / "store" / "rankmon.db"
@@ -366,19 +366,19 @@ def test_a_damaged_store_is_told_as_that_wherever_it_is_damaged(
         (folder / "store").chmod(0o777)
         for command in (("status",), ("incidents", "list"), ("once",)):
             code, out, err = rankmon(*command)
-            assert code in (0, 3, 4), err  # 3: the source is without requests
+            assert code in (0, 3, 4), err  # 3: the source has no requests
             assert "Traceback" not in out + err
             if code == 4 and "may not write" not in err:
                 assert "restore a copy" in err or "another program wrote this file" in err
 
 
-def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path: Path) -> None:
+def test_an_error_over_stored_data_is_blamed_on_a_damaged_file(tmp_path: Path) -> None:
     url = make_url(f"sqlite:///{tmp_path / 'rankmon.db'}")
     store = new_store(url)
     with pytest.raises(KeyError), store.blaming_damage():
         raise KeyError("requests")
     with pytest.raises(StoreError, match=r"no longer valid JSON.*restore a copy"), store.blaming_damage():
-        json.loads('{"requests": 1')  # bytes within a text are no damage to SQLite
+        json.loads('{"requests": 1')  # to SQLite, changed bytes in a text are not damage
     store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
     store.close()
     path = Path(str(url.database))
@@ -387,17 +387,15 @@ def test_a_fault_over_what_is_stored_is_the_files_where_that_is_damaged(tmp_path
         raise KeyError("requests")
 
 
-def test_a_value_of_a_damaged_page_that_fails_only_when_it_is_shown_is_the_files_fault(
-    rankmon: Rankmon, folder: Path
-) -> None:
+def test_a_damaged_value_that_fails_only_when_shown_is_blamed_on_the_file(rankmon: Rankmon, folder: Path) -> None:
     store, path = made(folder), folder / "store" / "rankmon.db"
     store.alerts.silence("search", 0.0, 4e9, "ada", "a holiday")
-    store.change(sa.text("UPDATE silences SET until = 'never'"))  # as where a page is one of another table
+    store.change(sa.text("UPDATE silences SET until = 'never'"))  # as if the page belonged to another table
     store.close()
     (folder / "store").chmod(0o777)
     path.chmod(0o666)
     with pytest.raises(ValueError, match="never"):
-        rankmon("incidents", "list")  # the file is whole: a fault of rankmon
+        rankmon("incidents", "list")  # the file is intact, so rankmon is at fault
     path.write_bytes(path.read_bytes().replace(b"search", b"s\xe9arch", 1))
     path.chmod(0o666)
     code, _, err = rankmon("incidents", "list")
@@ -414,7 +412,7 @@ RENAMED = (
 
 
 @pytest.mark.parametrize(("table", "column", "was", "became", "read"), RENAMED, ids=[row[0] for row in RENAMED])
-def test_a_document_with_another_key_is_told_with_what_to_do(
+def test_a_document_in_another_format_is_reported_with_a_remedy(
     tmp_path: Path, table: str, column: str, was: str, became: str, read: Callable[[Store], object]
 ) -> None:
     store = new_store(make_url(f"sqlite:///{tmp_path}/rankmon.db"))
@@ -446,7 +444,7 @@ def test_a_document_with_another_key_is_told_with_what_to_do(
     store.close()
 
 
-def test_a_daemon_that_may_only_read_its_store_does_not_start(rankmon: Rankmon, folder: Path) -> None:
+def test_a_daemon_with_a_read_only_store_does_not_start(rankmon: Rankmon, folder: Path) -> None:
     made(folder).close()
     closed_to_writing(folder)
     code, _, err = rankmon("run")

@@ -1,4 +1,4 @@
-"""Records of what is over are forgotten after a time, with all that belongs to them, and nothing else is."""
+"""Old records of closed incidents, silences and the like are purged with all that belongs to them, and nothing else."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def names(store: Store, column: sa.Column[Any]) -> set[Any]:
         return set(connection.execute(sa.select(column)).scalars())
 
 
-def test_what_is_over_for_long_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
+def test_old_closed_incidents_are_purged_with_all_that_belongs_to_them(store: Store) -> None:
     incident(store, "old", LONG_AGO + DAY, LONG_AGO + DAY)
     incident(store, "open", None, LONG_AGO + 2 * DAY, "firing")
     incident(store, "new", LATELY, LATELY)
@@ -68,32 +68,33 @@ def test_what_is_over_for_long_is_forgotten_with_all_that_belongs_to_it(store: S
     assert names(store, incidents.c.id) == names(store, diagnoses.c.incident) == {"open", "new", "backfilled"}
     assert names(store, transitions.c.incident) == {"open", "new", "backfilled", None}
     assert NOW - KEEP > LONG_AGO + 2 * DAY
-    assert min(names(store, transitions.c.recorded_at)) == LONG_AGO + 2 * DAY, "of what is open all is kept"
+    assert min(names(store, transitions.c.recorded_at)) == LONG_AGO + 2 * DAY, "everything of an open incident is kept"
     assert store.alerts.purge(NOW - KEEP) == 0
 
 
-def test_the_newest_request_to_retrain_stays_for_the_next_one_keeps_its_distance(store: Store) -> None:
+def test_the_newest_retrain_request_is_kept(store: Store) -> None:
+    """The next request keeps its distance from it."""
     incident(store, "first", LONG_AGO + DAY, LONG_AGO + DAY)
     incident(store, "second", LONG_AGO + 2 * DAY, LONG_AGO + 2 * DAY)
     store.alerts.purge(NOW - KEEP)
     assert names(store, retrains.c.key) == {"second"}
 
 
-def test_silences_that_have_ended_are_forgotten_and_those_that_hold_are_not(store: Store) -> None:
+def test_ended_silences_are_purged_and_active_ones_are_kept(store: Store) -> None:
     store.alerts.silence("search", LONG_AGO, LONG_AGO + DAY, "ada", "past")
     store.alerts.silence("search", LONG_AGO, NOW + DAY, "ada", "present")
     store.alerts.purge(NOW - KEEP)
     assert names(store, silences.c.note) == {"present"}
 
 
-def test_what_was_read_again_long_ago_is_forgotten(store: Store) -> None:
+def test_old_restatements_are_purged(store: Store) -> None:
     for at in (LONG_AGO, LATELY):
         put(store, restatements, monitor="search", since=0, until=DAY, restated_at=at, forced=False, buckets=24)
     store.alerts.purge(NOW - KEEP)
     assert names(store, restatements.c.restated_at) == {LATELY}
 
 
-def test_a_daemon_whose_clock_runs_years_ahead_forgets_nothing_and_says_why(
+def test_a_daemon_whose_clock_runs_years_ahead_purges_nothing_and_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(config(tmp_path, {"shop": "sqlite:///none.db"}, [shop()]), ReplayClock(NOW + 3 * 365.0 * DAY))
@@ -114,7 +115,7 @@ def test_a_daemon_whose_clock_runs_years_ahead_forgets_nothing_and_says_why(
     app.close()
 
 
-def test_a_daemon_forgets_by_the_clock_of_its_data(tmp_path: Path) -> None:
+def test_a_daemon_purges_by_the_clock_of_its_data(tmp_path: Path) -> None:
     app = App(config(tmp_path, {"shop": "sqlite:///none.db"}, [shop()]), ReplayClock(LONG_AGO + 10.0 * DAY))
     app.store.schema.migrate()
     incident(app.store, "replayed", LONG_AGO + DAY, LONG_AGO + DAY)
