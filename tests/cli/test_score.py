@@ -350,9 +350,7 @@ def test_rankers_are_compared_against_one_ideal_per_query(golden: Path) -> None:
     new = {"s1": (3 + 2 * first) / shoes, "s2": 3 / shoes, "s3": 1 / hats}
     assert requests("old.csv", *options) == pytest.approx(old)
     assert requests("new.csv", *options) == pytest.approx(new)
-    assert requests("new.csv", "--ideal-from", "judged.csv") == pytest.approx(
-        new
-    )  # --ideal-from makes the global ideal the default
+    assert requests("new.csv", "--ideal-from", "judged.csv") == pytest.approx(new)  # the default with --ideal-from
     assert requests("new.csv")["s2"] == 1.0
 
 
