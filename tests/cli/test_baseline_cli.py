@@ -1,4 +1,4 @@
-"""`rankmon baseline`, `incidents ack --new-baseline` and `power`: what verdicts rest on, and how it begins anew."""
+"""`rankmon baseline`, `incidents ack --new-baseline` and `power`: the baseline of verdicts, and how it restarts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DRAWN = Ranking.of(60, peak=900).since(32, mean=0.88).draw()
 
 @dataclass
 class Bench:
-    """A folder with configuration and store, and a daemon's way with it."""
+    """A folder with a configuration and a store, driven as a daemon would."""
 
     folder: Path
     store: Store
@@ -44,7 +44,7 @@ class Bench:
     told: float = 0.0
 
     def live(self, until: float, current: bool = True) -> None:
-        """Store and judge up to a day, in steps of some hours."""
+        """Stores and judges up to a day; after a first long step, six hours at a time."""
         first = self.store.newest_bucket(self.monitor.traffic)
         since = START if first is None else first + HOUR
         for begin in range(since, day(until), 6 * HOUR if first is not None else 40 * DAY):
@@ -68,7 +68,7 @@ class Bench:
 
     @property
     def kinds(self) -> list[str]:
-        """Of the newest verdicts, a day of them."""
+        """The kinds of the newest day of verdicts."""
         newest = self.store.verdicts.newest("search")
         assert newest is not None
         return [v.kind for v in self.store.verdicts.between("search", newest.end - DAY, newest.end)]
@@ -95,7 +95,7 @@ def iso(number: float) -> str:
 # ---- showing ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_show_names_the_period_it_was_fitted_on(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(33)
     assert bench.run("baseline", "show", "search") == 0
     shown = capsys.readouterr().out
@@ -105,7 +105,7 @@ def test_it_is_shown_what_the_baseline_was_fitted_on(bench: Bench, capsys: pytes
     assert "started again" not in shown
 
 
-def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_show_says_what_it_still_needs(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(9)
     assert bench.run("baseline", "show", "search") == 0
     assert "no baseline yet: it still needs a first reference: 8 of 14 days to begin with" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_what_it_lacks_is_said(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert "still needs a whole reference" in capsys.readouterr().out
 
 
-def test_before_anything_is_final_there_is_none(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_baseline_exists_before_the_first_final_bucket(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("baseline", "show", "search") == 0
     assert "no baseline yet: it still needs a first final bucket" in capsys.readouterr().out
 
@@ -129,7 +129,7 @@ def test_json_has_every_series(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert found["is_better_on_offer"] is False
 
 
-def test_a_slow_decay_is_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_show_reports_a_slow_decay(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     steady = Ranking.of(160, peak=900)
     lost = np.clip((steady.starts - START - 30 * DAY) / (100 * DAY), 0, 1)[:, None] * 0.07
     put(bench.store, bench.monitor, replace(steady, mean=steady.mean * (1 - lost)).draw())
@@ -143,14 +143,16 @@ def test_a_slow_decay_is_told(bench: Bench, capsys: pytest.CaptureFixture[str]) 
     assert found["level_change"] == pytest.approx(-0.07, abs=0.01)
 
 
-def test_a_lasting_improvement_offers_a_new_one(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_show_offers_a_restart_after_a_lasting_improvement(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     better = Ranking.of(42, peak=900).since(31, mean=1.08).draw()
     put(bench.store, bench.monitor, better)
     assert bench.run("baseline", "show", "search") == 0
     assert "the level has been above it for a week: rankmon baseline begin search" in capsys.readouterr().out
 
 
-def test_what_is_stored_of_another_configuration_is_found_anew(
+def test_baseline_show_refits_for_a_changed_configuration_without_writing(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(30)
@@ -161,10 +163,10 @@ def test_what_is_stored_of_another_configuration_is_found_anew(
     assert rows(bench.store) == before
 
 
-# ---- beginning anew --------------------------------------------------------------------------------------------------
+# ---- restarting ------------------------------------------------------------------------------------------------------
 
 
-def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_there_is_a_new_one(
+def test_an_acknowledged_new_baseline_withdraws_the_alarm_and_stays_quiet(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(34)
@@ -191,7 +193,9 @@ def test_after_an_acknowledged_change_the_alarm_goes_and_nothing_pages_until_the
     assert re.search(r"started again at 2022-02-0\d \d\d:00 UTC by ada: fewer adverts", capsys.readouterr().out)
 
 
-def test_broken_data_or_what_is_over_are_no_new_level(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_baseline_is_refused_for_closed_and_data_incidents(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench.live(34)
     (opened,) = bench.store.alerts.incidents(state="firing")
     with bench.store.writing() as connection:
@@ -206,7 +210,7 @@ def test_broken_data_or_what_is_over_are_no_new_level(bench: Bench, capsys: pyte
     assert bench.store.alerts.acknowledged([opened.incident.id]) == {}
 
 
-def test_hours_of_the_old_regime_that_are_judged_after_it_was_said_page_nobody(bench: Bench) -> None:
+def test_hours_before_a_baseline_restart_page_nobody(bench: Bench) -> None:
     bench.live(33)
     assert bench.notices == ["firing"]
     assert bench.run("baseline", "begin", "search", "--from", iso(34)) == 0
@@ -216,7 +220,7 @@ def test_hours_of_the_old_regime_that_are_judged_after_it_was_said_page_nobody(b
     assert set(bench.kinds) == {"not_enough_data"}
 
 
-def test_what_is_missing_to_a_verdict_is_said_where_every_slice_is_a_new_one(
+def test_baseline_show_explains_missing_verdicts_if_all_slices_are_new(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(31)
@@ -229,7 +233,7 @@ def test_what_is_missing_to_a_verdict_is_said_where_every_slice_is_a_new_one(
     assert said in capsys.readouterr().out
 
 
-def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
+def test_a_backfill_after_a_restart_changes_no_verdict(bench: Bench) -> None:
     bench.live(34)
     assert bench.run("baseline", "begin", "search", "--from", iso(33)) == 0
     bench.live(36)
@@ -240,7 +244,7 @@ def test_a_backfill_after_it_comes_to_the_same(bench: Bench) -> None:
     assert bench.notices == ["firing", "withdrawn"]
 
 
-def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_where_it_was_lived_through(
+def test_a_backfilled_incident_ends_where_its_level_was_accepted(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(bench.store, bench.monitor, of(START, day(34)))
@@ -249,7 +253,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
     assert bench.run("incidents", "ack", opened.incident.id, "--new-baseline", "--by", "ada", "--note", "v3") == 0
     put(bench.store, bench.monitor, of(day(33.5), day(34)))
     for _ in range(2):
-        assert bench.store.alerts.state("search").restated, "what was read again is judged again"
+        assert bench.store.alerts.state("search").restated, "hours that were read again are judged again"
         bench.judge(day(34))
         (closed,) = bench.store.alerts.incidents()
         assert (closed.incident.id, closed.incident.state) == (opened.incident.id, "withdrawn")
@@ -265,7 +269,7 @@ def test_an_incident_of_the_past_lasts_until_somebody_took_its_level_as_it_does_
     assert bench.store.alerts.watched() == []
 
 
-def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_baseline_begin_starts_where_a_model_version_did(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(30)
     assert bench.run("baseline", "begin", "search", "--version", "v2") == 2
     assert "has no model version column; name it under `rankings: model_version`" in capsys.readouterr().err
@@ -290,9 +294,7 @@ def test_it_begins_where_a_version_of_the_model_did(bench: Bench, capsys: pytest
     assert [b.author for b in bench.store.verdicts.baselines("search")] == ["bob", "ada"]
 
 
-def test_of_a_version_that_came_after_all_that_get_a_series_it_is_not_said_that_it_never_served(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_baseline_begin_explains_a_version_without_a_series(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     path = bench.folder / "rankmon.yaml"
     listed = "slices: [device, {column: version, as: model_version, max_values: 2}]"
     text = path.read_text().replace("time: time}", "time: time, model_version: version}")
@@ -312,7 +314,7 @@ def test_of_a_version_that_came_after_all_that_get_a_series_it_is_not_said_that_
 
 
 @pytest.mark.parametrize("of_all", [100, 4])
-def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
+def test_baseline_begin_starts_where_the_version_serves_most_requests(
     bench: Bench, capsys: pytest.CaptureFixture[str], of_all: int
 ) -> None:
     bench.live(30)
@@ -338,7 +340,7 @@ def test_a_version_that_was_tried_on_a_few_begins_where_it_serves_most(
         assert "has served at most 5 % of the requests in a day" in capsys.readouterr().err
 
 
-def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_level_not_judged_yet_shows_no_tolerated_drop(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(34)
     assert bench.run("baseline", "begin", "search", "--from", iso(34)) == 0
     bench.live(35)
@@ -352,7 +354,7 @@ def test_what_is_not_judged_yet_has_no_tolerated_drop(bench: Bench, capsys: pyte
     assert re.search(r"slice 1 +[\d,]+ +– +– +– +– +the new level is not known yet", capsys.readouterr().out)
 
 
-def test_a_beginning_before_there_is_a_baseline_says_when_verdicts_come(
+def test_baseline_begin_without_a_baseline_says_when_verdicts_follow(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(5)
@@ -362,9 +364,7 @@ def test_a_beginning_before_there_is_a_baseline_says_when_verdicts_come(
     assert "verdicts follow after 14 days" in said
 
 
-def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_baseline_forget_undoes_baseline_begin_completely(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(34)
     before = bench.store.verdicts.between("search", 0, day(34))
     (opened,) = bench.store.alerts.incidents()
@@ -399,7 +399,7 @@ def test_a_beginning_is_taken_back_and_all_is_as_if_it_had_never_been_said(
         ),
     ],
 )
-def test_what_cannot_be_is_said_with_its_remedy(
+def test_baseline_refuses_wrong_usage_with_a_remedy(
     bench: Bench, capsys: pytest.CaptureFixture[str], more: str, arguments: tuple[str, ...], said: str
 ) -> None:
     configured(bench.folder, more)
@@ -423,7 +423,7 @@ def test_power_has_a_line_for_each_series(bench: Bench, capsys: pytest.CaptureFi
     assert 0.01 < drops[""] < drops["slice 0"] < 0.2
 
 
-def test_without_a_dimension_there_is_overall_alone(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_power_without_a_dimension_shows_overall_only(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     drift = bench.monitor.drift
     assert drift is not None
     bench.monitor = replace(bench.monitor, slices=(), drift=replace(drift, mix_by=None))
@@ -436,13 +436,13 @@ def test_without_a_dimension_there_is_overall_alone(bench: Bench, capsys: pytest
     assert only["smallest"] == pytest.approx(0.035, abs=0.015)
 
 
-def test_power_before_there_is_a_baseline_says_so(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_power_reports_a_missing_baseline(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(5)
     assert bench.run("power") == 0
     assert re.search(r"overall +– +– +– +– +– +no baseline yet", capsys.readouterr().out)
 
 
-def test_power_of_nothing_that_is_judged_is_an_error(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_power_without_a_judged_monitor_is_an_error(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     configured(bench.folder, "")
     assert bench.run("power") == 2
     assert "search has no `drift:`, so nothing is judged; add `drift: {}` to it" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`rankmon chart`: into a file, of the open incident, of a named one, and of nothing that there is not."""
+"""`rankmon chart`: it draws the open incident or a named one into a file, and refuses the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.test_fall import extra, size
 __all__ = ["extra", "filled"]
 
 
-def test_the_open_incident_is_drawn_and_one_by_its_id_alike(
+def test_the_open_incident_and_its_id_give_the_same_chart(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(filled, "incidents list", "--format", "json")
@@ -28,12 +28,12 @@ def test_the_open_incident_is_drawn_and_one_by_its_id_alike(
 
 
 @pytest.mark.usefixtures("extra")
-def test_a_png_is_written_by_its_name(filled: Path, tmp_path: Path) -> None:
+def test_a_png_file_name_writes_a_png(filled: Path, tmp_path: Path) -> None:
     assert run(filled, "chart shop", "-o", str(tmp_path / "fall.png")) == 0
     assert size((tmp_path / "fall.png").read_bytes()) == (900, 720)
 
 
-def test_what_cannot_be_drawn_says_what_to_do(
+def test_chart_refuses_unusable_files_and_incidents_with_a_remedy(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)

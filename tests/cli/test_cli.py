@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and what it exits with."""
+"""The command line: the output and the exit code of each command."""
 
 import json
 import logging
@@ -62,12 +62,12 @@ def zygote() -> Iterator[Zygote]:
 
 
 def left_out(name: str) -> str:
-    """What a backfill of all days ends with: one event is on an item that was never shown."""
+    """The last line of a backfill of all days: one event names an item that was never shown."""
     return f"{name}: left out of this period: 1 event for which no impression was found\n"
 
 
 class Result:
-    """What a command exited with and wrote."""
+    """The exit code and the output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -78,7 +78,7 @@ Rankmon = Callable[..., Result]
 
 @pytest.fixture
 def rankmon(capsys: pytest.CaptureFixture[str], setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rankmon]:
-    """Runs a command in this process; logging and signals are as before afterwards."""
+    """Runs a command in this process and restores logging afterwards."""
     monkeypatch.setenv("RANKMON_CONFIG", str(setting.path))
     monkeypatch.setenv("COLUMNS", "200")
     root, own = logging.getLogger(), logging.getLogger("monitor")
@@ -97,7 +97,7 @@ def rankmon(capsys: pytest.CaptureFixture[str], setting: Setting, monkeypatch: p
 
 @pytest.fixture
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the commands it is just after the end of the shop's history, when all labels have had their time."""
+    """Stops the commands' clock just after the shop's history, when every attribution window has closed."""
     monkeypatch.setattr("monitor.clock.SystemClock.now", lambda _: float(SETTLED))
     monkeypatch.setattr("monitor.service.app.SystemClock", lambda: ReplayClock(SETTLED, 1e-9))
 
@@ -123,11 +123,11 @@ def test_the_help_lists_the_commands_and_the_exit_codes(rankmon: Rankmon) -> Non
 
 
 @pytest.mark.parametrize(("command", "sentence"), cli.cli.sentences(click.Context(cli.cli)))
-def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, sentence: str) -> None:
+def test_the_command_list_shows_the_first_sentence_of_each_help(command: str, sentence: str) -> None:
     found = cli.cli.get_command(click.Context(cli.cli), command)
     assert found is not None
     assert sentence == first_sentence(found.help or "")
-    assert not sentence.endswith("e.g."), "an abbreviation would end it"
+    assert not sentence.endswith("e.g."), "an abbreviation would end the sentence"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_the_list_says_of_a_command_what_its_own_help_begins_with(command: str, 
     ],
     ids=["help", "version", "status", "healthcheck", "configuration", "daemon"],
 )
-def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_without(
+def test_frequent_and_long_running_commands_skip_heavy_imports(
     code: str, heavy: set[str], rankmon: Rankmon, setting: Setting
 ) -> None:
     setting.write(of_shop("shop"))
@@ -156,15 +156,15 @@ def test_what_runs_often_or_for_long_imports_nothing_heavy_that_it_can_do_withou
     assert done.stdout.endswith("imported set()\n")
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux lists them")
-def test_a_short_command_does_not_wait_until_threads_for_large_matrices_have_started() -> None:
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in Linux's /proc")
+def test_importing_the_snapshot_starts_no_blas_threads() -> None:
     environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     told = "import os, monitor.service.snapshot; print(len(os.listdir('/proc/self/task')))"
     done = subprocess.run([sys.executable, "-c", told], env=environ, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "1\n"
 
 
-def test_the_version_is_printed_both_ways(rankmon: Rankmon) -> None:
+def test_the_version_command_and_option_print_the_version(rankmon: Rankmon) -> None:
     from monitor import __version__
 
     assert rankmon("version").out.startswith(f"rankmon {__version__} (Python 3.")
@@ -209,7 +209,7 @@ def test_wrong_usage_exits_with_2_and_says_what_is_wrong(
     assert result.out == ""
 
 
-def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+def test_a_monitor_or_file_can_be_given_without_its_option(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
     setting.write(of_shop("shop"), of_shop("other"))
     assert rankmon("check-config", str(setting.path)).out.endswith("configuration is valid\n")
     assert "nowhere.yaml" in rankmon("check-config", str(tmp_path / "nowhere.yaml")).err
@@ -222,15 +222,13 @@ def test_what_a_command_is_about_may_stand_by_itself(rankmon: Rankmon, setting: 
     assert "no monitor 'nope'" in rankmon("test-alert", "nope").err
 
 
-def test_what_is_named_twice_is_refused(rankmon: Rankmon, setting: Setting) -> None:
+def test_a_monitor_or_file_given_twice_is_refused(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert "given twice" in rankmon("check-config", "-c", str(setting.path), str(setting.path)).err
     assert "given twice" in rankmon("test-alert", "-m", "shop", "shop").err
 
 
-def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_series(
-    rankmon: Rankmon, setting: Setting
-) -> None:
+def test_series_reports_since_when_a_redefined_measure_is_stored(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
     rankmon("backfill", *SPAN)
     assert rankmon("series").err == ""
@@ -248,9 +246,7 @@ def test_a_measure_that_was_defined_anew_is_told_where_it_is_left_out_of_the_ser
     assert said in rankmon("series", "--to", "2026-02-02T12:00").err
 
 
-def test_a_beginning_that_is_yet_to_come_is_not_held_against_an_end_that_nobody_gave(
-    rankmon: Rankmon, setting: Setting
-) -> None:
+def test_backfill_reports_a_from_in_the_future(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert "--from 2096-01-01 00:00 UTC is in the future" in rankmon("backfill", "--from", "2096-01-01").err
 
@@ -268,7 +264,7 @@ def test_a_wrong_configuration_exits_with_2_and_names_all_its_mistakes(
     assert "'soon' is not a duration" in result.err
 
 
-def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting) -> None:
+def test_series_refuses_a_format_as_the_output_file(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     result = rankmon("series", "--output", "json")
     assert result.code == 2
@@ -276,7 +272,7 @@ def test_a_format_in_place_of_a_file_is_told(rankmon: Rankmon, setting: Setting)
     assert not Path("json").exists()
 
 
-def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
+def test_every_error_has_an_exit_code_and_bugs_exit_with_1() -> None:
     known = (error for error, _ in cli.EXIT_CODES if error not in (cli.ConfigError, cli.SourceError))
     codes = {error.__name__: cli.exit_code(error("x")) for error in known}
     expected = {
@@ -299,7 +295,7 @@ def test_every_error_has_an_exit_code_and_a_fault_of_ours_is_1() -> None:
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_once_runs_a_cycle_of_each_monitor_and_a_second_finds_nothing_to_do(rankmon: Rankmon, setting: Setting) -> None:
+def test_once_runs_each_monitor_and_a_second_run_finds_nothing_due(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"), of_shop("other"))
     first = rankmon("once")
     assert first.code == 0
@@ -309,7 +305,7 @@ def test_once_runs_a_cycle_of_each_monitor_and_a_second_finds_nothing_to_do(rank
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_once_goes_on_with_the_others_and_exits_with_the_first_failure(
+def test_once_continues_after_a_failure_and_exits_with_its_code(
     rankmon: Rankmon, setting: Setting, tmp_path: Path
 ) -> None:
     setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
@@ -322,7 +318,7 @@ def test_once_goes_on_with_the_others_and_exits_with_the_first_failure(
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_once_steps_aside_for_another_process(rankmon: Rankmon, setting: Setting) -> None:
+def test_once_yields_to_another_process_that_holds_the_lease(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert rankmon("migrate").code == 0
     other = Store(load(setting.path, {}).store.url, 5)
@@ -362,7 +358,9 @@ def test_a_store_that_does_not_answer_exits_with_4(
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_the_stored_windows_and_freshness(
+    rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("monitor.cli.commands.status.time.time", lambda: SETTLED + 7200.0)
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
     rankmon("once")
@@ -386,7 +384,7 @@ def test_status_tells_what_the_store_knows(rankmon: Rankmon, setting: Setting, m
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines_clock(
+def test_status_reports_store_times_ahead_of_the_machine_clock(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
@@ -401,7 +399,7 @@ def test_status_says_plainly_that_the_times_of_a_store_lie_ahead_of_the_machines
     )
 
 
-def test_status_says_where_the_requests_do_not_bear_the_clock_out(
+def test_status_reports_a_clock_far_ahead_of_the_newest_request(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"))
@@ -418,7 +416,7 @@ def test_status_says_where_the_requests_do_not_bear_the_clock_out(
 
 
 @pytest.mark.usefixtures("stopped_clock")
-def test_status_shows_the_last_error_and_says_where_nothing_is_known(
+def test_status_shows_the_last_error_and_monitors_not_run_yet(
     rankmon: Rankmon, setting: Setting, tmp_path: Path
 ) -> None:
     setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
@@ -433,7 +431,7 @@ def test_status_shows_the_last_error_and_says_where_nothing_is_known(
 
 
 @pytest.mark.parametrize("command", ["status", "series"])
-def test_a_store_that_is_not_there_yet_is_not_made_by_looking(
+def test_reading_commands_do_not_create_a_missing_store(
     command: str, rankmon: Rankmon, setting: Setting, tmp_path: Path
 ) -> None:
     setting.write(of_shop("shop"))
@@ -444,7 +442,7 @@ def test_a_store_that_is_not_there_yet_is_not_made_by_looking(
 
 
 @pytest.mark.parametrize("command", ["status", "series"])
-def test_a_store_of_another_version_is_not_read(command: str, rankmon: Rankmon, setting: Setting) -> None:
+def test_a_store_from_a_newer_version_is_not_read(command: str, rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     rankmon("migrate")
     engine = sa.create_engine(setting.store)
@@ -456,7 +454,7 @@ def test_a_store_of_another_version_is_not_read(command: str, rankmon: Rankmon, 
     assert "written by a newer rankmon" in result.err
 
 
-def test_migrating_says_from_where_to_where_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
+def test_migrate_reports_both_schema_versions_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert rankmon("migrate").out.startswith("schema none -> 0")
     again = rankmon("migrate")
@@ -464,14 +462,14 @@ def test_migrating_says_from_where_to_where_and_can_be_repeated(rankmon: Rankmon
     assert again.out.endswith("nothing to do\n")
 
 
-def test_the_list_of_commands_cuts_no_sentence_short(rankmon: Rankmon) -> None:
+def test_the_command_list_shows_whole_sentences(rankmon: Rankmon) -> None:
     for command in ((), ("incidents",)):
         listed = rankmon(*command, "--help").out.partition("Commands:")[2]
         assert "..." not in listed
     assert "every transition." in " ".join(listed.split())
 
 
-def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmon, setting: Setting) -> None:
+def test_status_names_alerts_and_slices_with_too_few_requests(rankmon: Rankmon, setting: Setting) -> None:
     alert = '    alerts: [{name: low, measure: "ndcg@10", floor: 0.1, min_requests: 1000000}]\n'
     setting.write(of_shop("shop") + alert)
     assert rankmon("backfill", *SPAN).code == 0
@@ -485,7 +483,7 @@ def test_status_says_what_was_left_out_and_what_cannot_be_judged(rankmon: Rankmo
     assert "alert low: ok" not in told
 
 
-def test_a_window_of_which_too_little_was_read_is_marked(rankmon: Rankmon, setting: Setting) -> None:
+def test_series_marks_incomplete_windows(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     rankmon("backfill", *SPAN)
     begin = at(START).isoformat()
@@ -497,14 +495,16 @@ def test_a_window_of_which_too_little_was_read_is_marked(rankmon: Rankmon, setti
 # ---- check-config --------------------------------------------------------------------------------------------------
 
 
-def test_a_valid_configuration_is_called_that(rankmon: Rankmon, setting: Setting) -> None:
+def test_check_config_accepts_a_valid_configuration(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop", "ndcg@10, mrr@5"))
     result = rankmon("check-config")
     assert (result.code, result.err) == (0, "")
     assert result.out == "shop: ndcg@10, mrr@5 over 24h\nconfiguration is valid\n"
 
 
-def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+def test_check_config_connect_reports_each_source_and_the_store(
+    rankmon: Rankmon, setting: Setting, tmp_path: Path
+) -> None:
     setting.write(of_shop("shop"))
     result = rankmon("check-config", "--connect")
     assert (result.code, result.err) == (0, "")
@@ -522,7 +522,7 @@ def test_connecting_tells_how_new_each_source_is(rankmon: Rankmon, setting: Sett
     assert "store: answers\n" in rankmon("check-config", "--connect").out
 
 
-def test_connecting_warns_of_series_that_would_start_from_nothing(rankmon: Rankmon, setting: Setting) -> None:
+def test_check_config_connect_warns_when_a_change_restarts_all_series(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert rankmon("backfill", *SPAN).code == 0
     assert "from nothing" not in rankmon("check-config", "--connect").err
@@ -531,7 +531,7 @@ def test_connecting_warns_of_series_that_would_start_from_nothing(rankmon: Rankm
     assert "monitors[0]: shop: all its series start from nothing with this configuration, because relevance.ev" in told
 
 
-def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting: Setting) -> None:
+def test_check_config_connect_reports_a_store_with_foreign_tables(rankmon: Rankmon, setting: Setting) -> None:
     setting.store = setting.sources["shop"]
     setting.write(of_shop("shop"))
     result = rankmon("check-config", "--connect")
@@ -540,14 +540,14 @@ def test_connecting_tells_whose_tables_the_store_holds(rankmon: Rankmon, setting
 
 
 @pytest.mark.parametrize("step", ["0s", "90m"])
-def test_a_step_of_no_whole_bucket_is_refused(rankmon: Rankmon, setting: Setting, step: str) -> None:
+def test_the_series_step_must_be_a_multiple_of_the_bucket(rankmon: Rankmon, setting: Setting, step: str) -> None:
     setting.write(of_shop("shop"))
     rankmon("once")
     result = rankmon("series", "--step", step)
     assert (result.code, result.err) == (2, "rankmon: --step must be a multiple of the bucket, 1h\n")
 
 
-def test_connecting_tells_all_problems_at_once(
+def test_check_config_connect_reports_all_problems_together(
     rankmon: Rankmon, setting: Setting, postgres: PostgresServer, postgres_url: str, tmp_path: Path
 ) -> None:
     setting.sources["search"] = postgres_url
@@ -569,7 +569,7 @@ def test_connecting_tells_all_problems_at_once(
     assert result.out.endswith("1 mistake in the mapping, and not every database answers, see above\n")
 
 
-def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
+def test_a_missing_store_folder_exits_with_4(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
     setting.store = f"sqlite:///{tmp_path}/missing/store.db"
     setting.write(of_shop("shop"))
     for command in ("check-config --connect", "run", "once", "status", "series", "migrate"):
@@ -583,13 +583,13 @@ def test_a_store_without_its_folder_alone_exits_with_4(rankmon: Rankmon, setting
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test that asks for the filled store leaves a copy for the others."""
+    """The first test that needs the filled store leaves a copy here for the others."""
     return tmp_path_factory.mktemp("stored") / "store.db"
 
 
 @pytest.fixture
 def stored(setting: Setting, rankmon: Rankmon, stopped_clock: None, kept: Path) -> Store:
-    """The store of two measures over two windows, filled; each test's own."""
+    """A filled store of two measures over two windows. Each test gets its own copy."""
     monitor = of_shop("shop", 'ndcg@10, "mrr(empty=zero)@5"').rstrip() + "\n    windows: [6h, 24h]\n"
     setting.write(monitor)
     path = Path(setting.store.removeprefix("sqlite:///"))
@@ -603,7 +603,7 @@ def stored(setting: Setting, rankmon: Rankmon, stopped_clock: None, kept: Path) 
 
 
 @pytest.mark.parametrize("style", ["csv", "json", "parquet"])
-def test_series_exports_the_values_that_windows_have(
+def test_series_exports_match_the_window_values(
     style: str, rankmon: Rankmon, setting: Setting, stored: Store, tmp_path: Path
 ) -> None:
     file = tmp_path / f"series.{style}"
@@ -635,7 +635,7 @@ def test_series_exports_the_values_that_windows_have(
     assert {OVERALL, ("device", "mobile")} <= set(zip(table["dimension"], table["slice"], strict=True))
 
 
-def test_series_prints_a_table_for_people(rankmon: Rankmon, stored: Store) -> None:
+def test_series_prints_a_readable_table(rankmon: Rankmon, stored: Store) -> None:
     result = rankmon("series", "--window", "24h", "--measure", "ndcg@10", "--from", at(START).isoformat())
     assert result.code == 0
     head, *rows = result.out.splitlines()
@@ -648,9 +648,7 @@ def test_series_prints_a_table_for_people(rankmon: Rankmon, stored: Store) -> No
     assert "device=mobile" in sliced
 
 
-def test_a_table_of_series_has_the_newest_windows_says_so_and_on_what_each_interval_rests(
-    rankmon: Rankmon, stored: Store
-) -> None:
+def test_the_series_table_shows_recent_windows_and_the_basis_of_each_interval(rankmon: Rankmon, stored: Store) -> None:
     one = ("series", "--measure", "ndcg@10", "--window", "6h", "--step", "1h")
     short, whole = rankmon(*one), rankmon(*one, "--from", "2026-02-01")
     assert len(short.out.splitlines()) == 1 + 24 < len(whole.out.splitlines())
@@ -664,7 +662,7 @@ def test_a_table_of_series_has_the_newest_windows_says_so_and_on_what_each_inter
     assert known[-1] == ["4", "windows before"]
 
 
-def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
+def test_series_keeps_to_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
     def ends(*arguments: str) -> list[str]:
         result = rankmon("series", "--measure", "ndcg@10", "--window", "6h", "--format", "csv", *arguments)
         assert result.code == 0, result.err
@@ -693,7 +691,7 @@ def test_series_go_by_the_bounds_and_the_step(rankmon: Rankmon, stored: Store, t
         (["--format", "parquet", "-o", "/nowhere/series.parquet"], "cannot write /nowhere/series.parquet"),
     ],
 )
-def test_a_series_that_cannot_be_had_exits_with_2(
+def test_series_refuses_unusable_options_with_exit_code_2(
     arguments: list[str], said: str, rankmon: Rankmon, stored: Store
 ) -> None:
     result = rankmon("series", *arguments)
@@ -701,13 +699,13 @@ def test_a_series_that_cannot_be_had_exits_with_2(
     assert said in result.err
 
 
-def test_another_reading_of_a_stored_kernel_can_be_asked_for(rankmon: Rankmon, stored: Store) -> None:
+def test_series_computes_another_reading_of_a_stored_kernel(rankmon: Rankmon, stored: Store) -> None:
     wanted = "ndcg(empty=zero)@10"
     result = rankmon("series", "--measure", wanted, "--window", "24h", "--format", "json")
     assert {row["measure"] for row in json.loads(result.out)} == {wanted}
 
 
-def test_series_draw_one_series_as_a_picture(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
+def test_series_draws_one_series_as_svg(rankmon: Rankmon, stored: Store, tmp_path: Path) -> None:
     file = tmp_path / "series.svg"
     one = ("--measure", "ndcg@10", "--window", "6h", "--from", at(START).isoformat())
     assert rankmon("series", *one, "--slices", "--format", "svg", "-o", str(file)).code == 0
@@ -717,13 +715,13 @@ def test_series_draw_one_series_as_a_picture(rankmon: Rankmon, stored: Store, tm
     assert "device mobile" in picture
 
 
-def test_of_a_monitor_without_anything_stored_series_say_so(
+def test_series_reports_a_period_or_definition_without_data(
     rankmon: Rankmon, stored: Store, setting: Setting, tmp_path: Path
 ) -> None:
     early = rankmon("series", "--to", "2020-01-01", "--from", "2019-01-01", "--format", "csv")
     assert (early.code, early.out) == (0, "")
     there_is = "shop: nothing is stored for that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
-    assert early.err == there_is, "and of no measure it is said that nothing is stored of it"
+    assert early.err == there_is, "no measure is reported as missing"
     assert rankmon("series", "--to", "2026-02-01").err == there_is
     setting.write(of_shop("shop", "ndcg@7"))
     other = rankmon("series", "--format", "parquet", "-o", str(tmp_path / "none.parquet"))
@@ -736,7 +734,7 @@ def test_of_a_monitor_without_anything_stored_series_say_so(
 
 
 @pytest.mark.parametrize("style", ["csv", "table"])
-def test_a_reader_that_has_enough_is_no_failure(style: str, setting: Setting, stored: Store) -> None:
+def test_a_closed_pipe_is_not_a_failure(style: str, setting: Setting, stored: Store) -> None:
     arguments = [sys.executable, "-c", "from monitor.cli import main; main()", "series", "--from", "2026-01-31"]
     arguments += ["-c", str(setting.path)]
     reading, writing = os.pipe()
@@ -753,7 +751,7 @@ def test_a_reader_that_has_enough_is_no_failure(style: str, setting: Setting, st
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_that_leaves_in_the_middle_is_no_failure(setting: Setting) -> None:
+def test_a_pipe_closed_midway_is_not_a_failure(setting: Setting) -> None:
     setting.write(*(of_shop(f"shop-{i}") for i in range(400)))
     command = f"{sys.executable} -c 'from monitor.cli import main; main()' check-config -c {setting.path}"
     done = subprocess.run(
@@ -767,8 +765,8 @@ def test_a_reader_that_leaves_in_the_middle_is_no_failure(setting: Setting) -> N
     assert done.stderr == ""
 
 
-def test_a_command_that_read_parquet_files_says_nothing_more_when_it_ends(tmp_path: Path) -> None:
-    """DuckDB's module writes pages about leaks if it is not taken apart as it expects, or not left alone."""
+def test_backfill_from_parquet_exits_without_leak_reports(tmp_path: Path) -> None:
+    """DuckDB's module prints pages about leaks unless it is torn down as it expects or left alone."""
     pytest.importorskip("duckdb_engine")
     pytest.importorskip("pyarrow")
     served = pd.Timestamp("2026-02-02T03:00", tz="UTC")
@@ -803,7 +801,7 @@ monitors:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("buffering", ["", "1"])
-def test_an_output_that_cannot_be_written_is_said(buffering: str, setting: Setting) -> None:
+def test_an_unwritable_output_exits_with_2_and_a_message(buffering: str, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     command = [sys.executable, "-c", "from monitor.cli import main; main()", "check-config", "-c", str(setting.path)]
     environ = {**os.environ, "PYTHONUNBUFFERED": buffering}
@@ -812,7 +810,7 @@ def test_an_output_that_cannot_be_written_is_said(buffering: str, setting: Setti
     assert (done.returncode, done.stderr) == (2, "rankmon: the output cannot be written: No space left on device\n")
 
 
-def test_an_encoding_that_lacks_a_character_ends_no_command(rankmon: Rankmon, setting: Setting) -> None:
+def test_characters_missing_from_the_encoding_are_escaped(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert rankmon("backfill", *SPAN).code == 0
     command = [sys.executable, "-c", "from monitor.cli import main; main()", "series", *SPAN, "-c", setting.path]
@@ -830,13 +828,11 @@ def test_an_encoding_that_lacks_a_character_ends_no_command(rankmon: Rankmon, se
 
 
 @pytest.mark.parametrize(("rows", "is_told"), [(10, False), (11, True)])
-def test_rows_that_are_refused_from_more_than_a_tenth_of_the_requests_have_a_cause_to_look_for(
-    rows: int, is_told: bool
-) -> None:
+def test_refused_rows_above_a_tenth_of_the_requests_point_to_check_config(rows: int, is_told: bool) -> None:
     assert ("check-config --connect" in refused_in_words({"bad_position": rows}, 0, 100)) == is_told
 
 
-def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
+def test_backfill_reports_stored_buckets_and_can_be_repeated(rankmon: Rankmon, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     first = rankmon("backfill", *SPAN)
     assert (first.code, first.out) == (0, f"shop: {DAYS * 24} buckets stored\n{left_out('shop')}")
@@ -848,7 +844,9 @@ def test_a_backfill_says_how_much_it_stored_and_can_be_repeated(rankmon: Rankmon
     assert more.out == f"shop: 1 bucket stored\n{left_out('shop')}"
 
 
-def test_pages_logged_as_requests_of_their_own_are_reported(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
+def test_result_pages_logged_as_separate_requests_are_reported(
+    rankmon: Rankmon, setting: Setting, shop_url: str
+) -> None:
     setting.write(of_shop("shop"))
     assert "rank 1" not in rankmon("backfill", *SPAN).out + rankmon("status").out
     engine = sa.create_engine(shop_url)
@@ -862,7 +860,9 @@ def test_pages_logged_as_requests_of_their_own_are_reported(rankmon: Rankmon, se
     assert " requests have no item at rank 1: rankmon check-config --connect" in rankmon("status").out
 
 
-def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setting: Setting, shop_url: str) -> None:
+def test_backfill_reports_final_buckets_kept_after_a_source_purge(
+    rankmon: Rankmon, setting: Setting, shop_url: str
+) -> None:
     setting.write(of_shop("shop"))
     rankmon("backfill", *SPAN)
     engine = sa.create_engine(shop_url)
@@ -878,9 +878,7 @@ def test_a_backfill_says_what_it_kept_of_a_purged_source(rankmon: Rankmon, setti
     assert forced == f"shop: {DAYS * 24} buckets stored\nshop: left out of this period: {left}"
 
 
-def test_a_backfill_leaves_out_who_fails_and_who_is_being_written(
-    rankmon: Rankmon, setting: Setting, tmp_path: Path
-) -> None:
+def test_backfill_skips_failing_and_busy_monitors(rankmon: Rankmon, setting: Setting, tmp_path: Path) -> None:
     setting.sources["search"] = f"sqlite:///{tmp_path}/none.db"
     setting.write(of_shop("busy"), of_search("ill"), of_shop("well"))
     rankmon("migrate")
@@ -912,7 +910,7 @@ def stored_buckets(app: App) -> int:
     return len(app.store.states(app.config.monitors[0].traffic, 0))
 
 
-def test_interrupted_before_the_first_chunk_a_backfill_reads_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_interrupted_before_the_first_chunk_reads_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pull, "read", lambda *_: pytest.fail("it was told to stop"))
     app.interrupt()
     with pytest.raises(Stopped, match="shop: stopped after 0 buckets; run the same command to resume"):
@@ -920,7 +918,7 @@ def test_interrupted_before_the_first_chunk_a_backfill_reads_nothing(app: App, m
     assert stored_buckets(app) == 0
 
 
-def test_interrupted_while_it_reads_a_backfill_leaves_that_chunk_out(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_interrupted_while_reading_drops_that_chunk(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     reads, read = [], Pull.read
 
     def interrupted(pull: Pull, since: int, until: int) -> Any:
@@ -935,7 +933,7 @@ def test_interrupted_while_it_reads_a_backfill_leaves_that_chunk_out(app: App, m
     assert stored_buckets(app) == 12
 
 
-def test_interrupted_while_it_writes_a_backfill_keeps_that_chunk(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_interrupted_while_writing_keeps_that_chunk(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     write = Store.write
 
     def interrupted(*arguments: Any) -> Any:
@@ -948,7 +946,7 @@ def test_interrupted_while_it_writes_a_backfill_keeps_that_chunk(app: App, monke
     assert stored_buckets(app) == 12
 
 
-def test_interrupted_after_the_last_chunk_a_backfill_is_done(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_interrupted_after_the_last_chunk_completes(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     write, writes = Store.write, []
 
     def interrupted(*arguments: Any) -> Any:
@@ -961,7 +959,7 @@ def test_interrupted_after_the_last_chunk_a_backfill_is_done(app: App, monkeypat
     assert fill_all(app) == DAYS * 24
 
 
-def test_on_a_terminal_a_backfill_draws_its_bar(setting: Setting) -> None:
+def test_backfill_draws_a_progress_bar_on_a_terminal(setting: Setting) -> None:
     setting.write(of_shop("shop"))
     ours, theirs = os.openpty()
     command = [sys.executable, "-c", "from monitor.cli import main; main()", "backfill", *SPAN, "-c", setting.path]
@@ -969,17 +967,19 @@ def test_on_a_terminal_a_backfill_draws_its_bar(setting: Setting) -> None:
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as process:
         os.close(theirs)
         shown = b""
-        with suppress(OSError):  # nobody has the other end any more
+        with suppress(OSError):  # the other end is closed
             while part := os.read(ours, 65536):
                 shown += part
         os.close(ours)
     assert process.returncode == 0
     assert "\x1b[2Kshop: buckets" in (text := shown.decode())
     assert "\\u001b" not in text
-    assert f"\r\n\x1b[?25hshop: {DAYS * 24} buckets stored\r\n" in text, "on a line of its own, the cursor is back"
+    assert f"\r\n\x1b[?25hshop: {DAYS * 24} buckets stored\r\n" in text, (
+        "the result has its own line and the cursor is visible again"
+    )
 
 
-def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
+def test_a_signal_stops_backfill_and_the_same_command_resumes_it(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting.write(of_shop("shop"), of_shop("later"))
@@ -999,7 +999,7 @@ def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
         result = rankmon("backfill", *SPAN)
     assert result.code == 130
     assert "rankmon: shop: stopped after 12 buckets; run the same command to resume" in result.err
-    assert "later" not in result.out, "nothing more is begun"
+    assert "later" not in result.out, "no further monitor starts"
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     shop, later = (
         f"shop: 60 buckets stored\n{left_out('shop')}",
@@ -1012,7 +1012,7 @@ def test_a_real_signal_ends_a_backfill_and_the_same_command_goes_on(
     assert {k[5] for k in found["partials"]} == set(range(START, END, HOUR))
 
 
-def test_a_signal_ends_a_statement_that_would_take_for_ever(zygote: Zygote, setting: Setting, shop_url: str) -> None:
+def test_a_signal_cancels_an_endless_statement(zygote: Zygote, setting: Setting, shop_url: str) -> None:
     slow_sqlite(shop_url)
     setting.write(of_shop("slow", table="slow"))
     child = zygote.start("backfill", "-c", setting.path, *SPAN)
@@ -1031,7 +1031,7 @@ def replayed(zygote: Zygote, setting: Setting) -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_daemon_ends_on_a_signal_even_if_it_comes_twice(
+def test_the_daemon_stops_cleanly_on_a_repeated_signal(
     number: signal.Signals, zygote: Zygote, setting: Setting
 ) -> None:
     setting.write(of_shop("shop"))
@@ -1043,9 +1043,7 @@ def test_the_daemon_ends_on_a_signal_even_if_it_comes_twice(
     assert child.output.rstrip().endswith("stopped")
 
 
-def test_told_to_end_while_it_still_waits_for_the_store_the_daemon_never_serves(
-    zygote: Zygote, setting: Setting
-) -> None:
+def test_a_daemon_stopped_while_waiting_for_the_store_never_serves(zygote: Zygote, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert zygote.start("migrate", "-c", setting.path).wait() == 0
     engine = sa.create_engine(setting.store)
@@ -1061,7 +1059,7 @@ def test_told_to_end_while_it_still_waits_for_the_store_the_daemon_never_serves(
     assert "serving on" not in child.output
 
 
-def test_told_to_end_while_it_prepares_the_daemon_ends_in_order(
+def test_a_daemon_stopped_while_preparing_exits_cleanly(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
@@ -1086,7 +1084,7 @@ def test_told_to_end_while_it_prepares_the_daemon_ends_in_order(
     assert result.err.rstrip().endswith("stopped")
 
 
-def test_a_reload_by_signal_that_comes_early_is_not_lost_and_not_fatal(zygote: Zygote, setting: Setting) -> None:
+def test_an_early_reload_signal_is_applied_and_not_fatal(zygote: Zygote, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     child = replayed(zygote, setting)
     child.wait_for("serving on")
@@ -1101,14 +1099,14 @@ def test_a_reload_by_signal_that_comes_early_is_not_lost_and_not_fatal(zygote: Z
     assert child.wait(10) == 0, child.output
 
 
-def test_a_signal_that_another_thread_is_given_is_not_lost(
+def test_a_signal_delivered_to_another_thread_is_handled(
     rankmon: Rankmon, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     ended, was_needed = threading.Event(), list[bool]()
 
     def signal_itself() -> None:
-        time.sleep(0.5)  # meanwhile the main thread has begun to wait
+        time.sleep(0.5)  # by then the main thread is waiting
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.pthread_kill(threading.get_ident(), number)
             time.sleep(WAKE_EVERY + 0.5)
@@ -1137,13 +1135,11 @@ def test_a_signal_that_another_thread_is_given_is_not_lost(
 
 
 def fed(path: Path, text: str) -> None:
-    """Write to a pipe once, when it is read."""
+    """Writes to a pipe once, in the background, as soon as somebody reads it."""
     threading.Thread(target=path.write_text, args=[text], daemon=True).start()
 
 
-def test_a_configuration_that_came_through_a_pipe_is_not_waited_for_by_a_reload(
-    zygote: Zygote, setting: Setting
-) -> None:
+def test_a_reload_refuses_a_configuration_read_from_a_pipe(zygote: Zygote, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     text = setting.path.read_text()
     setting.path.unlink()
@@ -1157,7 +1153,7 @@ def test_a_configuration_that_came_through_a_pipe_is_not_waited_for_by_a_reload(
     assert child.wait(10) == 0, child.output
 
 
-def test_the_daemon_ends_on_a_signal_while_a_reload_waits_for_a_file(zygote: Zygote, setting: Setting) -> None:
+def test_a_signal_stops_the_daemon_while_a_reload_waits_for_a_file(zygote: Zygote, setting: Setting) -> None:
     token = setting.path.with_name("token")
     os.mkfifo(token)
     setting.head += '\nchannels: {oncall: {alertmanager: {urls: ["http://127.0.0.1:9"], bearer_token_file: token}}}'
@@ -1174,7 +1170,7 @@ def test_the_daemon_ends_on_a_signal_while_a_reload_waits_for_a_file(zygote: Zyg
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("command", "code"), [("migrate", 0), ("check-config", 0), ("status", 0), ("nonsense", 2)])
-def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, setting: Setting) -> None:
+def test_commands_run_with_closed_streams(command: str, code: int, closed: str, setting: Setting) -> None:
     setting.write(of_shop("shop"))
     assert cli.run(["migrate", "-c", str(setting.path)]) == 0
     called = [sys.executable, "-c", "from monitor.cli import main; main()", command, "-c", setting.path]
@@ -1185,10 +1181,10 @@ def test_a_command_needs_no_open_stream(command: str, code: int, closed: str, se
 
 @pytest.mark.parametrize(("command", "code"), [("run", 0), ("status", 130)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_each_command_from_its_first_line(
+def test_a_signal_stops_a_command_that_is_still_starting(
     number: signal.Signals, command: str, code: int, tmp_path: Path
 ) -> None:
-    """What no handler ends would go on as the first process of a container."""
+    """As the first process of a container, a command without a handler would ignore the signal."""
     path = tmp_path / "rankmon.yaml"
     os.mkfifo(path)
     called = [sys.executable, "-c", "from monitor.cli import main; main()", command, "-c", path]
@@ -1201,7 +1197,7 @@ def test_a_signal_ends_each_command_from_its_first_line(
 
 
 @pytest.mark.parametrize(("command", "handled"), [("run", signal.SIG_IGN), ("status", signal.SIG_DFL)])
-def test_sighup_does_not_end_a_daemon_that_is_not_up_yet(
+def test_sighup_does_not_stop_a_starting_daemon(
     command: str, handled: signal.Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
@@ -1231,10 +1227,10 @@ def test_a_taken_port_exits_with_7_before_the_store_is_touched(rankmon: Rankmon,
     assert result.code == 7
     assert not (setting.path.parent / "store.db").exists()
     assert f"cannot listen on 127.0.0.1:{port}" in result.err
-    assert "stopping" not in result.err, "the cause is not to be looked for among what ends"
+    assert "stopping" not in result.err, "shutdown messages would bury the cause"
 
 
-def test_the_daemon_serves_what_once_and_backfill_have_stored(
+def test_the_daemon_stores_the_same_final_buckets_as_backfill(
     zygote: Zygote, rankmon: Rankmon, setting: Setting, tmp_path: Path
 ) -> None:
     setting.write(of_shop("shop"))

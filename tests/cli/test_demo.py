@@ -1,4 +1,4 @@
-"""The demo to its end: it tells of what happened in its shop, and of nothing else."""
+"""The whole demo: it reports what happened in its shop, and nothing else."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.support.processes import ROOT
 
 
 @pytest.mark.parametrize("name", ["rankmon.yaml", "rankmon.db", "shop.db"])
-def test_a_folder_that_holds_something_else_or_an_earlier_demo_is_left_as_it_is(
+def test_the_demo_does_not_overwrite_existing_files(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / name).write_text("mine")
@@ -29,9 +29,7 @@ def test_a_folder_that_holds_something_else_or_an_earlier_demo_is_left_as_it_is(
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "mine")]
 
 
-def test_where_nothing_can_be_kept_or_served_is_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_folder_or_address_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert cli.run(["demo", "--once", "--folder", str(tmp_path / "file" / "demo")]) == 2
     assert "cannot be used: Not a directory; give another --folder" in capsys.readouterr().err
@@ -39,7 +37,7 @@ def test_where_nothing_can_be_kept_or_served_is_told_at_once(
     assert "--listen: 'nowhere' is not a host:port" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_filled_with_what_the_demo_takes(
+def test_a_taken_port_is_reported_before_the_demo_prints_anything_else(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -52,7 +50,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_filled_with_what_the_de
     assert told.out == ""
 
 
-def test_commands_are_told_by_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_commands_use_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "rankmon").touch()
     monkeypatch.chdir(tmp_path)
@@ -63,7 +61,7 @@ def test_commands_are_told_by_full_paths(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def _assert_power_of_swaps_is_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The days differ, so that the figures may a little."""
+    """The days differ, so the figures may differ a little."""
     page = (ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8")
     capfd.readouterr()
     assert cli.run(["power", "--swapped", "200", "--depth", "5", "-c", config]) == 0
@@ -76,7 +74,7 @@ def _assert_power_of_swaps_is_as_documented(config: str, capfd: pytest.CaptureFi
 
 
 def _assert_looks_are_true_and_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Lists go by country and device, the slices; compared across these, looks further down come out too low."""
+    """Lists depend on the slices, country and device. Compared across slices, looks further down come out too low."""
     page = " ".join((ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8").split())
     capfd.readouterr()
     assert cli.run(["examination", "fit", "shop-search", "--format", "json", "-c", config]) == 0
@@ -99,7 +97,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     (worse,) = found.findall(before)
     assert worse[:2] == ("firing", "critical")
     (by,) = re.findall(r"(\d+\.\d) % below the 24h before the fall", before)
-    assert float(by) > 10  # against a day of the sound model, none of which had fallen
+    assert float(by) > 10  # against a day of the good model, before any fall
     assert re.search(r"device=mobile over .+ fell from", before)
     titles = re.findall(r"┏━ (\w+) .*\n  ┃ shop-search: (.+)", after)
     assert [kind for kind, _ in titles if kind == "RETRAIN"] == ["RETRAIN"]
@@ -111,7 +109,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
     assert {arguments.split()[0] for _, arguments, _ in calls} == {"explain-incident", "backfill", "incidents"}
     assert {config for *_, config in calls} == {f"{tmp_path}/demo/rankmon.yaml"}
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
-    assert "Page: " not in done.stdout, "which nobody serves any more"
+    assert "Page: " not in done.stdout, "no server runs any more"
     _assert_power_of_swaps_is_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     _assert_looks_are_true_and_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     shown = set(re.findall(r"(?:^More|late|kept): (.+)$", before + after, re.MULTILINE))
@@ -122,7 +120,7 @@ def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
 
 
 @pytest.mark.parametrize("day", range(1, 8))
-def test_all_that_the_demo_tells_is_over_and_begins_on_a_monday(day: int) -> None:
+def test_the_demo_story_starts_on_a_monday_and_is_over(day: int) -> None:
     now = datetime(2026, 11, day, 13, 45, tzinfo=UTC)
     story = _story(now)
     assert story.start.weekday() == 0

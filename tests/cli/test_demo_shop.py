@@ -1,4 +1,4 @@
-"""The simulated shop tells its story, and tells it the same way however often and in whatever pieces."""
+"""The simulated shop follows its story and writes the same rows however often and in whatever pieces it runs."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ START = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)
 FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
-# Enough traffic for what is about rows, not about averages.
+# Enough traffic for tests of rows, not of averages.
 SMALL = Shop(story=Story(START, history_days=4, degraded_days=2, rollback_after=timedelta(hours=12)), peak=12)
 ROLLOUT = SMALL.story.rolled_out
 
@@ -70,7 +70,7 @@ def rows(engine: Engine) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
 
 
 def ndcg_at_10(grades: dict[int, float]) -> float:
-    """Of one request's grades by position; linear gain, ideal over all that was shown."""
+    """NDCG@10 of one request's grades by position: linear gain, ideal over all impressions."""
     dcg = sum(grade / math.log2(position + 1) for position, grade in grades.items() if position <= 10)
     best = sorted(grades.values(), reverse=True)[:10]
     return dcg / sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, start=1))
@@ -87,7 +87,7 @@ def mean_ndcg(engine: Engine, where: str) -> float:
 
 
 def fall(engine: Engine, device: str = "%") -> float:
-    """By what share the NDCG of v2 is below that of v1."""
+    """The relative drop of NDCG from v1 to v2."""
     v1, v2 = (mean_ndcg(engine, f"model_version = '{version}' AND device LIKE '{device}'") for version in ("v1", "v2"))
     return 1 - v2 / v1
 
@@ -99,7 +99,7 @@ def test_two_shops_of_one_seed_have_the_same_rows(database: Callable[[], Engine]
     assert rows(one) == rows(other)
 
 
-def test_another_seed_is_another_shop(database: Callable[[], Engine]) -> None:
+def test_another_seed_gives_other_rows(database: Callable[[], Engine]) -> None:
     one, other = database(), database()
     SMALL.fill(one, START, START + DAY)
     Shop(seed=8, story=SMALL.story, peak=SMALL.peak).fill(other, START, START + DAY)
@@ -139,7 +139,7 @@ def test_an_interval_cut_anywhere_gives_the_same_rows(
     assert rows(whole) == rows(parts)
 
 
-def test_steps_taken_in_any_order_by_new_processes_give_the_same_rows(database: Callable[[], Engine]) -> None:
+def test_steps_in_any_order_by_restarted_shops_give_the_same_rows(database: Callable[[], Engine]) -> None:
     whole, steps = database(), database()
     SMALL.fill(whole, START, START + DAY, events_until=START + DAY)
     for step in reversed(range(96)):
@@ -148,7 +148,7 @@ def test_steps_taken_in_any_order_by_new_processes_give_the_same_rows(database: 
     assert rows(whole) == rows(steps)
 
 
-def test_advance_writes_an_event_when_it_occurs_and_not_before(database: Callable[[], Engine]) -> None:
+def test_advance_writes_events_only_once_they_occur(database: Callable[[], Engine]) -> None:
     live, complete, shop = database(), database(), Shop(story=Story(START), peak=400)
     evening = START + timedelta(hours=20, minutes=10)
     soon = evening + timedelta(minutes=20)
@@ -162,10 +162,10 @@ def test_advance_writes_an_event_when_it_occurs_and_not_before(database: Callabl
     assert set() < due < late
 
 
-def test_advance_gives_what_fill_gives_once_the_last_event_has_come(database: Callable[[], Engine]) -> None:
+def test_advance_equals_fill_after_the_last_event(database: Callable[[], Engine]) -> None:
     filled, live = database(), database()
     SMALL.fill(filled, START, START + DAY)
-    # A shop that closes at the end of the day: only the events go on.
+    # Go on past the end of the day until its last event; requests of the next day are filtered out below.
     now, end = START, START + DAY + timedelta(seconds=EVENT_MAX_S + 1)
     while now < end:
         SMALL.advance(live, now, now + timedelta(minutes=47))
@@ -191,7 +191,7 @@ def test_an_empty_interval_writes_nothing(database: Callable[[], Engine]) -> Non
     assert rows(engine) == ([], [])
 
 
-def test_progress_is_told_the_end_of_every_day_written(database: Callable[[], Engine]) -> None:
+def test_progress_receives_the_end_of_every_day_written(database: Callable[[], Engine]) -> None:
     told: list[datetime] = []
     SMALL.fill(database(), START + DAY / 4, START + 2.5 * DAY, told.append)
     assert told == [START + DAY, START + 2 * DAY, START + 2.5 * DAY]
@@ -206,7 +206,7 @@ def test_creating_the_schema_twice_keeps_the_rows(database: Callable[[], Engine]
     assert rows(engine) == before
 
 
-def test_the_worse_model_runs_from_its_rollout_until_it_is_rolled_back(
+def test_the_worse_model_serves_from_rollout_to_rollback(
     database: Callable[[], Engine],
 ) -> None:
     engine = database()
@@ -254,7 +254,7 @@ def test_the_click_rate_falls_with_the_position(history: Engine) -> None:
     assert rates[0] > 2 * rates[2] > 10 * rates[19] > 0
 
 
-def test_clicks_come_within_a_minute_or_so_and_purchases_over_hours(history: Engine) -> None:
+def test_clicks_come_within_100_seconds_and_purchases_over_hours(history: Engine) -> None:
     sql = """SELECT type, avg(delay < 100), avg(delay < 600), avg(delay < 7200), min(delay), max(delay) FROM (
         SELECT type, unixepoch(occurred_at) - unixepoch(served_at) AS delay
         FROM events JOIN rankings USING (request_id, item_id)) GROUP BY type"""
@@ -266,7 +266,7 @@ def test_clicks_come_within_a_minute_or_so_and_purchases_over_hours(history: Eng
     assert latest <= EVENT_MAX_S
 
 
-def test_about_three_events_in_a_thousand_match_nothing_that_was_shown(history: Engine) -> None:
+def test_about_three_events_in_a_thousand_match_no_impression(history: Engine) -> None:
     total = scalar(history, "SELECT count(*) FROM events")
     unlogged = scalar(history, "SELECT count(*) FROM events WHERE request_id LIKE 'staging-%'")
     unmatched = scalar(

@@ -1,4 +1,4 @@
-"""`rankmon examination fit` on a log whose examination is known, and the measure that it prints, as a series."""
+"""`rankmon examination fit` on a log with known examination, and the series of the measure that it prints."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ ON_PHONES = (1.0, 0.3, 0.08)
 def fill(
     url: str, requests: int = 4000, stops: bool = False, phones: float = 0.0, swaps: bool = True, drawn: float = 0.0
 ) -> None:
-    """Three items in an order that is drawn or never changes; clicks by LOOKS and own wish, logged twice, and views.
+    """Write a log of lists of three items, in random order (`swaps`) or in a fixed one.
 
-    A share of the requests is made on phones, where looks are ON_PHONES. Of lists that never change a share is `drawn`,
-    and so are their devices called.
+    Clicks follow LOOKS and each item's appeal (`wishes`) and are logged twice; every item has a view too. A share
+    `phones` of the requests comes from phones, where looks are ON_PHONES. With a fixed order, a share `drawn` of the
+    lists is in random order after all, and their device is called "drawn".
     """
     chance = random.Random(5)
     wishes = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
@@ -113,7 +114,9 @@ def estimated(*looks: float, **parts: Examination) -> Examination:
     return Examination(np.array(looks), np.eye(size - 1) * 0.01, np.ones(size, dtype=int), np.ones(size), 100.0, held)
 
 
-def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_compares_the_looks_in_use_with_the_newest_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     measure = "'dcg(examination={1:1,2:0.62},examination[device=phone]={1:1,2:0.4})@2', ndcg@3"
     given = configured(tmp_path, f"sqlite:///{tmp_path}/none.db", measure=measure)
     path = Path(given[1])
@@ -129,7 +132,7 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert [line.split() for line in out.splitlines() if line.strip().startswith("2 ")] == [
         ["2", "0.6200", "0.6100", "0.5014", "0.7421", "0.5000", "0.4110", "0.6083"],
-        ["2", "0.4000", *["–"] * 6],  # too few swaps: not the figures of all requests
+        ["2", "0.4000", *["–"] * 6],  # too few swaps, and the figures of all requests do not stand in
         ["2", *["–"] * 4, "0.7000", "0.5754", "0.8516"],
     ]
     assert "before: 1970-01-02 00:00 UTC to 1970-01-21 00:00 UTC; now: 1970-01-28 00:00 UTC to 1970-01-31" in out
@@ -141,9 +144,7 @@ def test_what_is_in_use_is_shown_beside_the_newest_check(tmp_path: Path, capsys:
     assert looks["device=phone"][1]["value"] is None
 
 
-def test_a_monitor_without_a_corrected_measure_is_told_how_to_get_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_says_how_to_get_a_corrected_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = configured(tmp_path, f"sqlite:///{tmp_path}/none.db")
     assert cli.run(["migrate", *given]) == 0
     assert cli.run(["examination", "show", "search", *given]) == 0
@@ -151,7 +152,7 @@ def test_a_monitor_without_a_corrected_measure_is_told_how_to_get_one(
 
 
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
-def test_it_is_estimated_and_its_measure_can_be_configured(
+def test_fit_estimates_looks_and_prints_a_usable_measure(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url)
@@ -184,7 +185,7 @@ def test_it_is_estimated_and_its_measure_can_be_configured(
     assert "effective sample" in capsys.readouterr().out
 
 
-def test_people_who_stop_at_a_click_are_warned_of(
+def test_fit_warns_if_people_stop_at_a_click(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url, stops=True)
@@ -192,8 +193,8 @@ def test_people_who_stop_at_a_click_are_warned_of(
     assert "Warning: they stop at a click; the direction of a change is right" in capsys.readouterr().out
 
 
-def test_checks_of_more_slices_are_as_seldom_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By Bonferroni the interval of the same desks is wider if phones are checked as well: 2.24 errors, not 1.96."""
+def test_intervals_widen_with_the_number_of_slices_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bonferroni: the interval of desks spans 2.24 standard errors, not 1.96, if phones are checked too."""
     fill(f"sqlite:///{tmp_path}/shop.db", 1500, phones=0.5)
     given = with_slices(configured(tmp_path, f"sqlite:///{tmp_path}/shop.db"), "device")
     wide = []
@@ -208,10 +209,10 @@ def test_checks_of_more_slices_are_as_seldom_wrong(tmp_path: Path, capsys: pytes
     assert wide[0] / wide[1] == pytest.approx(2.2414 / 1.96, rel=1e-3)
 
 
-def test_people_who_trust_rank_1_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_warns_if_people_trust_rank_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(f"sqlite:///{tmp_path}/shop.db")
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
-    with sqlite3.connect(tmp_path / "shop.db") as db:  # a third of them clicks the first item, wanted or not
+    with sqlite3.connect(tmp_path / "shop.db") as db:  # four requests in ten click the first item, wanted or not
         some = "place = 0 AND substr(request, -1) IN ('0', '3', '6', '9')"
         db.execute(f"INSERT INTO clicks SELECT request, item, 'click', at + 7 FROM shown WHERE {some}")
     for is_trusted in (True, False):
@@ -221,7 +222,7 @@ def test_people_who_trust_rank_1_are_warned_of(tmp_path: Path, capsys: pytest.Ca
             db.execute("DELETE FROM clicks WHERE at IN (SELECT at + 7 FROM shown)")
 
 
-def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_looks_sure(
+def test_slices_with_few_clicks_get_wide_intervals_or_no_looks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
@@ -249,7 +250,7 @@ def test_each_value_of_a_slice_has_its_own_and_few_clicks_give_nothing_that_look
 
 
 def by_slice(measures: list[str], given: list[str], capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, str], float]:
-    """(measure, slice or empty) -> value of the first day, with these measures in place of the configured one."""
+    """(measure, slice or empty) -> value of the first day, with these measures instead of the configured one."""
     path = Path(given[1])
     path.write_text(path.read_text(encoding="utf-8").replace("[ndcg@3]", json.dumps(measures)), encoding="utf-8")
     assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
@@ -259,10 +260,10 @@ def by_slice(measures: list[str], given: list[str], capsys: pytest.CaptureFixtur
     return {(p["measure"], p["slice"] or ""): p["value"] for p in points}
 
 
-def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_used(
+def test_fit_names_slices_as_in_the_series_and_their_looks_apply(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Phones are logged as nothing, desks as null."""
+    """Phones are logged as an empty string, desks as null."""
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, phones=0.4)
     with sqlite3.connect(tmp_path / "shop.db") as db:
@@ -276,7 +277,7 @@ def test_slices_have_the_names_that_they_have_in_a_series_and_a_table_of_one_is_
         assert abs(values[found["measure"], device] / values[found["every"]["measure"], device] - 1) > 0.05
 
 
-def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_refuses_a_log_without_the_data_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 50)
     given = configured(tmp_path, url)
@@ -296,7 +297,7 @@ def test_what_cannot_be_known_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """4000 requests of a day; the tables of more swaps are narrower, and what is enough stays about the same."""
+    """4000 requests in a day: more swaps narrow the intervals, but the number that is enough stays the same."""
     fill(f"sqlite:///{tmp_path}/shop.db")
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
     found = {}
@@ -315,9 +316,7 @@ def test_power_says_how_many_swaps_are_enough(tmp_path: Path, capsys: pytest.Cap
     assert told in capsys.readouterr().err
 
 
-def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fit_without_swaps_asks_for_as_many_as_power(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(f"sqlite:///{tmp_path}/shop.db", swaps=False)
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db")
     assert cli.run(["examination", "fit", "search", *TO, *given]) == 2
@@ -331,22 +330,20 @@ def test_a_log_without_swaps_is_refused_with_as_many_as_power_says(
         assert rank["enough"] == number // 28 + 1
 
 
-def test_a_slice_that_a_measure_names_and_the_monitor_lacks_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_measure_with_an_unknown_slice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measure = "dcg(examination={1:1},examination[devise=tv]={1:1})@1"
     given = configured(tmp_path, "sqlite://", measure=json.dumps(measure))
     assert cli.run(["check-config", *given]) == 2
     assert "no dimension 'devise'; this monitor has no `slices:` for it; add them" in capsys.readouterr().err
 
 
-def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A look in a thousand at rank 3 makes one click there outweigh all others: the figure does not look sure."""
+def test_extreme_weights_give_a_wide_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one look in a thousand at rank 3, one click there outweighs all others, so the figure is uncertain."""
     fill(f"sqlite:///{tmp_path}/shop.db", 1000)
     rare, usual = "dcg(examination={1:1,2:0.6,3:0.001})@3", "dcg(examination={1:1,2:0.6,3:0.3})@3"
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=f"{json.dumps(rare)}, {json.dumps(usual)}")
     engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
-    with engine.begin() as connection:  # but for one click in a hundred at rank 3
+    with engine.begin() as connection:  # keep one request in a hundred with its clicks at rank 3
         connection.exec_driver_sql(
             "DELETE FROM clicks WHERE substr(request, -2) <> '00' AND EXISTS (SELECT 1 FROM shown AS s "
             "WHERE s.request = clicks.request AND s.item = clicks.item AND s.place = 2)"
@@ -366,7 +363,7 @@ def test_weights_that_explode_give_a_wide_interval(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("name", ["dcg", "snips", "coec"])
-def test_wherever_a_corrected_figure_is_shown_a_line_says_what_it_assumes(
+def test_every_view_of_a_corrected_figure_states_its_assumptions(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(f"sqlite:///{tmp_path}/shop.db", 300, phones=0.5)
@@ -393,7 +390,7 @@ def test_wherever_a_corrected_figure_is_shown_a_line_says_what_it_assumes(
 def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Clicks over looks are the mean wish, for items come to each place alike; the query is the slice."""
+    """Items come to each place equally often, so clicks over looks are the mean of `wishes`. The slice is the query."""
     fill(f"sqlite:///{tmp_path}/shop.db")
     chance = random.Random(5)
     wishes = {(f"q{q}", i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
@@ -420,7 +417,7 @@ def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
 def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Items come to each place alike, so that the truth is the mean wish times all discounts, on every device."""
+    """Items come to each place equally often, so on every device the truth is the mean wish times all discounts."""
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, phones=0.4)
     engine = sa.create_engine(url)
@@ -447,10 +444,10 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     assert off[found["every"]["measure"], "desk"] - off[found["every"]["measure"], "phone"] > 0.15
 
 
-def test_a_page_that_changed_is_fitted_by_the_same_items_before(
+def test_a_changed_page_is_fitted_against_the_same_items_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the last fifth of the requests nobody looks below rank 1, but for every tenth."""
+    """In the last fifth of the requests only one in ten looks below rank 1."""
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url)
     since = START + 20 * 3200
@@ -486,7 +483,7 @@ def test_a_page_that_changed_is_fitted_by_the_same_items_before(
         ("CAST(substr(request, 2) AS INTEGER) < 60", "so it is unclear whether they stop at one."),
     ],
 )
-def test_a_figure_that_rests_on_little_says_so(
+def test_fit_warns_if_it_rests_on_little_data(
     of_the_log: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
@@ -502,7 +499,7 @@ def test_a_figure_that_rests_on_little_says_so(
     assert said in capsys.readouterr().out
 
 
-def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_warns_of_a_dominant_click_and_clip_limits_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url)
     engine = sa.create_engine(url)
@@ -534,8 +531,8 @@ def test_a_click_that_outweighs_all_others_is_warned_of(tmp_path: Path, capsys: 
         )
 
 
-def test_model_versions_are_slices_that_bring_swaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two versions each shows but one list for a query, and the other the reverse."""
+def test_fit_uses_swaps_between_model_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of the two versions always shows one order, and the two orders differ."""
     chance, url = random.Random(7), f"sqlite:///{tmp_path}/shop.db"
     fill(url, 1)
     shown, clicks = [], []
@@ -558,10 +555,10 @@ def test_model_versions_are_slices_that_bring_swaps(tmp_path: Path, capsys: pyte
     assert "search, model_version=a: not enough swaps at rank 2" in capsys.readouterr().out
 
 
-def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
+def test_lists_personalised_by_slice_are_compared_within_the_slice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On phones people want what is on desks wanted least, and both see what they want on top, but for a tenth."""
+    """Phones want most what desks want least. Both see their favourites on top, except in 30 % of the lists."""
     chance, url = random.Random(6), f"sqlite:///{tmp_path}/shop.db"
     fill(url, 1)
     shown, clicks = [], []
@@ -587,7 +584,7 @@ def test_lists_that_are_personal_to_a_slice_are_compared_within_it(
     assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]
 
 
-def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
+def test_the_measure_of_very_rare_looks_can_be_parsed() -> None:
     value = np.array([1.0, 0.123456, 3.2e-6])
     none = np.zeros(3)
     measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
@@ -596,7 +593,7 @@ def test_the_measure_of_looks_however_rare_can_be_configured() -> None:
 
 
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
-def test_the_requests_in_random_order_tell_looks_by_themselves(
+def test_requests_in_random_order_suffice_to_estimate_looks(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url, swaps=False, drawn=0.25)
@@ -617,9 +614,7 @@ def test_the_requests_in_random_order_tell_looks_by_themselves(
     assert "Warning" not in told
 
 
-def test_each_value_of_a_slice_has_its_own_by_requests_in_random_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_in_random_order_give_looks_per_slice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, drawn=0.5, swaps=False)
     given = with_slices(configured(tmp_path, url), "device, query")
@@ -631,9 +626,7 @@ def test_each_value_of_a_slice_has_its_own_by_requests_in_random_order(
     assert all(one["random"] == "device=drawn" for one in (found["every"], *found["slices"]))
 
 
-def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_random_option_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 500, swaps=False, drawn=0.5)
     given = configured(tmp_path, url)
@@ -662,10 +655,8 @@ def test_a_mark_that_does_not_say_what_is_in_random_order_is_refused(
     assert "search: not enough clicks at rank 3 in 2" in capsys.readouterr().err
 
 
-def test_lists_that_are_marked_as_random_and_sorted_are_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All lists are marked, of which a tenth was drawn, and the last item is hardly wanted."""
+def test_fit_warns_of_sorted_lists_marked_as_random(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All lists are marked, but only a tenth is in random order, and the last item is rarely clicked."""
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, 8000, swaps=False, drawn=0.1)
     with sqlite3.connect(tmp_path / "shop.db") as db:
@@ -681,10 +672,10 @@ def test_lists_that_are_marked_as_random_and_sorted_are_warned_of(
 
 
 @pytest.mark.parametrize("value", ["True", "1"])
-def test_a_boolean_marks_requests_by_the_name_that_its_values_have_in_a_series(
+def test_a_boolean_marks_random_requests_by_its_name_in_the_series(
     value: str, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A boolean of PostgreSQL is `True`; SQLite has numbers."""
+    """A boolean reads `True` from PostgreSQL and 1 from SQLite."""
     fill(database_url, 1000, swaps=False, drawn=0.5)
     engine = sa.create_engine(database_url)
     with engine.begin() as connection:

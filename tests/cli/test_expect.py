@@ -1,4 +1,4 @@
-"""`rankmon expect`: what is announced, taken back, listed, and shown by status and the page."""
+"""`rankmon expect`: announcements are made, forgotten, listed, and shown in status and on the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expect(bench: Bench, *arguments: str) -> int:
     return cli.run(["expect", "-c", str(bench.folder / "rankmon.yaml"), *arguments])
 
 
-def test_a_campaign_is_announced_listed_shown_and_taken_back(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_campaign_is_announced_listed_shown_and_forgotten(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--from", "2026-11-27", "--until", "2026-12-01", "--note", "Black Friday", "--by", "ada"]
     assert expect(bench, "search", *options) == 0
     assert capsys.readouterr().out == f"search:\n  {LINE}\n"
@@ -48,24 +48,24 @@ def test_a_campaign_is_announced_listed_shown_and_taken_back(bench: Bench, capsy
     assert capsys.readouterr().out == "search: nothing is announced\n"
 
 
-def test_a_deployment_says_how_long_it_lasts_and_that_it_brings_a_new_level(
+def test_a_deployment_is_announced_with_a_length_and_a_new_level(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expect(bench, "--from", "2026-11-27 00:10 UTC", "--for", "2h", "--new-level", "--by", "ci") == 0
     said = f"{FROM} to 2026-11-27 03:00 UTC by ci (neither judged nor learnt from; then a new level is learnt)"
     assert capsys.readouterr().out == f"search:\n  {said}\n"
-    assert expect(bench, "--forget", FROM) == 0, "as it is shown"
+    assert expect(bench, "--forget", FROM) == 0, "the start as it is shown"
     assert bench.store.verdicts.announced("search") == []
 
 
 @pytest.mark.parametrize("given", ["2026-11-27 00:10 UTC", "2026-11-27T01:10+01:00", FROM])
-def test_what_was_announced_is_taken_back_by_the_time_that_it_was_given_with(bench: Bench, given: str) -> None:
+def test_an_announcement_is_forgotten_by_any_form_of_its_start(bench: Bench, given: str) -> None:
     assert expect(bench, "--from", "2026-11-27T01:10+01:00", "--for", "2h") == 0
     assert expect(bench, "--forget", given) == 0
     assert bench.store.verdicts.announced("search") == []
 
 
-def test_what_cannot_be_taken_back_is_answered_with_what_can_ready_to_copy(
+def test_forgetting_an_unknown_announcement_lists_the_known_ones(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = yaml.safe_load((bench.folder / "rankmon.yaml").read_text())
@@ -79,7 +79,7 @@ def test_what_cannot_be_taken_back_is_answered_with_what_can_ready_to_copy(
     assert "; take out what a calendar announces there\n" in capsys.readouterr().err
 
 
-def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_past_announcement_is_listed_but_not_shown(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert expect(bench, "--from", "2022-01-10", "--for", "1d", "--by", "ada") == 0
     bench.live(30)
     assert take_snapshot(bench.monitor, bench.store, day(30)).announced == ()
@@ -104,7 +104,7 @@ def test_what_is_over_is_listed_but_not_shown(bench: Bench, capsys: pytest.Captu
         (["nobody", "--for", "2h"], "there is no monitor 'nobody'"),
     ],
 )
-def test_what_cannot_be_is_refused_and_announces_nothing(
+def test_wrong_usage_is_refused_and_announces_nothing(
     bench: Bench, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expect(bench, *arguments) == 2
@@ -112,9 +112,7 @@ def test_what_cannot_be_is_refused_and_announces_nothing(
     assert bench.store.verdicts.announced("search") == []
 
 
-def test_a_monitor_without_verdicts_has_nothing_to_be_announced_to(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_monitor_without_drift_gets_no_announcement(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     path = bench.folder / "rankmon.yaml"
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
     (monitor,) = given["monitors"]

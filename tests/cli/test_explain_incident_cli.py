@@ -1,4 +1,4 @@
-"""`rankmon explain-incident` and `versions`: what people read of a fall, and what where there is nothing to read."""
+"""`rankmon explain-incident` and `versions`: the explanation of a fall, and the answers if there is nothing to show."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(filled: Path, tmp_path: Path) -> Path:
-    """With a store of its own."""
+    """A folder with its own copy of the store."""
     (tmp_path / "store.db").write_bytes((filled / "store.db").read_bytes())
     write(tmp_path, filled)
     return tmp_path
@@ -74,7 +74,9 @@ def explained(folder: Path, name: str, capsys: pytest.CaptureFixture[str], *argu
 # ---- explain-incident ----------------------------------------------------------------------------------------------
 
 
-def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_incident_prints_the_whole_diagnosis_of_a_fall(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = explained(folder, name, capsys, "--capture")
     assert re.search(
         r"When it opened, by rule drop: ndcg@10.* fell from 0\.\d{3} to 0\.\d{3} \(95 %: .*; \d+ requests\)", said
@@ -101,7 +103,7 @@ def test_all_there_is_to_say_of_a_fall(folder: Path, name: str, capsys: pytest.C
     assert "Not captured" not in said
 
 
-def test_as_json_it_adds_up_and_is_the_same_once_taken(
+def test_the_json_diagnosis_adds_up_and_outlives_the_source(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = json.loads(explained(folder, name, capsys, "--capture", "--format", "json"))
@@ -111,12 +113,12 @@ def test_as_json_it_adds_up_and_is_the_same_once_taken(
         (folder / "rankmon.yaml").read_text(encoding="utf-8").replace("/shop.db", "/gone.db"), encoding="utf-8"
     )
     again = json.loads(explained(folder, name, capsys, "--format", "json"))
-    assert again == first, "what was taken outlives the source"
+    assert again == first, "a capture outlives the source"
     assert first["missing"] == ""
     assert {t["became"] for t in first["transitions"]} >= {"pending", "firing"}
 
 
-def test_without_a_capture_it_says_why_and_shows_what_is_stored(
+def test_an_uncaptured_incident_shows_stored_data_and_the_reason(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = explained(folder, name, capsys)
@@ -132,7 +134,9 @@ def test_without_a_capture_it_says_why_and_shows_what_is_stored(
     assert "resolved at 2026-02-" in said
 
 
-def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_incident_shows_hours_instead_of_requests(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     verdict = """replace(summary, '"verdict": ""', '"verdict": "labels_suspect"')"""
     execute(folder, f"UPDATE incidents SET matter = 'data', summary = {verdict}")
     said = explained(folder, name, capsys, "--capture")
@@ -155,7 +159,7 @@ def test_an_incident_on_the_data_blames_no_request(folder: Path, name: str, caps
     assert found["hours"][0]["start"] == found["began_at"] // 3600 * 3600 - 4 * 3600
 
 
-def test_of_a_monitor_that_is_gone_the_records_are_left(
+def test_an_incident_of_a_removed_monitor_is_still_explained(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder / "rankmon.yaml"
@@ -165,7 +169,7 @@ def test_of_a_monitor_that_is_gone_the_records_are_left(
     assert "fell from" in said
 
 
-def test_an_unknown_id_and_a_source_that_is_away_are_told(
+def test_an_unknown_id_or_an_unreachable_source_is_an_error(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "explain-incident", "nope") == 2
@@ -176,7 +180,7 @@ def test_an_unknown_id_and_a_source_that_is_away_are_told(
     assert "Not captured" in explained(folder, name, capsys)
 
 
-def test_texts_of_queries_are_shown_only_while_they_are_switched_on(
+def test_query_texts_are_shown_only_while_enabled(
     folder: Path, filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     on = ("measures: [ndcg@10]\n", "measures: [ndcg@10]\n    drift: {show_queries: true}\n")
@@ -189,7 +193,7 @@ def test_texts_of_queries_are_shown_only_while_they_are_switched_on(
     assert not any(f'"{text}"' in explained(folder, name, capsys, "--format", "json") for text in texts)
 
 
-def test_a_terminal_obeys_nothing_that_a_database_says(
+def test_escape_codes_from_the_database_are_neutralised(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explained(folder, name, capsys, "--capture")
@@ -199,7 +203,7 @@ def test_a_terminal_obeys_nothing_that_a_database_says(
     assert "\x1b" not in said
 
 
-def test_it_begins_with_five_lines_then_what_happened_then_tables(
+def test_the_explanation_starts_with_summary_lines_then_the_timeline(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "explain-incident", name, "--capture") == 0
@@ -207,7 +211,7 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
     what, since, where, first, more, nothing, steps = said.splitlines()[:7]
     assert cli.run(["incidents", "show", name, "-c", str(folder / "rankmon.yaml")]) == 0
     now = capsys.readouterr().out.splitlines()[1]
-    assert now.startswith(what.removeprefix("What:   shop: ")), "an open one is told as it is now"
+    assert now.startswith(what.removeprefix("What:   shop: ")), "an open incident shows its present figures"
     (fired,) = re.findall(r"fired at (\d.* UTC);", since)
     assert f"\nWhen it fired, over 1 d until {fired}:\n" in said
     assert where.endswith(", when it fired")
@@ -230,7 +234,7 @@ def test_it_begins_with_five_lines_then_what_happened_then_tables(
 
 
 def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
-    """Have the rule fire on a slice too, so many seconds after the incident opened."""
+    """Makes the rule fire on a slice too, `later` seconds after the incident opened."""
     execute(
         folder,
         f"""INSERT INTO transitions
@@ -241,7 +245,9 @@ def join(folder: Path, value: str = "mobile", later: int = 3600) -> None:
     )
 
 
-def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_condition_lists_the_requests_that_lost(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     join(folder)
     said = explained(folder, name, capsys, "--capture")
     assert re.search(r"UTC  drop for device=mobile: \w+ -> firing, ", said)
@@ -262,7 +268,7 @@ def test_of_each_condition_it_says_who_lost(folder: Path, name: str, capsys: pyt
     assert found["others"][0]["fired_at"] == found["fired_at"] + 3600
 
 
-def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
+def test_a_firing_condition_leads_and_the_others_follow_by_time(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     join(folder)
@@ -276,10 +282,10 @@ def test_it_leads_with_what_still_fires_and_tells_the_others_by_when_they_fired(
     said = explained(folder, name, capsys)
     assert re.search(r"\nAt 2026-02-\d\d \d\d:00 UTC, by rule drop: ndcg@10 for device=tablet over 24h until ", said)
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
-    assert "over by now" not in explained(folder, name, capsys), "all of it is"
+    assert "over by now" not in explained(folder, name, capsys), "all conditions are over"
 
 
-def test_a_table_that_two_conditions_share_is_shown_once(
+def test_a_table_shared_by_two_conditions_is_shown_once(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     join(folder, "mobile", 0)
@@ -290,7 +296,7 @@ def test_a_table_that_two_conditions_share_is_shown_once(
     assert said.count("\nLabels and traffic") == 3
 
 
-def test_slices_are_shown_by_z_too_where_that_is_another_order(
+def test_slices_are_also_shown_by_z_if_the_order_differs(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explained(folder, name, capsys, "--capture")
@@ -304,16 +310,16 @@ def test_slices_are_shown_by_z_too_where_that_is_another_order(
     assert by_z.splitlines()[2].startswith("device=desktop")
 
 
-def test_edges_that_were_captured_as_a_version_s_ends_are_not_told(
+def test_version_bounds_of_an_old_capture_are_not_shown(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of diagnoses that were taken before the store was asked."""
+    """Old diagnoses took the bounds from the capture, not from the store, and have no `resolution`."""
     explained(folder, name, capsys, "--capture")
     execute(folder, "UPDATE diagnoses SET document = json_remove(document, '$.captured.comparison.resolution')")
     assert "At different times: the difference may be due to time." in explained(folder, name, capsys)
 
 
-def test_a_version_that_began_in_the_hour_of_the_fall_is_said_to() -> None:
+def test_a_version_change_in_the_hour_of_the_fall_is_reported() -> None:
     one, other = ({"version": f"rk-{n}", "requests": 1, "value": 0.5} for n in (7, 8))
     found = {
         "first": one | {"since": 0, "until": 18 * 3600}, "second": other | {"since": 18 * 3600, "until": 24 * 3600},
@@ -327,7 +333,7 @@ def test_a_version_that_began_in_the_hour_of_the_fall_is_said_to() -> None:
     assert "better" not in said, "half of its own requests are below the median one too"
 
 
-def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_capture_shows_its_reason(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     fail = "INSERT INTO diagnoses VALUES ('{}', 'drop', '', '', 'shop', 1771459200, '', 'source shop: it is \x1b away')"
     execute(folder, fail.format(name))
     said = explained(folder, name, capsys)
@@ -335,7 +341,7 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
         "Could not be captured: source shop: it is \\u001b away (last tried at 2026-02-19 00:00 UTC; it will retry "
         "with the next cycles; --capture does it now)."
     ) in said
-    assert "device=mobile" in said, "what the store knows is shown"
+    assert "device=mobile" in said, "stored data is shown"
     execute(folder, "UPDATE incidents SET state = 'resolved', closed_at = opened_at + 7200")
     assert "the incident has closed; --capture does it now" in explained(folder, name, capsys)
     assert json.loads(explained(folder, name, capsys, "--format", "json"))["missing"].startswith(
@@ -344,7 +350,7 @@ def test_why_a_capture_failed_is_said(folder: Path, name: str, capsys: pytest.Ca
     assert "ould not be captured" not in explained(folder, name, capsys, "--capture")
 
 
-def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_captured(
+def test_restated_data_show_the_value_at_capture_and_now(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = json.loads(explained(folder, name, capsys, "--capture", "--format", "json"))
@@ -364,7 +370,7 @@ def test_where_the_data_were_restated_it_says_what_the_figures_were_when_it_was_
 # ---- versions ------------------------------------------------------------------------------------------------------
 
 
-def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_versions_compares_two_model_versions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     said = capsys.readouterr().out
     assert re.search(
@@ -378,7 +384,7 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     counted = re.search(r"requests with nothing relevant: v1 ([\d,]+) of ([\d,]+), v2 ([\d,]+) of ([\d,]+)", said)
     assert counted is not None
     empty, every, empty2, every2 = (int(n.replace(",", "")) for n in counted.groups())
-    assert (empty + empty2, every + every2) == counts(folder), "what the partials hold of them all"
+    assert (empty + empty2, every + every2) == counts(folder), "the partials count every request"
     assert min(empty, empty2) > 0
     assert re.search(
         r"v2 against v1, on \d+ queries that both served within one device: -0\.\d{4} \(95 %: -0\.\d+ to -0\.\d+\)",
@@ -393,19 +399,17 @@ def test_versions_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str])
     assert all(float(upper) > 0 for _, _, upper in apart[1:]), "and nowhere else"
 
 
-def test_versions_are_compared_by_what_verdicts_judge(
+def test_versions_compares_by_the_measure_that_verdicts_judge(
     folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither the first measure, nor the reading that leaves out requests which lost all their labels."""
+    """Neither the first measure nor the reading that leaves out requests which lost all their labels."""
     asked = "    measures: [mrr@10, ndcg@10]\n    drift: {measure: ndcg@10}\n"
     write(folder, filled, "    measures: [ndcg@10]\n", asked)
     assert run(folder, "versions", "shop", "--to", "2026-02-19") == 0
     assert capsys.readouterr().out.startswith("shop, ndcg(empty=zero)@10, 2026-02-12 00:00 UTC to ")
 
 
-def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
-    folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_versions_leaves_out_hours_of_bad_data(folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, filled, "    measures: [ndcg@10]\n", "    measures: [ndcg@10]\n    drift: {}\n")
     asked, end = ("versions", "shop", "--to", "2026-02-19"), int(datetime(2026, 2, 18, tzinfo=UTC).timestamp())
     execute(folder, "DELETE FROM verdicts")
@@ -434,10 +438,10 @@ def test_versions_are_compared_without_the_hours_in_which_the_data_were_bad(
     hours = "(SELECT DISTINCT bucket_start FROM buckets)"
     every = f"SELECT 'shop', bucket_start + 3600, 'labels_suspect', 1, 0.1, 0.1, '', NULL FROM {hours}"
     execute(folder, f"INSERT INTO verdicts {every}")
-    assert told()[0] == whole, "of nothing nothing is known"
+    assert told()[0] == whole, "if every hour is bad, none is left out"
 
 
-def test_without_queries_versions_are_not_counted_against_a_median(
+def test_versions_without_a_query_column_are_compared_unpaired(
     folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, filled, "      query: query\n", "")
@@ -448,7 +452,7 @@ def test_without_queries_versions_are_not_counted_against_a_median(
     assert "better" not in said
 
 
-def test_of_a_part_of_the_requests_versions_have_no_first_and_last(
+def test_versions_read_from_a_sample_show_no_bounds(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("monitor.cli.commands.versions.MOST", 500)
@@ -457,10 +461,10 @@ def test_of_a_part_of_the_requests_versions_have_no_first_and_last(
     assert "At different times: the difference may be due to time." in capsys.readouterr().out
 
 
-def test_the_newer_is_compared_against_what_the_store_saw_first(
+def test_the_newer_version_is_compared_against_the_first_one_stored(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for was, becomes in (("v1", "v0"), ("v2", "v1"), ("v0", "v2")):  # by the store, it was the other way round
+    for was, becomes in (("v1", "v0"), ("v2", "v1"), ("v0", "v2")):  # swap the versions in the store
         execute(folder, f"UPDATE slices SET value = '{becomes}' WHERE value = '{was}'")
     for since in ("2026-02-12", "2026-02-15"):
         assert run(folder, "versions", "shop", "--from", since, "--to", "2026-02-19") == 0
@@ -472,7 +476,7 @@ def test_the_newer_is_compared_against_what_the_store_saw_first(
 
 
 def counts(folder: Path) -> tuple[int, int]:
-    """(requests with nothing relevant, requests) of the last week by what is stored."""
+    """(requests with nothing relevant, requests) stored for the last week."""
     end = int(datetime(2026, 2, 19, tzinfo=UTC).timestamp())
     query = f"""SELECT SUM(empty), SUM(requests) FROM rankmon_buckets
         WHERE dimension = '' AND measure = 'ndcg@10' AND bucket_start >= {end - 7 * 86_400} AND bucket_start < {end}"""
@@ -483,7 +487,7 @@ def counts(folder: Path) -> tuple[int, int]:
     return int(empty), int(every)
 
 
-def test_versions_as_json_and_the_other_way_round(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_swapping_the_versions_negates_the_difference(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for pair in (("v1", "v2"), ("v2", "v1")):
         command = ("versions", "shop", "--from", "2026-02-12", "--to", "2026-02-19", "--versions", *pair)
@@ -495,7 +499,7 @@ def test_versions_as_json_and_the_other_way_round(folder: Path, capsys: pytest.C
     assert one["by"] == "query"
 
 
-def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_period_with_one_version_has_nothing_to_compare(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "versions", "shop", "--from", "2026-02-03", "--to", "2026-02-10") == 0
     assert "One version served in this period; there is nothing to compare." in capsys.readouterr().out
 
@@ -517,16 +521,14 @@ def test_a_time_of_one_version_has_nothing_to_compare(folder: Path, capsys: pyte
         ),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_versions_refuses_what_it_cannot_compare(
     arguments: list[str], code: int, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "versions", *arguments) == code
     assert message in capsys.readouterr().err
 
 
-def test_a_purged_source_is_told_with_what_is_stored(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_versions_reports_a_purged_source(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
     create_schema(engine)
     engine.dispose()
@@ -535,7 +537,7 @@ def test_a_purged_source_is_told_with_what_is_stored(
     assert re.search(r"but [\d,]+ are stored: the source was purged; use a later --from", capsys.readouterr().err)
 
 
-def test_without_a_column_of_the_version_its_name_is_asked_for(
+def test_versions_asks_for_the_model_version_column(
     folder: Path, filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, filled, "      model_version: model_version\n", "")

@@ -1,4 +1,4 @@
-"""`rankmon incidents`, `test-alert`, and what `status` and `check-config` say of alerts."""
+"""`rankmon incidents`, `test-alert`, and the alerts in `status` and `check-config`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def name(filled: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(found["id"])
 
 
-def test_a_list_that_is_cut_says_so(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_list_says_so(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(filled / "store.db", tmp_path)
     write(tmp_path, "http://127.0.0.1:9/")
     with sa.create_engine(f"sqlite:///{tmp_path}/store.db").begin() as connection:
@@ -102,7 +102,7 @@ def test_a_list_that_is_cut_says_so(filled: Path, tmp_path: Path, capsys: pytest
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
+def test_backfill_reports_incidents_and_that_nobody_was_paged(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
@@ -114,14 +114,16 @@ def test_a_backfill_says_what_it_found_and_that_nobody_was_paged(
     assert f"shop: 1 incident {told.format('')}" in capsys.readouterr().out
 
 
-def test_incidents_are_listed_a_line_each(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incidents_list_prints_one_line_per_incident(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(filled, "incidents list") == 0
     (line,) = capsys.readouterr().out.splitlines()
     began = r"bad since 2026-02-08 \d\d:00 UTC, fired 2026-02-0[89]"
     assert re.match(rf"{name}  firing    critical shop  rule drop: ndcg@10  {began} \d\d:00 UTC, open for 1 d", line)
 
 
-def test_one_is_shown_with_reason_slices_and_every_step(
+def test_incidents_show_prints_reason_slices_and_transitions(
     filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents show", name) == 0
@@ -133,7 +135,7 @@ def test_one_is_shown_with_reason_slices_and_every_step(
     assert "drop: pending -> firing" in shown
 
 
-def test_json_holds_the_evidence(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incidents_show_as_json_holds_the_evidence(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", name, "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     fired = [t for t in found["transitions"] if t["became"] == "firing" and not t["dimension"]]
@@ -141,7 +143,9 @@ def test_json_holds_the_evidence(filled: Path, name: str, capsys: pytest.Capture
     assert found["told"] is False
 
 
-def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_acknowledgement_shows_its_author_and_note(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(filled, "incidents ack", name, "--by", "ada", "--note", "rolling back") == 0
     assert run(filled, "incidents list") == 0
     assert "acknowledged by ada: rolling back" in capsys.readouterr().out
@@ -149,7 +153,9 @@ def test_acknowledged_with_a_note(filled: Path, name: str, capsys: pytest.Captur
     assert f"open incident {name}, acknowledged by ada: rankmon incidents show {name}" in capsys.readouterr().out
 
 
-def test_labelled_by_people_and_counted(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_are_shown_counted_and_survive_a_backfill(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(filled, "incidents label", name, "wrong", "--by", "ada") == 0
     assert run(filled, "incidents label", name, "right", "--by", "bob", "--note", "v2 was bad") == 0
     assert "of this monitor's incidents 1 right" in capsys.readouterr().out
@@ -159,7 +165,7 @@ def test_labelled_by_people_and_counted(filled: Path, name: str, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["label"] == "right"
     assert run(filled, "incidents label", name, "perhaps") == 2
     assert run(filled, "incidents label", "no-such-id", "right") == 2
-    # What people said stays when the past is read again.
+    # Labels survive a backfill of the same days.
     assert run(filled, "backfill", "--from", "2026-02-05", "--to", "2026-02-10", "--again") == 0
     config = load_config(filled / "rankmon.yaml")
     with stored(config) as store:
@@ -172,14 +178,12 @@ def test_labelled_by_people_and_counted(filled: Path, name: str, capsys: pytest.
     assert [sample.value for family in families for sample in family.samples] == [1.0]
 
 
-def test_a_new_baseline_needs_verdicts_to_begin_anew(
-    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_baseline_needs_drift_verdicts(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents ack", name, "--new-baseline") == 2
     assert "shop has no `drift:`, so it has no baseline; add `drift: {}` to it" in capsys.readouterr().err
 
 
-def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silence_is_listed_until_it_is_lifted(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "2h", "--note", "moving", "--by", "ada") == 0
     assert run(filled, "incidents list") == 0
     assert re.search(r"silenced: shop until .* by ada: moving", capsys.readouterr().out)
@@ -188,7 +192,7 @@ def test_silenced_and_no_longer(filled: Path, capsys: pytest.CaptureFixture[str]
     assert "silenced: shop" not in capsys.readouterr().out
 
 
-def test_what_people_say_adds_no_line_to_a_list(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_breaks_in_notes_add_no_list_lines(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = "moving\nand so on\udcff"
     assert run(filled, "incidents silence", "shop", "--for", "2h", "--note", said) == 0
     assert run(filled, "incidents label", name, "known", "--by", said) == 0
@@ -200,9 +204,7 @@ def test_what_people_say_adds_no_line_to_a_list(filled: Path, name: str, capsys:
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
-def test_a_shorter_silence_within_a_longer_one_is_refused_and_says_why(
-    filled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shorter_silence_within_a_longer_one_is_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "4h", "--note", "moving", "--by", "ada") == 0
     assert "Prometheus" not in capsys.readouterr().out
     assert run(filled, "incidents silence", "shop", "--for", "1h") == 2
@@ -217,7 +219,7 @@ def test_a_shorter_silence_within_a_longer_one_is_refused_and_says_why(
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
-def test_where_prometheus_pages_a_silence_and_a_test_say_what_they_do_not_reach(
+def test_silence_and_test_alert_name_their_limits_if_prometheus_pages(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
@@ -231,7 +233,7 @@ def test_where_prometheus_pages_a_silence_and_a_test_say_what_they_do_not_reach(
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
-def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
+def test_backfill_and_check_config_report_how_often_rules_would_have_paged(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
@@ -257,7 +259,7 @@ def test_backfill_and_check_config_say_how_often_each_rule_would_have_fired(
     assert re.search(rf"alerts\[3\]: shop: rule thin could not be judged in the 8 d .*: {never}", said.err)
 
 
-def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_incidents_monitors_and_channels_are_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", "nope") == 2
     assert "there is no incident 'nope'; rankmon incidents list shows them" in capsys.readouterr().err
     assert run(filled, "incidents silence", "shpo", "--for", "2h") == 2
@@ -268,14 +270,16 @@ def test_what_is_unknown_is_said(filled: Path, capsys: pytest.CaptureFixture[str
     assert "there is no channel 'nope'; known are log, team" in capsys.readouterr().err
 
 
-def test_status_names_rule_and_incident(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_names_the_firing_rule_and_its_incident(
+    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(filled, "status") == 0
     shown = capsys.readouterr().out
     assert "alert drop: firing, beyond its threshold since 2026-02-08" in shown
     assert f"rankmon incidents show {name}" in shown
 
 
-def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
+def test_status_shows_silences_and_waiting_notifications(
     filled: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "2h", "--by", "ada") == 0
@@ -297,7 +301,7 @@ def test_status_says_that_nobody_is_told_and_what_waits_for_whom(
     assert (found["silenced_until"], found["waiting"]) == (None, [])
 
 
-def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_names_the_notified_channels(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "check-config") == 0
     told = capsys.readouterr()
     assert "  alert drop: ndcg@10 over 24h, looks back 5d, notifies team" in told.out
@@ -309,13 +313,13 @@ def test_check_config_says_who_is_told(filled: Path, capsys: pytest.CaptureFixtu
     ("change", "is_warned_of"),
     [
         (("", ""), True),
-        (("notify: [team]", "notify: [log]"), False),  # where nobody is sent a link
-        (("monitors:\n", 'web: {listen: "10.0.0.5:9184"}\nmonitors:\n'), False),  # which others can open
+        (("notify: [team]", "notify: [log]"), False),  # nobody is sent a link
+        (("monitors:\n", 'web: {listen: "10.0.0.5:9184"}\nmonitors:\n'), False),  # others can open it
         (("monitors:\n", 'web: {listen: "[::1]:9184"}\nmonitors:\n'), True),
         (("monitors:\n", 'web: {listen: "0.0.0.0:9184"}\nmonitors:\n'), True),
     ],
 )
-def test_check_config_warns_of_links_that_nobody_else_could_open(
+def test_check_config_warns_of_links_that_others_cannot_open(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], is_warned_of: bool
 ) -> None:
     write(tmp_path, "http://127.0.0.1:9/")
@@ -326,7 +330,7 @@ def test_check_config_warns_of_links_that_nobody_else_could_open(
     assert ("web.external_url" in capsys.readouterr().err) == is_warned_of
 
 
-def test_check_config_warns_of_a_baseline_that_is_still_to_come(
+def test_check_config_warns_of_a_pinned_baseline_in_the_future(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
@@ -338,7 +342,7 @@ def test_check_config_warns_of_a_baseline_that_is_still_to_come(
     assert warning == f"rankmon: warning: {tmp_path}/rankmon.yaml:31: {place}; did you mean a past period?"
 
 
-def test_an_unknown_monitor_is_said_and_one_that_was_removed_is_not_unknown(
+def test_incidents_list_refuses_unknown_monitors_but_knows_removed_ones(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "incidents list", "-m", "shpo") == 2
@@ -349,7 +353,7 @@ def test_an_unknown_monitor_is_said_and_one_that_was_removed_is_not_unknown(
     assert "critical shop" in capsys.readouterr().out
 
 
-def test_a_list_of_one_monitor_names_its_silences_only(
+def test_a_list_of_one_monitor_names_only_its_silences(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (filled / "rankmon.yaml").read_text(encoding="utf-8")
@@ -365,14 +369,12 @@ def test_a_list_of_one_monitor_names_its_silences_only(
     assert run(tmp_path, "incidents unsilence", "market") == 0
 
 
-def test_a_silence_of_no_length_is_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silence_of_zero_length_is_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "0s") == 2
     assert "--for must be longer than 0s; rankmon incidents unsilence ends a silence" in capsys.readouterr().err
 
 
-def test_a_silence_until_after_the_calendars_end_is_refused_and_not_kept(
-    filled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silence_longer_than_3650_days_is_refused(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents silence", "shop", "--for", "9999999d") == 2
     assert "--for must be 3650d at most; to never hear of it, set `notify: [log]`" in capsys.readouterr().err
     assert run(filled, "incidents list") == 0
@@ -381,9 +383,7 @@ def test_a_silence_until_after_the_calendars_end_is_refused_and_not_kept(
     assert run(filled, "incidents unsilence", "shop") == 0
 
 
-def test_one_that_is_shown_has_the_link_to_its_page(
-    filled: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_incidents_show_links_to_the_page(filled: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(filled, "incidents show", name) == 0
     assert f"Page: http://127.0.0.1:9184/incidents/{name}" in capsys.readouterr().out
 
@@ -406,7 +406,7 @@ def test_a_test_alert_reaches_every_channel(
     assert "nothing has fallen" in got["text"]
 
 
-def test_a_test_alert_is_as_grave_as_the_gravest_rule_unless_it_is_told_otherwise(
+def test_a_test_alert_has_the_highest_severity_of_the_rules_by_default(
     filled: Path, tmp_path: Path, receiver: Receiver
 ) -> None:
     write(filled, receiver.url)
@@ -424,7 +424,7 @@ def test_a_test_alert_is_as_grave_as_the_gravest_rule_unless_it_is_told_otherwis
     assert [g.document["severity"] for g in receiver.taken] == ["warning", "warning", "info", "critical"]
 
 
-def test_a_test_alert_that_does_not_arrive_says_why(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_undelivered_test_alert_says_why(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(filled, "http://127.0.0.1:9/secret-path")
     assert run(filled, "test-alert", "--channel", "team") == 6
     said = capsys.readouterr().err

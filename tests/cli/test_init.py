@@ -1,4 +1,4 @@
-"""`rankmon init` on logs of ten shapes: right without an answer where the values say it, after questions elsewhere."""
+"""`rankmon init` on logs of ten shapes: it maps what the values settle and asks about the rest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seconds(at: datetime) -> int:
 
 
 def shop(clock: Clock = iso, base: int = 1) -> tuple[list[Row], list[Row]]:
-    """(rows shown, events) of a shop; the clicks fall off with the position."""
+    """(impressions, events) of a shop; clicks fall off with the position."""
     chance = random.Random(7)
     shown, events = [], []
     for number in range(REQUESTS):
@@ -65,12 +65,12 @@ def shop(clock: Clock = iso, base: int = 1) -> tuple[list[Row], list[Row]]:
 
 
 def event(of: Row, kind: str, at: Any) -> Row:
-    """What happened to a row shown."""
+    """An event on an impression."""
     return {"request_id": of["request_id"], "item_id": of["item_id"], "event_type": kind, "occurred_at": at}
 
 
 def by_kind(events: Sequence[Row]) -> dict[str, list[Row]]:
-    """A table for each type of event."""
+    """One table per event type."""
     found = dict[str, list[Row]]()
     for one in events:
         found.setdefault(one["event_type"], []).append({k: v for k, v in one.items() if k != "event_type"})
@@ -98,7 +98,7 @@ def _type(value: Any) -> str:
 
 
 class Log:
-    """A SQLite log, and what `init` makes of it."""
+    """A SQLite log and the result of `init` on it."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.url, self.output = f"sqlite:///{folder}/log.db", folder / "rankmon.yaml"
@@ -106,13 +106,13 @@ class Log:
         self.code, self.out, self.err = 0, "", ""
 
     def init(self, *arguments: str, url: str = "") -> dict[str, Any]:
-        """The monitor that was written, if any."""
+        """Runs `init`; returns the monitor that it wrote, or nothing."""
         self.code = cli.run(["init", url or self.url, "-o", str(self.output), *arguments])
         self.out, self.err = self.capsys.readouterr()
         return yaml.safe_load(self.output.read_text())["monitors"][0] if self.output.exists() else {}
 
     def series(self) -> list[tuple[str, float]]:
-        """(end, value) of the first day's NDCG, by what was written."""
+        """(end, value) of the first day's NDCG with the configuration that `init` wrote."""
         given = ["-c", str(self.output)]
         assert cli.run(["backfill", "--from", "2026-11-01", "--to", "2026-11-03", *given]) == 0
         self.capsys.readouterr()
@@ -146,7 +146,7 @@ def test_a_log_of_lists_and_events_needs_no_answer(log: Log) -> None:
     assert (events_key["attribution"], events_key["time"]["column"]) == ("1h", "occurred_at")
 
 
-def test_groups_that_are_drawn_at_random_are_not_the_slices_that_verdicts_judge(log: Log) -> None:
+def test_experiment_groups_come_last_among_the_slices(log: Log) -> None:
     shown, events = shop()
     groups = {row["request_id"]: "AB"[int(row["request_id"][-1], 36) % 2] for row in shown}
     shown = [{**row, "ab_bucket": groups[row["request_id"]], "latest": groups[row["request_id"]]} for row in shown]
@@ -154,9 +154,7 @@ def test_groups_that_are_drawn_at_random_are_not_the_slices_that_verdicts_judge(
     assert log.init("--yes")["slices"] == ["device", "latest", "ab_bucket"]
 
 
-def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_takes_whole_lists_from_unordered_rows(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     shown, events = shop()
     fill(log.url, search_log=sorted(shown, key=lambda row: row["position"]), search_events=events)
     monkeypatch.setattr(discovery, "ROWS", REQUESTS - 1)
@@ -169,8 +167,8 @@ def test_rows_that_are_stored_in_any_order_are_looked_at_by_whole_lists(
 @pytest.mark.parametrize(
     "names", [{}, {"request_id": "anfrage", "item_id": "artikel", "served_at": "gezeigt_um", "occurred_at": "am"}]
 )
-def test_ids_in_the_range_of_times_are_ids(log: Log, names: Mapping[str, str], clock: Clock) -> None:
-    """As seconds and as milliseconds, they would be of 2017 and of 2001."""
+def test_ids_in_the_range_of_timestamps_stay_ids(log: Log, names: Mapping[str, str], clock: Clock) -> None:
+    """Read as seconds and as milliseconds, they would fall in 2017 and 2001."""
     shown, events = (
         [
             {**r, "request_id": 1_500_000_000 + int(r["request_id"][1:]), "item_id": 10**12 + int(r["item_id"][1:])}
@@ -188,7 +186,7 @@ def test_ids_in_the_range_of_times_are_ids(log: Log, names: Mapping[str, str], c
     assert times == tuple(names.get(name, name) for name in ("served_at", "occurred_at"))
 
 
-def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
+def test_foreign_column_names_and_positions_from_0_are_recognised(log: Log) -> None:
     shown, events = shop(seconds, base=0)
     german = {
         "request_id": "anfrage",
@@ -223,14 +221,14 @@ def test_names_in_another_language_and_positions_from_0(log: Log) -> None:
     assert recipe["rules"] == [{"type": "klick", "grade": 1}, {"type": "kauf", "grade": 3}]
 
 
-def test_what_every_item_has_is_no_sign_that_it_was_wanted(log: Log) -> None:
+def test_an_event_on_every_item_is_not_a_label(log: Log) -> None:
     shown, events = shop()
     views = [event(row, "impression", row["served_at"]) for row in shown]
     fill(log.url, search_log=shown, search_events=views + events)
     assert [rule["type"] for rule in log.init()["relevance"]["events"]["rules"]] == ["click", "purchase"]
 
 
-def test_times_with_an_offset_of_zero_say_their_zone(log: Log, tmp_path: Path) -> None:
+def test_times_with_a_zero_offset_need_no_zone_answer(log: Log, tmp_path: Path) -> None:
     shown, events = shop(lambda at: at.isoformat())
     fill(log.url, search_log=shown, search_events=events)
     made = log.init()
@@ -245,16 +243,14 @@ def test_times_with_an_offset_of_zero_say_their_zone(log: Log, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("names", [{}, {"click": "klick", "purchase": "kauf"}])
-def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
-    log: Log, names: Mapping[str, str]
-) -> None:
-    """A view of a few items of each list: too few to be all that were shown."""
+def test_an_event_in_nearly_every_list_is_not_a_label_and_the_file_says_why(log: Log, names: Mapping[str, str]) -> None:
+    """Each list has views of three items, too few to stand for all impressions."""
     shown, events = shop()
     views = [event(row, "view", row["served_at"]) for row in shown if row["position"] <= 3]
     acts = [{**e, "event_type": names.get(e["event_type"], e["event_type"])} for e in events]
     fill(log.url, search_log=shown, search_events=views + acts)
     kinds = [names.get(kind, kind) for kind in ("click", "purchase")]
-    if names:  # no name says which of them means that something was wanted
+    if names:  # no name says which event means that an item was wanted
         assert log.init() == {}
         assert f"    --answer 'relevance.events.rules={kinds[0]}=1 {kinds[1]}=1'" in log.err
     made = log.init(*["--yes"] * bool(names))["relevance"]["events"]
@@ -273,10 +269,10 @@ def test_an_event_that_nearly_every_list_has_is_no_label_and_the_file_says_why(
         (True, "click=1", "10 min", "1h"),
     ],
 )
-def test_the_attribution_is_of_the_events_that_the_rules_count(
+def test_the_attribution_window_comes_from_the_events_the_rules_count(
     log: Log, joined: bool, answer: str, within: str, attribution: str
 ) -> None:
-    """Purchases are late and few beside the views, of which there are as many as items."""
+    """Purchases are late and rare; every impression has a view."""
     shown, events = shop(lambda at: at.isoformat())
     later = {"view": 60, "click": 600, "purchase": 97_200}
     acts = [event(row, "view", row["served_at"]) for row in shown] + events
@@ -297,8 +293,8 @@ def test_the_attribution_is_of_the_events_that_the_rules_count(
     assert f"# 99 % of the sampled events{of_each} that count happen within {within}{waits}\n" in log.output.read_text()
 
 
-def test_events_of_several_tables_keep_the_types_that_they_have(log: Log) -> None:
-    """The views of a table with several types were taken for as good as its clicks."""
+def test_events_of_several_tables_keep_their_types(log: Log) -> None:
+    """Views in a table of several types once counted as much as its clicks."""
     shown, events = shop()
     views = [event(row, "view", row["served_at"]) for row in shown]
     of = by_kind(events)
@@ -312,7 +308,7 @@ def test_events_of_several_tables_keep_the_types_that_they_have(log: Log) -> Non
     assert "without view, as nearly every list has it: it says what was shown" in log.output.read_text()
 
 
-def test_types_that_are_an_enum_join_the_name_of_a_table(log: Log, postgres_url: str) -> None:
+def test_enum_event_types_combine_with_table_names(log: Log, postgres_url: str) -> None:
     shown, events = shop()
     of = by_kind(events)
     fill(postgres_url, search_log=shown, orders=of["purchase"])
@@ -326,7 +322,7 @@ def test_types_that_are_an_enum_join_the_name_of_a_table(log: Log, postgres_url:
 
 
 @pytest.mark.parametrize("name", ["dislike", "return"])
-def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None:
+def test_an_undo_event_is_not_proposed_as_a_label(log: Log, name: str) -> None:
     shown, events = shop()
     acts = [{**e, "event_type": {"purchase": name}.get(e["event_type"], "like")} for e in events]
     fill(log.url, search_log=shown, search_events=acts)
@@ -335,7 +331,7 @@ def test_an_event_that_takes_a_wish_back_is_no_wish(log: Log, name: str) -> None
 
 
 @pytest.mark.parametrize("odd", ["[]", '["a1", null, "a2"]', '[{"id": "a1"}]', None])
-def test_a_list_in_json_per_request_and_one_that_has_no_ids(log: Log, odd: str | None) -> None:
+def test_json_lists_are_mapped_despite_one_without_ids(log: Log, odd: str | None) -> None:
     shown, events = shop()
     lists: dict[str, Row] = {}
     for row in shown:
@@ -359,10 +355,8 @@ def test_a_list_in_json_per_request_and_one_that_has_no_ids(log: Log, odd: str |
     ("listed", "item"),
     [("array", "uuid"), *product(("array", "jsonb", "json", "text"), ("bigint", "integer", "text"))],
 )
-def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
-    log: Log, postgres_url: str, listed: str, item: str
-) -> None:
-    """Of an array, the array's own type is right; in JSON, an id is a number or a text."""
+def test_listed_items_match_the_id_type_of_the_events(log: Log, postgres_url: str, listed: str, item: str) -> None:
+    """An array has an item type of its own; in JSON an id is a number or a string."""
     shown, events = shop(lambda at: at)
     as_item = {"uuid": "lpad(substr(item_id, 2), 32, '0')::uuid", "text": "substr(item_id, 2)"}.get(
         item, f"substr(item_id, 2)::{item}"
@@ -391,7 +385,7 @@ def test_items_in_lists_and_objects_are_of_the_type_that_events_name(
     engine.dispose()
 
 
-def test_numbers_in_json_match_the_text_that_events_have(log: Log, postgres_url: str) -> None:
+def test_numeric_ids_in_json_match_text_ids_of_events(log: Log, postgres_url: str) -> None:
     shown, events = shop(lambda at: at)
     numbered = [{**r, "item_id": int(r["item_id"][1:])} for r in shown]
     lists: dict[str, Row] = {}
@@ -407,7 +401,7 @@ def test_numbers_in_json_match_the_text_that_events_have(log: Log, postgres_url:
     assert log.series()
 
 
-def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None:
+def test_a_postgresql_array_per_request_is_mapped(log: Log, postgres_url: str) -> None:
     shown, events = shop(lambda at: at)
     lists: dict[str, Row] = {}
     for row in shown:
@@ -421,7 +415,7 @@ def test_an_array_per_request_on_postgresql(log: Log, postgres_url: str) -> None
     assert (made["rankings"]["request"], made["rankings"]["items"]) == ("request_id", "items")
 
 
-def test_two_tables_of_events(log: Log) -> None:
+def test_two_event_tables_are_combined_or_one_is_chosen(log: Log) -> None:
     shown, events = shop()
     of = by_kind(events)
     fill(log.url, search_log=shown, clicks=of["click"], orders=of["purchase"])
@@ -435,7 +429,7 @@ def test_two_tables_of_events(log: Log) -> None:
     assert log.init("--answer", "relevance.events.table=clicks")["relevance"]["events"]["table"] == "clicks"
 
 
-def test_a_label_in_the_rankings(log: Log) -> None:
+def test_a_label_column_in_the_rankings_is_mapped(log: Log) -> None:
     shown, events = shop()
     clicked = {(e["request_id"], e["item_id"]) for e in events}
     rows = [{**r, "clicked": int((r["request_id"], r["item_id"]) in clicked)} for r in shown]
@@ -445,7 +439,7 @@ def test_a_label_in_the_rankings(log: Log) -> None:
     assert made["relevance"] == {"column": {"grade": "clicked", "max_grade": 1}}
 
 
-def test_judgments_of_queries_and_items(log: Log) -> None:
+def test_judgments_of_queries_and_items_are_mapped(log: Log) -> None:
     shown, _ = shop()
     chance = random.Random(3)
     pairs = dict.fromkeys((r["query"], r["item_id"]) for r in shown)
@@ -457,7 +451,7 @@ def test_judgments_of_queries_and_items(log: Log) -> None:
     assert made["relevance"] == {"judgments": wanted}
 
 
-def test_a_log_without_labels_is_told_what_is_missing(log: Log) -> None:
+def test_a_log_without_labels_is_refused_with_the_reason(log: Log) -> None:
     shown, _ = shop()
     fill(log.url, search_log=shown)
     assert log.init() == {}
@@ -465,7 +459,7 @@ def test_a_log_without_labels_is_told_what_is_missing(log: Log) -> None:
     assert "nothing says which items were wanted" in log.err
 
 
-def test_a_file_that_cannot_be_written_is_named(log: Log, tmp_path: Path) -> None:
+def test_an_unwritable_output_file_is_named(log: Log, tmp_path: Path) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)
     log.output = tmp_path / "nowhere" / "rankmon.yaml"
@@ -508,8 +502,8 @@ def behavior_insights(clock: Clock = iso) -> tuple[list[Row], list[Row]]:
     return searches, acts
 
 
-def test_neither_a_list_nor_a_constant_is_the_query(log: Log) -> None:
-    """Few different queries are a slice, and lists come again with them."""
+def test_lists_and_constants_are_not_taken_for_the_query(log: Log) -> None:
+    """A query with few different values is a slice, and the lists repeat with it."""
     searches, acts = behavior_insights()
     few = [
         {**r, "user_query": f"lamp {n % 3}", "client_id": "web", "query_attributes": "{}"}
@@ -529,8 +523,10 @@ def test_neither_a_list_nor_a_constant_is_the_query(log: Log) -> None:
 
 
 @pytest.mark.parametrize("engine", ["parquet", "sqlite", "postgresql"])
-def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytest.FixtureRequest) -> None:
-    """Found, filled, and of the same value as the same shop in plain rows."""
+def test_ubi_logs_are_mapped_and_score_like_plain_rows(
+    log: Log, tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """The series equals that of the same shop logged as plain rows."""
     files: list[str] = []
     url = log.url
     if engine == "parquet":
@@ -579,7 +575,7 @@ def test_behavior_insights(log: Log, tmp_path: Path, engine: str, request: pytes
     assert log.series() == plain.series() != []
 
 
-def test_rankings_that_were_delivered_twice_are_recognised_and_told(log: Log) -> None:
+def test_rankings_delivered_twice_are_reported_with_a_select(log: Log) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown * 2, search_events=events)
     assert log.init()["rankings"]["request"] == "request_id"
@@ -588,7 +584,7 @@ def test_rankings_that_were_delivered_twice_are_recognised_and_told(log: Log) ->
     assert yaml.safe_load(told)["select"].startswith('SELECT DISTINCT request_id, item_id, "query", ')
 
 
-def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_asks_which_of_several_event_tables_counts(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, clicks=events, likes=events)
     assert log.init() == {}
@@ -611,13 +607,13 @@ def test_what_is_unsure_is_asked(log: Log, monkeypatch: pytest.MonkeyPatch) -> N
         (["rankings.item"], "--answer 'rankings.item': write KEY=VALUE"),
     ],
 )
-def test_an_answer_to_no_question_is_refused(log: Log, answers: list[str], wanted: str) -> None:
+def test_malformed_answer_options_are_refused(log: Log, answers: list[str], wanted: str) -> None:
     assert log.init("--yes", *(part for one in answers for part in ("--answer", one))) == {}
     assert log.code == 2
     assert wanted in log.err
 
 
-def test_without_a_terminal_all_open_questions_are_named_at_once_and_as_many_answers_suffice(log: Log) -> None:
+def test_init_without_a_terminal_lists_all_open_questions_with_usable_answers(log: Log) -> None:
     shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
     acts = [{**e, "event_type": {"purchase": "add to list"}.get(e["event_type"], "zap")} for e in events]
     fill(log.url, search_log=shown, search_events=acts)
@@ -636,14 +632,14 @@ def test_without_a_terminal_all_open_questions_are_named_at_once_and_as_many_ans
     assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "UTC")
 
 
-def test_two_tables_of_events_without_a_zone_share_one(log: Log) -> None:
+def test_event_tables_without_a_zone_share_one_answer(log: Log) -> None:
     shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
     fill(log.url, search_log=shown, clicks=events, likes=events)
     made = log.init("--yes", "--answer", "relevance.events.time.timezone=Europe/Berlin")
     assert (log.code, made["relevance"]["events"]["time"]["timezone"]) == (0, "Europe/Berlin"), log.err
 
 
-def test_a_zone_that_puts_rows_in_the_future_is_no_default(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utc_is_not_the_default_if_it_puts_rows_in_the_future(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     shown, events = shop(lambda at: at.strftime("%Y-%m-%d %H:%M:%S"))
     newest = datetime.strptime(max(row["served_at"] for row in shown), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     fill(log.url, search_log=shown, search_events=events)
@@ -661,8 +657,8 @@ def test_a_zone_that_puts_rows_in_the_future_is_no_default(log: Log, monkeypatch
     assert zones == ("Asia/Dhaka", "Asia/Dhaka")
 
 
-def test_lists_whose_time_is_in_another_table_come_with_the_view_that_joins_both(log: Log) -> None:
-    """Though the ids of the items are in the range of times."""
+def test_lists_with_their_time_in_another_table_get_a_joining_view(log: Log) -> None:
+    """Item ids in the range of timestamps do not get in the way."""
     shown, events = ([{**r, "item_id": 10**12 + int(r["item_id"][1:])} for r in rows] for rows in shop())
     of_lists = ("request_id", "item_id", "position", "price")
     lines = [{key: row[key] for key in of_lists} for row in shown]
@@ -684,7 +680,7 @@ def test_lists_whose_time_is_in_another_table_come_with_the_view_that_joins_both
     assert (made["slices"], made["rankings"]["query"]) == (["device"], "query")
 
 
-def test_lists_in_a_column_whose_time_is_in_another_table_come_with_the_view_that_joins_both(log: Log) -> None:
+def test_list_columns_with_their_time_in_another_table_get_a_joining_view(log: Log) -> None:
     shown, events = shop()
     heads, lists = dict[str, Row](), dict[str, list[Any]]()
     for row in shown:
@@ -703,7 +699,7 @@ def test_lists_in_a_column_whose_time_is_in_another_table_come_with_the_view_tha
     assert [made["rankings"][key] for key in ("table", "request", "items")] == ["shown_lists", "id", "hits"]
 
 
-def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:
+def test_an_unused_answer_is_reported(log: Log) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)
     assert log.init("--answer", "relevance.judgments.grade=stars")["rankings"]["table"] == "search_log"
@@ -712,7 +708,7 @@ def test_an_answer_to_a_question_that_did_not_arise_is_named(log: Log) -> None:
 
 @pytest.mark.parametrize("yes", [(), ("--yes",)])
 @pytest.mark.parametrize("joined", [False, True])
-def test_an_answer_wins_over_what_nobody_would_have_been_asked(log: Log, joined: bool, yes: Sequence[str]) -> None:
+def test_an_answer_overrides_a_choice_made_without_a_question(log: Log, joined: bool, yes: Sequence[str]) -> None:
     shown, events = shop()
     if joined:
         fill(log.url, search_log=shown, **by_kind(events))
@@ -734,8 +730,10 @@ def test_an_answer_wins_over_what_nobody_would_have_been_asked(log: Log, joined:
         ("relevance.events.table=impressions", False),
     ],
 )
-def test_an_answer_wins_over_a_guess(log: Log, answer: str, of_rankings: bool) -> None:
-    """Over the column that events match best, one time per list, no type that lists have too, and no table of views."""
+def test_an_answer_overrides_a_guess(log: Log, answer: str, of_rankings: bool) -> None:
+    """The four guesses: the item column that matches best, one time per list, no event type that lists have too, and
+    no table of views.
+    """
     shown, events = shop()
     shown = [{**r, "sku": 10**12 + int(r["item_id"][1:])} for r in shown]
     shown = [{**row, "seen_at": iso(NOW + timedelta(seconds=n))} for n, row in enumerate(shown)]
@@ -762,9 +760,7 @@ def test_an_answer_wins_over_a_guess(log: Log, answer: str, of_rankings: bool) -
         ("relevance.events.rules=click", "'click' is not a rule; write TYPE=GRADE"),
     ],
 )
-def test_an_answer_that_the_values_rule_out_is_refused_with_the_one_that_fits(
-    log: Log, answer: str, wanted: str
-) -> None:
+def test_an_answer_the_values_rule_out_is_refused_with_one_that_fits(log: Log, answer: str, wanted: str) -> None:
     shown, events = shop()
     fill(log.url, search_log=shown, search_events=events)
     assert log.init("--yes", "--answer", answer) == {}
@@ -781,8 +777,8 @@ def test_an_answer_for_one_of_several_tables_leaves_the_others_alone(log: Log) -
     assert ("sent_at AS happened_at" in select, "liked_at AS happened_at" in select) == (True, True)
 
 
-def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:
-    """Who adds such an option adds its refusal here; `test_examination` has that of --random."""
+def test_only_two_options_take_keys() -> None:
+    """If you add such an option, test that it refuses unknown keys; `test_examination` does so for --random."""
 
     def keyed(command: click.Command, name: str) -> Iterator[tuple[str, str | None]]:
         yield from ((name, option.name) for option in command.params if "=" in (option.metavar or ""))
@@ -795,7 +791,7 @@ def test_an_unknown_key_is_refused_wherever_an_option_takes_one() -> None:
     assert {*keyed(cli.cli, "rankmon")} == {("rankmon init", "answers"), ("rankmon examination fit", "random")}
 
 
-def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(
+def test_init_asks_again_after_a_wrong_answer_and_accepts_option_numbers(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown, events = shop()
@@ -811,7 +807,7 @@ def test_a_wrong_answer_is_asked_for_again_and_an_option_has_a_number(
     assert recipe["rules"] == [{"type": "add to list", "grade": 2}, {"type": "zap", "grade": 0.5}]
 
 
-def test_wanted_events_whose_names_have_blanks_need_no_answer(log: Log) -> None:
+def test_label_events_with_blanks_in_their_names_need_no_answer(log: Log) -> None:
     shown, events = shop()
     acts = [{**e, "event_type": {"purchase": "add to cart"}.get(e["event_type"], "open item")} for e in events]
     fill(log.url, search_log=shown, search_events=acts)
@@ -820,7 +816,7 @@ def test_wanted_events_whose_names_have_blanks_need_no_answer(log: Log) -> None:
     assert [rule["type"] for rule in rules] == ["open item", "add to cart"]
 
 
-def test_it_says_why_less_than_the_whole_log_is_to_be_read(log: Log) -> None:
+def test_init_explains_why_it_suggests_reading_part_of_the_log(log: Log) -> None:
     shown, events = shop()
     old = [{**row, "request_id": f"old {row['request_id']}", "served_at": "2026-01-05T00:00:00Z"} for row in shown[:40]]
     fill(log.url, search_log=shown + old, search_events=events)
@@ -833,7 +829,9 @@ def test_the_help_names_every_question() -> None:
     assert [key for key in QUESTIONS if key not in asked] == []
 
 
-def test_a_password_stays_out_of_the_file(log: Log, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_stays_out_of_the_file_and_the_output(
+    log: Log, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANKMON_SOURCE_PASSWORD", "")
     shown, events = shop(lambda at: at)
     fill(postgres_url, search_log=shown, search_events=events)
@@ -844,13 +842,13 @@ def test_a_password_stays_out_of_the_file(log: Log, postgres_url: str, monkeypat
     assert "password: ${RANKMON_SOURCE_PASSWORD}" in log.output.read_text()
 
 
-def test_tables_without_lists_are_named(log: Log) -> None:
+def test_examined_tables_without_ranked_lists_are_named(log: Log) -> None:
     fill(log.url, users=[{"user_id": "u1", "born": 1990}, {"user_id": "u2", "born": 1991}])
     assert log.init() == {}
     assert (log.code, "no table has ranked lists" in log.err, "examined: users" in log.err) == (2, True, True)
 
 
-def test_lists_of_objects_are_named_with_the_remedy(log: Log) -> None:
+def test_lists_of_objects_are_refused_with_a_remedy(log: Log) -> None:
     hits = [json.dumps([{"id": n, "score": 0.5}, {"id": 7, "score": 0.25}]) for n in range(9)]
     fill(
         log.url, searches=[{"search_id": f"s{n}", "hits": text, "at": 1_760_000_000 + n} for n, text in enumerate(hits)]
@@ -860,7 +858,7 @@ def test_lists_of_objects_are_named_with_the_remedy(log: Log) -> None:
     assert (log.code, said in log.err) == (2, True)
 
 
-def test_hacker_news(log: Log, shared: Path) -> None:
+def test_the_hacker_news_log_is_mapped(log: Log, shared: Path) -> None:
     (csv,) = (shared / "data" / "hn-frontpage").glob("*.csv.gz")
     hackernews.fill(log.url, csv)
     made = log.init("--yes")

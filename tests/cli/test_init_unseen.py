@@ -1,4 +1,4 @@
-"""`rankmon init` on logs that it was not made for: most need no answer, none needs more than three."""
+"""`rankmon init` on logs that it was not written for: most need no answer, none needs more than three."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.unseen_logs import Unseen, fill, unseen_logs
 LOGS = unseen_logs()
 MOST_ASKED = 3
 ASKS = ("examples/recommendations", "examples/label-column", "examples/parquet", "names in French", "two tables")
-"""Where the values cannot say it: a zone, which of two lists, what a word means, whether both tables count."""
+"""Logs whose values leave something open: a zone, which of two lists, what a word means, whether both tables count."""
 
 
 def asked(url: str, files: list[str], output: Path, answers: Mapping[str, str], capsys: Any) -> tuple[list[str], str]:
-    """(questions that were asked, last error) until a file is written or the log is refused."""
+    """(questions asked until a file is written or the log is refused, last error)."""
     given: list[str] = []
     while True:
         arguments = [part for key in given for part in ("--answer", f"{key}={answers[key]}")]
@@ -35,7 +35,7 @@ def asked(url: str, files: list[str], output: Path, answers: Mapping[str, str], 
 
 
 def holds(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Whether a mapping has what is wanted; a table may be named with its schema."""
+    """Asserts that a mapping has the wanted values; a table may be named with its schema."""
     for key, value in wanted.items():
         found = made.get(key)
         if key == "table":
@@ -76,6 +76,6 @@ def test_hacker_news_needs_no_answer(shared: Path, tmp_path: Path, capsys: pytes
     assert (questions, error) == ([], "")
 
 
-def test_most_of_them_need_no_answer() -> None:
+def test_most_unseen_logs_need_no_answer() -> None:
     assert len(LOGS) >= 10
     assert len(LOGS) - len(ASKS) >= 6, "and Hacker News"

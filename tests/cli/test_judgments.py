@@ -1,4 +1,4 @@
-"""`rankmon judgments`: made from a log, written in each format, read again, and what the daemon then judges by."""
+"""`rankmon judgments`: made from a log, written in each format, read back, and used by a monitor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = f"dcg(examination={{1:1,2:{LOOKS[1]},3:{LOOKS[2]}}})@3"
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Options that name a configuration whose measure has the table of examination."""
+    """Options that name a configuration whose measure has a table of examination."""
     monkeypatch.chdir(tmp_path)
     fill("sqlite:///shop.db")
     return configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=json.dumps(TABLE))
@@ -40,7 +40,7 @@ def made(log: list[str], capsys: pytest.CaptureFixture[str], *options: str) -> d
     return found
 
 
-def test_items_are_judged_by_how_often_those_who_look_click(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ratings_follow_clicks_per_look(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(5)
     wishes = {(f"q{q}", f"i{i}"): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
     said = made(log, capsys, "-o", "a.csv")
@@ -50,10 +50,10 @@ def test_items_are_judged_by_how_often_those_who_look_click(log: list[str], caps
     assert sum(abs(found[key] - 100 * wish / best) for key, wish in wishes.items()) / 60 < 6
 
 
-def test_each_request_counts_by_the_looks_of_its_own_slice(
+def test_each_request_uses_the_looks_of_its_own_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One item is shown on phones alone, where people look less further down: by the looks of all it is too little."""
+    """One item is shown on phones only, where people look less further down. The looks of all rate it too low."""
     monkeypatch.chdir(tmp_path)
     fill("sqlite:///shop.db", phones=0.5)
     with sqlite3.connect("shop.db") as db:
@@ -74,7 +74,9 @@ def test_each_request_counts_by_the_looks_of_its_own_slice(
     assert off["all"] < -0.1
 
 
-def test_all_formats_hold_the_same_and_are_read_by_score(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_formats_hold_the_same_ratings_and_score_reads_them(
+    log: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     said = [made(log, capsys, "-o", name) for name in ("a.csv", "a.json", "a.qrels")]
     assert len({one["version"] for one in said}) == 1
     body = json.loads(Path("a.json").read_text(encoding="utf-8"))
@@ -93,26 +95,24 @@ def test_all_formats_hold_the_same_and_are_read_by_score(log: list[str], capsys:
     assert scores == [scores[0]] * 4
 
 
-def test_the_prior_can_be_given(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prior_option_is_applied(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     drawn = made(log, capsys, "-o", "drawn.csv", "--prior", "1000000")
     plain = made(log, capsys, "-o", "plain.csv", "--prior", "0")
     assert (drawn["strength"], plain["strength"]) == (1000000, 0)
     assert (min(ratings("drawn.csv").values()), min(ratings("plain.csv").values()) < 40) == (100, True)
 
 
-def test_the_same_past_makes_the_same_version_and_another_one_another(
-    log: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_same_period_gives_the_same_version(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     first, again = (made(log, capsys, "-o", name)["version"] for name in ("a.csv", "b.csv"))
     assert first == again != made(log, capsys, "-o", "c.csv", "--days", "1", "--to", "2026-01-01T12:00Z")["version"]
 
 
-def test_a_table_is_used_down_to_its_ranks(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_depth_beyond_the_table_changes_nothing(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     few, more = (made(log, capsys, "-o", f"{depth}.csv", "--depth", depth) for depth in ("3", "10"))
     assert few["version"] == more["version"]
 
 
-def test_without_a_table_examination_is_estimated(
+def test_examination_is_estimated_if_no_measure_has_a_table(
     tmp_path: Path, log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(log, capsys, "-o", "given.csv")
@@ -125,7 +125,7 @@ def test_without_a_table_examination_is_estimated(
     assert ratings("rates.csv") == own  # click rates by rank are not looks
 
 
-def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
+def test_series_scores_by_judgments_and_reports_their_coverage(
     tmp_path: Path, log: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(log, capsys, "-o", "a.csv")
@@ -155,7 +155,7 @@ def test_a_daemon_judges_by_them_and_says_what_share_is_judged(
         ("", ["-o", "nowhere/a.csv"], "cannot write nowhere/a.csv"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(
+def test_judgments_refuses_unusable_logs_and_outputs(
     log: list[str], capsys: pytest.CaptureFixture[str], change: str, arguments: list[str], said: str
 ) -> None:
     if change:
@@ -167,7 +167,7 @@ def test_what_cannot_be_judged_is_refused(
     assert re.search(said, capsys.readouterr().err)
 
 
-def test_a_file_of_other_json_is_refused(
+def test_score_refuses_json_without_judgments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

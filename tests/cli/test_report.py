@@ -1,4 +1,4 @@
-"""`rankmon report`: the last days in Markdown, as one HTML file, and as JSON."""
+"""`rankmon report`: the last days as Markdown, as one HTML file, and as JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> s
     return capsys.readouterr().out
 
 
-def test_values_are_those_of_the_series_and_stand_next_to_the_days_before(
+def test_values_equal_the_series_for_this_period_and_the_one_before(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = json.loads(told(filled, capsys, "--format", "json", "--last", "2d"))
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_series_and_stand_next_to_the_days_before(
     assert [(one["end"], one["value"]) for one in value["days"]] == [(end, pytest.approx(known[end])) for end in ends]
 
 
-def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
+def test_only_incidents_open_in_the_period_are_reported(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
@@ -85,7 +85,7 @@ def test_incidents_that_were_open_in_these_days_are_told_and_no_others(
             assert len(report(config.monitors[0], store, DAY).incidents) == found
 
 
-def test_the_page_is_one_file_without_a_foreign_part_and_shows_what_the_text_does(
+def test_the_html_page_is_self_contained_and_matches_the_text(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert told(filled, capsys, "--format", "html", "-o", str(tmp_path / "report.html")) == ""
@@ -108,7 +108,7 @@ def test_the_page_is_one_file_without_a_foreign_part_and_shows_what_the_text_doe
         assert f"<td>{cell}</td>" in page
 
 
-def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench: Bench) -> None:
+def test_verdicts_are_counted_and_outside_text_is_escaped(bench: Bench) -> None:
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     found = report(bench.monitor, bench.store, 7 * DAY)
     assert found.until == day(33.5)
@@ -133,7 +133,7 @@ def test_verdicts_are_counted_and_drawn_and_texts_from_outside_are_escaped(bench
     assert "expected at the same mix" in page
 
 
-def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) -> None:
+def test_a_model_version_is_marked_however_old(bench: Bench) -> None:
     served_by(bench, lambda start: "v2" if start >= day(18) else "v1")
     bench.live(Ranking.of(34).draw(), 34, 34)
     found = report(bench.monitor, bench.store, 28 * DAY)
@@ -146,7 +146,7 @@ def test_a_version_is_marked_however_long_ago_it_began_to_serve(bench: Bench) ->
     assert f"<li>&lt;b&gt;|, {utc(day(20))}</li>" in as_page([odd])
 
 
-def test_a_version_that_serves_all_requests_is_no_slice_that_moved_the_mean(bench: Bench) -> None:
+def test_a_version_with_all_requests_is_not_a_moved_slice(bench: Bench) -> None:
     served_by(bench, lambda start: "v2" if start >= day(18) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     found = report(bench.monitor, bench.store, 7 * DAY)
@@ -154,7 +154,7 @@ def test_a_version_that_serves_all_requests_is_no_slice_that_moved_the_mean(benc
     assert "model_version" not in {one.key[0] for one in found.slices}
 
 
-def test_it_says_how_long_a_fall_was_in_the_days_it_compares_with_which_slices_it_leaves_out(bench: Bench) -> None:
+def test_an_incident_in_the_comparison_period_is_reported_and_left_out(bench: Bench) -> None:
     bench.live(Ranking.of(36).since(32, mean=0.8, slices=[1]).draw(), 32, 36)
     late, early = (report(bench.monitor, bench.store, days * DAY) for days in (2, 7))
     (began,) = {one.began_at for one in (*late.incidents, *early.incidents)}
@@ -166,7 +166,7 @@ def test_it_says_how_long_a_fall_was_in_the_days_it_compares_with_which_slices_i
     assert late_one.change == pytest.approx(-0.2, abs=0.06), "against the days before the fall"
 
 
-def test_a_skipped_request_is_not_in_the_mean(filled: Path) -> None:
+def test_skipped_requests_are_not_counted_in_the_mean(filled: Path) -> None:
     config = store_config(filled / "rankmon.yaml")
     (monitor,) = config.monitors
     with stored(config) as store:
@@ -177,7 +177,7 @@ def test_a_skipped_request_is_not_in_the_mean(filled: Path) -> None:
     assert found.values[0].requests == requests - empty
 
 
-def test_what_incidents_are_about_has_its_own_row(bench: Bench) -> None:
+def test_the_judged_measure_has_its_own_row(bench: Bench) -> None:
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     found = report(bench.monitor, bench.store, 7 * DAY)
     assert found.judged == found.moved == "ndcg(empty=zero)@10"
@@ -185,7 +185,7 @@ def test_what_incidents_are_about_has_its_own_row(bench: Bench) -> None:
     assert all(one.title.startswith("ndcg(empty=zero)@10 down ") for one in found.incidents)
 
 
-def test_on_paper_it_begins_on_the_first_page(bench: Bench, tmp_path: Path) -> None:
+def test_the_printed_report_starts_on_the_first_page(bench: Bench, tmp_path: Path) -> None:
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     (tmp_path / "report.html").write_text(as_page([report(bench.monitor, bench.store, 7 * DAY)]), encoding="utf-8")
     with browser() as chromium:
@@ -198,7 +198,7 @@ def test_on_paper_it_begins_on_the_first_page(bench: Bench, tmp_path: Path) -> N
         assert chromium.see("document.documentElement.scrollWidth") <= 1100
 
 
-def test_what_cannot_be_reported_or_written_is_told(
+def test_report_refuses_what_it_cannot_cover_or_write(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(filled, "report", "-o", "/nowhere/report.md") == 2

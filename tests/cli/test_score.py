@@ -1,4 +1,4 @@
-"""`rankmon score`: files in, measures out; the same as trec_eval where trec_eval has a word to say."""
+"""`rankmon score`: files in, measures out; equal to trec_eval wherever trec_eval defines the measure."""
 
 import csv
 import gzip
@@ -79,7 +79,7 @@ def refusal(*arguments: str) -> str:
 
 
 def random_run(seed: int) -> tuple[Run, Qrels]:
-    """A run and qrels full of ties, 32-bit ties, unjudged, negative, missing and superfluous."""
+    """A run and qrels with ties, 32-bit ties, unjudged items, negative grades, and missing and extra queries."""
     rng = np.random.default_rng(seed)
     names = [*(f"d{i}" for i in range(60)), "é", "Z", "z", "\uffff", "\U0001f600", "a#b", "#"]
     run: Run = {}
@@ -91,7 +91,7 @@ def random_run(seed: int) -> tuple[Run, Qrels]:
     for q in range(3, 45):
         judged = rng.choice(names, rng.integers(2, 60), replace=False)
         grades = rng.choice([-2, -1, 0, 0, 0, 1, 2, 5], len(judged))
-        grades[0] = 0  # pytrec_eval reads memory it did not write where every judgment is negative
+        grades[0] = 0  # pytrec_eval reads uninitialised memory if every judgment is negative
         qrels[f"q{q}"] = dict(zip(judged, grades.tolist(), strict=True))
     return run, qrels
 
@@ -111,7 +111,7 @@ def by_trec_eval(run: Run, qrels: Qrels) -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_run_scores_as_trec_eval_scores_it(tmp_path: Path, seed: int) -> None:
+def test_a_run_scores_the_same_as_in_trec_eval(tmp_path: Path, seed: int) -> None:
     run, qrels = random_run(seed)
     paths = write_trec(tmp_path, run, qrels)
     expected = by_trec_eval(run, qrels)
@@ -125,7 +125,7 @@ def test_a_run_scores_as_trec_eval_scores_it(tmp_path: Path, seed: int) -> None:
         assert ours.value == pytest.approx(fmean(each), abs=1e-9), theirs
 
 
-def test_complete_divides_by_all_judged_queries_as_trec_eval_c_does(tmp_path: Path) -> None:
+def test_complete_divides_by_all_judged_queries_like_trec_eval_c(tmp_path: Path) -> None:
     run, qrels = random_run(5)
     paths = write_trec(tmp_path, run, qrels)
     expected = by_trec_eval(run, qrels)
@@ -154,7 +154,7 @@ def test_a_clean_trec_file_is_not_read_line_by_line(golden: Path, monkeypatch: p
     assert values("web.run", "--qrels", "web.qrels") == {"ndcg(ideal=global)@10": pytest.approx(0.5181878419611321)}
 
 
-def test_scores_that_are_equal_in_32_bits_are_ties_unless_the_files_order_counts(here: Path) -> None:
+def test_scores_equal_in_32_bits_tie_unless_file_order_counts(here: Path) -> None:
     Path("a.run").write_text("q 0 a 1 1.00000001 t\nq 0 c 2 1 t\nq 0 b 3 1 t\n")
     Path("a.qrels").write_text("q 0 a 1\n")
     assert values("a.run", "--qrels", "a.qrels", "-m", "mrr") == {"mrr": pytest.approx(1 / 3)}
@@ -168,12 +168,12 @@ def test_scores_beyond_32_bits_are_infinite_and_tie(here: Path) -> None:
     assert values("a.run", "--qrels", "a.qrels", "-m", "mrr") == {"mrr": 0.5}
 
 
-def test_the_default_ideal_of_ndcg_is_over_the_listed_items_and_trec_evals_is_global(golden: Path) -> None:
+def test_ndcg_defaults_to_the_ideal_of_the_listed_items(golden: Path) -> None:
     found = values("web.run", "--qrels", "web.qrels", "-m", "ndcg@10", "-m", "ndcg(ideal=global)@10")
     assert found == {"ndcg@10": pytest.approx(0.5813301907833818), "ndcg(ideal=global)@10": pytest.approx(0.5181878419)}
 
 
-def test_a_missing_query_is_zero_by_every_ideal_and_empty_when_nothing_is_relevant(here: Path) -> None:
+def test_a_missing_query_scores_zero_or_is_empty_if_nothing_is_relevant(here: Path) -> None:
     Path("a.run").write_text("q1 0 a 1 1 t\n")
     Path("a.qrels").write_text("q1 0 a 1\nq2 0 a 2\nq3 0 a 0\nq4 0 a -1\n")
     for measure in ("ndcg@5", "ndcg(ideal=local)@5", "ndcg(gain={0:0,1:1,2:3})", "map", "recall", "mrr(empty=skip)"):
@@ -211,7 +211,7 @@ def test_every_format_gives_the_same_values(golden: Path, tmp_path: Path) -> Non
         assert requests(str(file), "--score", "score") == expected, file.name
 
 
-def test_a_zipped_run_and_one_with_an_ending_of_its_own_are_trec_runs(golden: Path, tmp_path: Path) -> None:
+def test_gzipped_runs_and_unusual_endings_are_read_as_trec(golden: Path, tmp_path: Path) -> None:
     expected = requests("web.run", "--qrels", "web.qrels")
     run, qrels = tmp_path / "web.run.gz", tmp_path / "qrels.web-2024"
     run.write_bytes(gzip.compress(Path("web.run").read_bytes()))
@@ -220,19 +220,19 @@ def test_a_zipped_run_and_one_with_an_ending_of_its_own_are_trec_runs(golden: Pa
 
 
 @pytest.mark.parametrize("name", ["a.run", "bm25", "results.eval-2024"])
-def test_a_run_whose_lines_have_more_fields_than_six_is_one_whatever_its_name(here: Path, name: str) -> None:
+def test_a_run_with_extra_fields_is_a_trec_run_under_any_name(here: Path, name: str) -> None:
     (here / name).write_text("q1 Q0 a 1 3.5 tag of more words\nq1 Q0 b 2 2.5 tag\n")
     (here / "qrels").write_text("q1 0 b 1\n")
     assert values(name, "--qrels", "qrels", "-m", "mrr") == {"mrr": 0.5}
 
 
-def test_lists_of_one_item_and_queries_without_judgments_leave_the_others_as_they_are(here: Path) -> None:
+def test_single_item_lists_and_unjudged_queries_do_not_change_others(here: Path) -> None:
     rows = "one,a,1,1\nnone,a,1,\nnone,b,2,\nnot,a,1,0\ntwo,c,1,0\ntwo,d,2,1\n"
     (here / "a.csv").write_text("request,item,rank,grade\n" + rows)
     assert requests("a.csv", "-m", "ndcg@10") == {"one": 1.0, "not": None, "two": pytest.approx(0.6309, abs=1e-4)}
 
 
-def test_judged_queries_without_a_ranking_are_not_left_out_without_a_word(here: Path) -> None:
+def test_judged_queries_without_a_ranking_are_reported(here: Path) -> None:
     (here / "a.run").write_text("q1 Q0 a 1 3 x\n")
     (here / "qrels").write_text("q1 0 a 1\nq2 0 b 1\nq3 0 c 0\n")
     options = ("a.run", "--qrels", "qrels", "-m", "mrr")
@@ -248,7 +248,7 @@ def test_judged_queries_without_a_ranking_are_not_left_out_without_a_word(here: 
 
 @pytest.mark.parametrize("name", ["web.run", "shown.csv", "shown.tsv", "shown.jsonl"])
 @pytest.mark.parametrize("zipped", [False, True])
-def test_standard_input_is_read_as_a_file_of_its_kind(golden: Path, name: str, zipped: bool) -> None:
+def test_standard_input_is_read_in_any_format(golden: Path, name: str, zipped: bool) -> None:
     path = golden / name
     judged = ("--qrels", "web.qrels") if name == "web.run" else ()
     content = gzip.compress(path.read_bytes()) if zipped else path.read_bytes()
@@ -265,7 +265,7 @@ def test_standard_input_is_read_as_a_file_of_its_kind(golden: Path, name: str, z
     assert str(header.exception) == "standard input:2: rank 'first' is not a number; correct it"
 
 
-def test_judgments_may_be_a_table_and_rankings_of_a_table_may_have_qrels(here: Path) -> None:
+def test_runs_and_tables_accept_judgments_as_tables(here: Path) -> None:
     Path("a.run").write_text("7 0 a 1 2 t\n7 0 b 2 1 t\n8 0 a 1 1 t\n")
     Path("a.csv").write_text("qid,docno,score\n7,a,2\n7,b,1\n8,a,1\n")
     Path("qrels.csv").write_text("qid,docno,rel\n7,b,2\n7,c,1.5\n8,b,\n")
@@ -276,14 +276,14 @@ def test_judgments_may_be_a_table_and_rankings_of_a_table_may_have_qrels(here: P
     assert requests("a.csv", "--qrels", "qrels.csv") == expected | {"8": None}
 
 
-def test_ids_are_text_whatever_the_format_calls_them(here: Path) -> None:
+def test_ids_are_text_in_every_format(here: Path) -> None:
     Path("a.csv").write_text("request,item,position,grade\n007,1,1,1\n7,1,1,0\n")
     assert requests("a.csv", "-m", "mrr") == {"007": 1.0, "7": 0.0}
     Path("a.jsonl").write_text('{"request":7,"item":1,"position":1,"grade":true}\n')
     assert requests("a.jsonl", "-m", "mrr") == {"7": 1.0}
 
 
-def test_odd_but_sound_text_is_read_as_it_is(here: Path) -> None:
+def test_odd_but_valid_text_is_read_correctly(here: Path) -> None:
     text = (
         '\ufeffrequest,item,position,grade\n\n"a, ""b""\nc",x,1,\n  \nNULL,y,1,1\n"a, ""b""\nc",z,2,NULL\nq,x,1,\\N\n'
     )
@@ -294,32 +294,32 @@ def test_odd_but_sound_text_is_read_as_it_is(here: Path) -> None:
     assert requests("a.jsonl", "-m", "mrr") == {"q": 1.0}
 
 
-def test_columns_that_appear_late_in_json_are_null_before(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_json_columns_are_null_in_earlier_rows(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.scoring.readers.JSON_ROWS", 2)
     rows = [{"request": "a", "rank": i} for i in (1, 2, 3)] + [{"request": "a", "rank": 4, "grade": 1}]
     lines = list(map(json.dumps, rows))
     Path("a.jsonl").write_text("\n".join(lines))
     assert requests("a.jsonl", "-m", "mrr") == {"a": 0.25}
-    Path("a.jsonl").write_text("\n".join([*lines[:3], "", lines[3]]))  # odd from the second portion on
+    Path("a.jsonl").write_text("\n".join([*lines[:3], "", lines[3]]))  # a blank line in the second batch
     assert requests("a.jsonl", "-m", "mrr") == {"a": 0.25}
 
 
 # What counts
 
 
-def test_a_null_grade_is_no_zero_and_a_request_without_grades_is_no_sample(golden: Path) -> None:
+def test_a_null_grade_is_unjudged_and_unlabelled_requests_are_left_out(golden: Path) -> None:
     report = scoring.evaluate(scoring.read(Path("shown.csv")), [parse("ndcg@10"), parse("ctr@2"), parse("mrr")])
     assert report.requests == ["r1", "r2", "r3"]
     assert report.unlabelled == 1
     ndcg, ctr, mrr = report.results
     second = 1 / np.log2(3)
     assert ndcg.values == pytest.approx([4 / (3 + 2 * second), (second + 1) / (2 + second), np.nan], nan_ok=True)
-    assert ctr.values.tolist() == [0.5, 0.5, 0.0]  # an unjudged item was shown all the same
+    assert ctr.values.tolist() == [0.5, 0.5, 0.0]  # an unjudged item still counts as an impression
     assert mrr.values.tolist() == [1.0, 0.5, 0.0]
     assert [r.empty for r in report.results] == [1, 0, 1]
 
 
-def test_each_reading_aggregates_as_it_says(golden: Path) -> None:
+def test_empty_and_aggregate_options_aggregate_as_named(golden: Path) -> None:
     r1, r2 = 4 / (3 + 2 / np.log2(3)), (1 / np.log2(3) + 1) / (2 + 1 / np.log2(3))
     dcg, ideal = 4 + 1 / np.log2(3) + 1, 3 + 2 / np.log2(3) + 2 + 1 / np.log2(3)
     expected = {"skip": (r1 + r2) / 2, "zero": (r1 + r2) / 3, "one": (r1 + r2 + 1) / 3}
@@ -330,19 +330,19 @@ def test_each_reading_aggregates_as_it_says(golden: Path) -> None:
     }
 
 
-def test_no_data_is_no_number(here: Path) -> None:
+def test_a_measure_without_data_has_no_value(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\nq,1,\n")
     assert values("a.csv") == {"ndcg@10": None}
     assert invoke("a.csv", "--format", "csv").output == "measure,value,requests,empty,judged\nndcg@10,,0,0,\n"
     assert invoke("a.csv").output.splitlines()[1].split() == ["ndcg@10", "-", "0", "0", "-"]
 
 
-def test_measures_are_named_canonically_and_counted_once(golden: Path) -> None:
+def test_measures_are_named_canonically_and_listed_once(golden: Path) -> None:
     options = ("-m", "ndcg( gain=linear )@3", "-m", "ndcg@3", "-m", "err@3", "--max-grade", "4")
     assert list(values("shown.csv", *options)) == ["ndcg@3", "err(max_grade=4)@3"]
 
 
-def test_rankers_are_compared_against_one_ideal_by_query(golden: Path) -> None:
+def test_rankers_are_compared_against_one_ideal_per_query(golden: Path) -> None:
     first, second = 1 / np.log2(3), 0.5
     shoes, hats = 3 + 2 * first + second, 1.0
     options = ("--ideal-from", "judged.csv", "-m", "ndcg(ideal=global)@10")
@@ -350,11 +350,11 @@ def test_rankers_are_compared_against_one_ideal_by_query(golden: Path) -> None:
     new = {"s1": (3 + 2 * first) / shoes, "s2": 3 / shoes, "s3": 1 / hats}
     assert requests("old.csv", *options) == pytest.approx(old)
     assert requests("new.csv", *options) == pytest.approx(new)
-    assert requests("new.csv", "--ideal-from", "judged.csv") == pytest.approx(new)  # the default where there is one
+    assert requests("new.csv", "--ideal-from", "judged.csv") == pytest.approx(new)  # the default with --ideal-from
     assert requests("new.csv")["s2"] == 1.0
 
 
-def test_grades_may_come_from_the_qrels_and_the_ideal_from_elsewhere(here: Path) -> None:
+def test_grades_and_the_ideal_can_come_from_different_files(here: Path) -> None:
     Path("a.run").write_text("q 0 a 1 1 t\n")
     Path("a.qrels").write_text("q 0 a 1\n")
     Path("pool.qrels").write_text("q 0 a 1\nq 0 b 3\n")
@@ -362,7 +362,7 @@ def test_grades_may_come_from_the_qrels_and_the_ideal_from_elsewhere(here: Path)
     assert found == {"q": pytest.approx(1 / (3 + 1 / np.log2(3)))}
 
 
-def test_columns_can_be_named_and_judgments_may_have_the_same_names_or_usual_ones(here: Path) -> None:
+def test_columns_can_be_named_for_rankings_and_judgments(here: Path) -> None:
     Path("a.csv").write_text("list,search,thing,place,model,clicked\nl1,s,b,1,.2,0\nl1,s,a,2,.9,1\nl2,s,a,1,.5,1\n")
     names = ("--request", "list", "--item", "thing", "--position", "place")
     assert requests("a.csv", *names, "--grade", "clicked", "-m", "mrr") == {"l1": 0.5, "l2": 1.0}
@@ -377,13 +377,13 @@ def test_columns_can_be_named_and_judgments_may_have_the_same_names_or_usual_one
     assert requests("a.csv", *names, "--qrels", "by-list.csv", "-m", "mrr") == {"l2": 1.0}
 
 
-def test_equal_scores_of_a_table_stay_in_the_files_order_unless_told_otherwise(here: Path) -> None:
+def test_equal_scores_in_a_table_keep_file_order_by_default(here: Path) -> None:
     Path("a.csv").write_text("request,item,score,grade\nq,a,1,1\nq,b,1,0\n")
     assert values("a.csv", "-m", "mrr") == {"mrr": 1.0}
     assert values("a.csv", "-m", "mrr", "--ties", "trec") == {"mrr": 0.5}
 
 
-def test_positions_from_0_are_read_with_their_base(here: Path) -> None:
+def test_base_0_reads_positions_from_0(here: Path) -> None:
     Path("a.csv").write_text("request,item,position,grade\nr,a,0,0\nr,b,1,1\n")
     assert values("a.csv", "--base", "0", "-m", "mrr") == {"mrr": 0.5}
 
@@ -393,7 +393,7 @@ def test_positions_with_gaps_keep_their_discount(here: Path) -> None:
     assert values("a.csv", "-m", "mrr", "-m", "dcg") == {"mrr": pytest.approx(1 / 7), "dcg": pytest.approx(1 / 3)}
 
 
-def test_items_without_a_name_are_no_duplicates_where_no_name_is_needed(here: Path) -> None:
+def test_items_without_a_name_are_not_duplicates(here: Path) -> None:
     Path("a.csv").write_text("request,item,position,grade\nq,,1,1\nq,,2,\nq,a,3,0\n")
     assert values("a.csv", "-m", "mrr") == {"mrr": 1.0}
     Path("a.jsonl").write_text('{"request":1,"item":null,"rank":1,"grade":1}\n{"request":1,"rank":2}\n')
@@ -680,7 +680,7 @@ DIRT = {
 
 
 @pytest.mark.parametrize("case", DIRT)
-def test_dirt_is_refused_with_file_line_and_remedy(here: Path, case: str) -> None:
+def test_bad_input_is_refused_with_file_line_and_remedy(here: Path, case: str) -> None:
     files, arguments, message = DIRT[case]
     for name, text in files.items():
         path = here / name
@@ -689,7 +689,7 @@ def test_dirt_is_refused_with_file_line_and_remedy(here: Path, case: str) -> Non
     assert refusal(*arguments.split()) == message
 
 
-def test_parquet_tells_nan_from_null_and_rows_are_counted_from_1(here: Path) -> None:
+def test_parquet_distinguishes_nan_from_null_and_counts_rows_from_1(here: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -714,15 +714,15 @@ def test_parquet_without_pyarrow_says_what_to_install(here: Path, monkeypatch: p
     assert said == f"a.parquet: Parquet needs pyarrow; {sys.executable} -m pip install 'rankmon[parquet]'"
 
 
-def test_a_file_that_may_not_be_read_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permission_error_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(_: Path) -> None:
-        raise PermissionError(13, "Permission denied")  # root, who runs the tests in CI, may read everything
+        raise PermissionError(13, "Permission denied")  # CI runs the tests as root, who may read everything
 
     monkeypatch.setattr("monitor.scoring.readers.open_bytes", denied)
     assert refusal("a.csv") == "a.csv: cannot be read: Permission denied; check the file and its name"
 
 
-def test_a_cut_zip_file_is_unreadable(here: Path) -> None:
+def test_a_truncated_gzip_file_is_refused(here: Path) -> None:
     whole = gzip.compress((HEAD + "q,a,1,1\n" * 1000).encode())
     Path("a.csv.gz").write_bytes(whole[:-12])
     message = "Compressed file ended before the end-of-stream marker was reached"
@@ -740,7 +740,7 @@ VARIANTS = {"web": (), "web-per-request": ("--per-request", "--complete")}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_table_is_as_agreed(golden: Path, variant: str) -> None:
+def test_the_table_matches_the_golden_file(golden: Path, variant: str) -> None:
     result = invoke(*WEB, *VARIANTS[variant])
     assert result.exit_code == 0
     expected = (golden / "expected" / f"{variant}.txt").read_text(encoding="utf-8")
@@ -748,7 +748,7 @@ def test_the_table_is_as_agreed(golden: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_json_is_as_agreed(golden: Path, variant: str) -> None:
+def test_the_json_matches_the_golden_file(golden: Path, variant: str) -> None:
     found = json.loads(invoke(*WEB, *VARIANTS[variant], "--format", "json").output)
     expected = json.loads((golden / "expected" / f"{variant}.json").read_text(encoding="utf-8"))
     assert list(found) == list(expected)
@@ -758,14 +758,14 @@ def test_the_json_is_as_agreed(golden: Path, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_csv_is_as_agreed(golden: Path, variant: str) -> None:
+def test_the_csv_matches_the_golden_file(golden: Path, variant: str) -> None:
     found = invoke(*WEB, *VARIANTS[variant], "--format", "csv").stdout
     expected = (golden / "expected" / f"{variant}.csv").read_text(encoding="utf-8")
     assert_same_but_for_the_last_digit(*(list(csv.DictReader(io.StringIO(text))) for text in (found, expected)))
 
 
 def assert_same_but_for_the_last_digit(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    """log2 may differ in the last bit from one processor to another."""
+    """log2 may differ in the last bit between processors."""
     assert [list(line) for line in found] == [list(line) for line in expected]
     ours, theirs = ([line.pop("value") for line in lines] for lines in (found, expected))
     assert found == expected
@@ -779,7 +779,7 @@ def test_json_and_csv_carry_every_digit(golden: Path) -> None:
     assert invoke("shown.csv", "--format", "csv").output.splitlines()[1] == f"ndcg@10,{exact!r},3,1,0.75"
 
 
-def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path) -> None:
+def test_control_characters_and_markup_in_names_are_not_interpreted(here: Path) -> None:
     Path("a.csv").write_text("request,position,grade\n[red]\x1b[2J,1,1\n")
     assert "[red]\\u001b[2J" in invoke("a.csv", "--per-request").output
 
@@ -798,27 +798,27 @@ def test_control_characters_and_markup_in_names_are_shown_not_obeyed(here: Path)
         (("--position", "p", "--score", "s"), "--position and --score both order the items; remove one of them"),
     ],
 )
-def test_wrong_arguments_end_with_2(golden: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_arguments_exit_with_2(golden: Path, arguments: tuple[str, ...], message: str) -> None:
     result = invoke("shown.csv", *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
 
 
-def test_help_names_every_column_that_is_looked_for() -> None:
+def test_help_names_every_recognised_column() -> None:
     text = " ".join(invoke("--help").output.split())
     for names in scoring.ALIASES.values():
         for name in names:
             assert f" {name}" in text
 
 
-def test_the_trec_eval_names_in_the_help_are_those_that_are_tested() -> None:
+def test_help_names_the_tested_trec_eval_measures() -> None:
     text = invoke("--help").output
     for theirs in ("ndcg_cut_10", "map", "recip_rank", "ndcg"):
         assert f"  {theirs}  " in text
         assert TREC_EVAL[theirs] in text
 
 
-def test_the_command_is_imported_without_pandas_and_rich() -> None:
+def test_importing_the_command_loads_no_pandas_numpy_or_rich() -> None:
     code = "import sys, monitor.cli.commands.score; print(sorted({'pandas', 'numpy', 'rich'} & set(sys.modules)))"
     root = Path(scoring.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

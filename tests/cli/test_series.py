@@ -1,4 +1,4 @@
-"""Series as a table: which windows there are, and that each is what `points` gives for it."""
+"""Series as a table: which windows it has, and that each row equals what `points` gives."""
 
 import time
 from dataclasses import replace
@@ -31,7 +31,7 @@ def table(
     return series_table(store, MONITOR, MONITOR.measures, MONITOR.windows, span, step, slices)
 
 
-def test_each_row_is_the_point_of_its_window(full: Store) -> None:
+def test_each_row_equals_the_point_of_its_window(full: Store) -> None:
     found, rows = table(full, slices=True), 0
     traffic = full.history(MONITOR.traffic, 0, SETTLED)
     for measure in MONITOR.measures:
@@ -56,7 +56,7 @@ def test_each_row_is_the_point_of_its_window(full: Store) -> None:
     assert rows == len(found)
 
 
-def test_a_time_far_beyond_what_is_stored_costs_no_more_than_what_is_stored(full: Store) -> None:
+def test_a_span_far_beyond_the_stored_data_costs_no_more(full: Store) -> None:
     began, ages = time.process_time(), (START - 60 * 365 * DAY, END + 60 * 365 * DAY)
     everything = table(full, ages, step=HOUR)
     assert time.process_time() - began < 10
@@ -64,7 +64,7 @@ def test_a_time_far_beyond_what_is_stored_costs_no_more_than_what_is_stored(full
     assert everything["end"].max() == pd.Timestamp(END + DAY - HOUR, unit="s", tz="UTC")
 
 
-def test_without_slices_there_is_one_row_a_window(full: Store) -> None:
+def test_a_table_without_slices_has_one_row_per_window(full: Store) -> None:
     found = table(full)
     assert set(zip(found["dimension"], found["slice"], strict=True)) == {OVERALL}
     assert len(found) == 3 * 2 * 12
@@ -79,7 +79,7 @@ def test_ends_are_the_multiples_of_the_step_within_the_span(full: Store) -> None
     assert ends == {end for end in multiples if end > START + 1}
 
 
-def test_windows_of_which_nothing_was_read_are_left_out(full: Store) -> None:
+def test_windows_without_data_are_left_out(full: Store) -> None:
     assert table(full, (START - 10 * DAY, START - DAY)).empty
     late = table(full, (END, END + 2 * DAY))
     assert {(w, int(t.timestamp())) for w, t in zip(late["window"], late["end"], strict=True)} == {
@@ -88,7 +88,7 @@ def test_windows_of_which_nothing_was_read_are_left_out(full: Store) -> None:
     assert late["completeness"].tolist() == [0.75, 0.5, 0.25] * 3
 
 
-def test_what_is_not_known_is_nan_and_columns_keep_their_kind(full: Store) -> None:
+def test_an_empty_table_keeps_its_columns_and_values_are_floats(full: Store) -> None:
     quiet = replace(MONITOR, name="elsewhere")
     empty = series_table(full, quiet, quiet.measures, quiet.windows, (START, END), HOUR)
     found = table(full)
@@ -98,14 +98,14 @@ def test_what_is_not_known_is_nan_and_columns_keep_their_kind(full: Store) -> No
     assert str(found["end"].dt.tz) == "UTC"
 
 
-def test_a_window_s_interval_looks_back_beyond_the_span(full: Store) -> None:
+def test_a_window_interval_uses_data_before_the_span(full: Store) -> None:
     whole, part = table(full), table(full, (END - DAY, END))
     same = whole[whole["end"] > pd.Timestamp(END - DAY, unit="s", tz="UTC")].reset_index(drop=True)
     pd.testing.assert_frame_equal(part, same)
-    assert part["lower"].notna().any(), "by the hours of the last day alone there is none"
+    assert part["lower"].notna().any(), "the last day alone would give no interval"
 
 
-def test_a_reading_that_the_monitor_does_not_name_can_be_had_of_its_kernels(full: Store) -> None:
+def test_an_unlisted_reading_is_computed_from_a_stored_kernel(full: Store) -> None:
     pooled = parse("ndcg(aggregate=pooled)@10")
     found = series_table(full, MONITOR, [pooled], [DAY], (START, END), DAY)
     assert found["measure"].unique().tolist() == ["ndcg(aggregate=pooled)@10"]
@@ -113,7 +113,7 @@ def test_a_reading_that_the_monitor_does_not_name_can_be_had_of_its_kernels(full
     assert set(found["definition"]) == {MONITOR.definition(parse("ndcg@10")).id}
 
 
-def test_the_stored_span_is_that_of_the_present_definition(full: Store) -> None:
+def test_the_stored_span_belongs_to_the_current_definition(full: Store) -> None:
     assert stored_span(full, MONITOR) == (START, END)
     changed: Monitor = replace(MONITOR, recipe=replace(MONITOR.recipe, attribution=60))  # type: ignore[type-var]
     assert stored_span(full, changed) is None

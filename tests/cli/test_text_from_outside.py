@@ -1,4 +1,4 @@
-"""Text from outside, whoever wrote it, steers no terminal, hides nothing and turns nothing around, at every exit."""
+"""Outside text cannot control a terminal, hide text or reverse it, wherever the program prints it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_clean(text: str) -> bool:
     return all(c.isprintable() or c in "\n\t" for c in text)
 
 
-def test_what_commands_or_hides_is_written_out_and_what_people_write_stays() -> None:
+def test_control_and_invisible_characters_are_escaped_and_other_text_stays() -> None:
     assert plain(HOSTILE) == SEEN
     assert plain("a\nb\tc", one_line=True) == "a\\u000ab\\u0009c"
     for text in ("naïve – 日本 עברית فارسی می\u200cخواهم 👩\u200d💻\u00a0!\n\t", "", SEEN):
@@ -36,7 +36,7 @@ def test_what_commands_or_hides_is_written_out_and_what_people_write_stays() -> 
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
-def test_a_log_line_is_clean(formatter: logging.Formatter) -> None:
+def test_a_log_line_escapes_hostile_text(formatter: logging.Formatter) -> None:
     try:
         raise ValueError(HOSTILE)
     except ValueError:
@@ -46,7 +46,7 @@ def test_a_log_line_is_clean(formatter: logging.Formatter) -> None:
     assert "\\u202e" in said
 
 
-def test_the_page_is_clean(tmp_path: Path) -> None:
+def test_the_page_escapes_hostile_text(tmp_path: Path) -> None:
     app = App(config(tmp_path, {"shop": f"sqlite:///{tmp_path / 'x.db'}"}, [shop(labels=(("team", HOSTILE),))]))
     app.prepare()
     app.show()
@@ -60,16 +60,16 @@ def test_the_page_is_clean(tmp_path: Path) -> None:
         app.stop()
 
 
-def test_a_command_writes_nothing_that_a_terminal_obeys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By what people type and read back: a path in an error, whatever way it takes to the terminal."""
+def test_an_error_message_escapes_a_hostile_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """People type a path and read it back in an error."""
     assert run(["check-config", "-c", str(tmp_path / HOSTILE.replace("/", ""))]) == 2
     said = capsys.readouterr()
-    assert SEEN.replace("\\u001b[2J", "") in said.err, "which click leaves out where there is no terminal"
+    assert SEEN.replace("\\u001b[2J", "") in said.err, "click strips escape codes if there is no terminal"
     assert is_clean(said.out + said.err)
 
 
-def test_on_a_terminal_only_our_own_colours_are_commands(tmp_path: Path) -> None:
-    """A real terminal, where click leaves escape codes in and rich draws tables."""
+def test_a_terminal_receives_no_escape_codes_from_outside(tmp_path: Path) -> None:
+    """On a real terminal click keeps escape codes and rich draws tables."""
     (tmp_path / "a.csv").write_text(f"request,position,grade\n{HOSTILE.rstrip()},1,1\n", encoding="utf-8", newline="")
     ours, theirs = pty.openpty()
     command = [

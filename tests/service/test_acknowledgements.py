@@ -1,4 +1,4 @@
-"""What people do about an incident stands on the page at once, not only after the next run."""
+"""The page shows what people do about an incident right away, not only after the next run."""
 
 import time
 from dataclasses import replace
@@ -23,13 +23,13 @@ AT = START + 20 * DAY
 
 @pytest.fixture
 def pictured(store: Store) -> PageSource:
-    """A monitor with an open incident, as a run has left it on the board."""
+    """A monitor with an open incident, as a run left it on the board."""
     monitor = watched()
     fill(store, monitor, range(START, AT, HOUR), fell(AT - 2 * DAY, AT))
     return PageSource.of(AT, shown(store, monitor, AT))
 
 
-def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
+def test_acknowledgements_and_silences_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
     incident = pictured.board.snapshots["search"].incident
     assert incident is not None
     assert "not acknowledged" in render(pictured)
@@ -45,7 +45,7 @@ def test_an_acknowledgement_a_silence_and_its_end_are_shown_without_a_run(store:
     assert "Silenced" not in render(pictured)
 
 
-def test_an_announcement_and_its_end_are_shown_without_a_run(store: Store, pictured: PageSource) -> None:
+def test_announcements_are_shown_and_removed_without_a_run(store: Store, pictured: PageSource) -> None:
     snapshot = pictured.board.snapshots["search"]
     pictured.board.publish(replace(snapshot, monitor=replace(snapshot.monitor, drift=Drift(parse("ndcg@10")))))
     store.verdicts.announce("search", Announcement(AT, AT + HOUR, "ada", "deploy v3"), time.time())
@@ -56,13 +56,13 @@ def test_an_announcement_and_its_end_are_shown_without_a_run(store: Store, pictu
     assert "deploy v3" not in render(pictured)
 
 
-def test_where_nothing_was_done_the_snapshot_stays_the_very_same(store: Store, pictured: PageSource) -> None:
+def test_a_poll_without_changes_keeps_the_same_snapshots(store: Store, pictured: PageSource) -> None:
     before = pictured.board.snapshots
     poll_acknowledgements(pictured.board, store)
     assert pictured.board.snapshots is before
 
 
-def test_a_store_out_of_reach_leaves_the_page_as_it_is(tmp_path: Path, store: Store, pictured: PageSource) -> None:
+def test_an_unreachable_store_leaves_the_page_unchanged(tmp_path: Path, store: Store, pictured: PageSource) -> None:
     (tmp_path / "store.db").rename(tmp_path / "elsewhere.db")
     with pytest.raises(StoreError):
         poll_acknowledgements(pictured.board, store)

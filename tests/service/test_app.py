@@ -30,7 +30,7 @@ from tests.support.web import ask
 __all__ = ["filled", "shop_url"]
 
 SPEED = 5.0
-"""A monitor that is refreshed every second of its clock runs five times in a real one."""
+"""A monitor with a refresh of one second runs five times in a real second."""
 
 MONITOR = """
   - name: {name}
@@ -83,7 +83,7 @@ def of_search(name: str, measures: str = "ndcg@10", refresh: str = "1s", table: 
 
 
 class Setting:
-    """A configuration file, and daemons of it."""
+    """A configuration file and the daemons that use it."""
 
     def __init__(self, folder: Path, sources: dict[str, str]) -> None:
         self.path = folder / "rankmon.yaml"
@@ -121,7 +121,7 @@ def setting(tmp_path: Path, shop_url: str) -> Setting:
 def eventually(holds: Callable[[], object], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.05)
 
 
@@ -135,7 +135,7 @@ def has_run(app: App, name: str, times: int = 1) -> Callable[[], bool]:
 
 
 def exposed(app: App, *parts: str) -> list[str]:
-    """The samples that hold all of these texts."""
+    """The samples that contain all of these texts."""
     lines = app.metrics("")[0].decode().splitlines()
     return [line for line in lines if not line.startswith("#") and all(part in line for part in parts)]
 
@@ -148,7 +148,7 @@ def test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped(setting: Set
     with setting.running(*(of_shop(n, refresh="1h") for n in names)) as app:
         assert app.config.scheduler.workers == 4
         eventually(lambda: all(count(app, "evaluations", n) for n in names), 60)
-        # Twice where a turn of the hour comes right after the first run.
+        # Twice if the hourly turn comes right after the first run.
         assert {count(app, "evaluations", n) for n in names} <= {1, 2}
         assert exposed(app, "rankmon_evaluation_failures_total", "} 1.0") == []
 
@@ -156,7 +156,7 @@ def test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped(setting: Set
 # ---- outages -------------------------------------------------------------------------------------------------------
 
 
-def test_a_source_that_is_down_harms_no_other_and_is_back_without_a_restart(
+def test_a_source_outage_harms_no_other_and_ends_without_a_restart(
     setting: Setting, postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.2)
@@ -190,7 +190,7 @@ def test_a_source_that_is_down_harms_no_other_and_is_back_without_a_restart(
         eventually(has_run(app, "ill"))
 
 
-def test_a_store_that_is_down_for_a_while_is_survived(
+def test_the_daemon_survives_a_store_outage(
     setting: Setting, postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.2)
@@ -208,7 +208,7 @@ def test_a_store_that_is_down_for_a_while_is_survived(
         assert exposed(app, "rankmon_ndcg_ratio{") == values
 
 
-def test_a_lease_that_another_process_holds_is_counted_as_a_skipped_run(setting: Setting) -> None:
+def test_a_lease_held_by_another_process_counts_as_a_skipped_run(setting: Setting) -> None:
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
         other = Store(app.config.store.url, 5)
@@ -224,7 +224,7 @@ def test_a_lease_that_another_process_holds_is_counted_as_a_skipped_run(setting:
 # ---- reloading -----------------------------------------------------------------------------------------------------
 
 
-def test_a_valid_configuration_is_swapped_in_and_what_is_unchanged_goes_on(setting: Setting) -> None:
+def test_a_reload_applies_changes_and_keeps_unchanged_monitors(setting: Setting) -> None:
     with setting.running(of_shop("kept"), of_shop("changed"), of_shop("removed")) as app:
         for name in ("kept", "changed", "removed"):
             eventually(has_run(app, name))
@@ -235,7 +235,7 @@ def test_a_valid_configuration_is_swapped_in_and_what_is_unchanged_goes_on(setti
         assert app.runners["kept"] is kept
         assert app._databases["shop"] is database
         assert exposed(app, '"removed"') == []
-        assert exposed(app, "rankmon_ndcg_ratio{", '"changed"') == [], "the old definition is shown no more"
+        assert exposed(app, "rankmon_ndcg_ratio{", '"changed"') == [], "the old definition is no longer shown"
         for name in ("kept", "changed", "added"):
             eventually(has_run(app, name, 2))
         eventually(lambda: exposed(app, "rankmon_ndcg_ratio{", '"changed"', "ndcg@5"))
@@ -247,7 +247,7 @@ def test_a_valid_configuration_is_swapped_in_and_what_is_unchanged_goes_on(setti
         ]
 
 
-def test_a_reload_brings_files_that_no_former_configuration_named(setting: Setting, tmp_path: Path) -> None:
+def test_a_reload_reads_files_not_named_before(setting: Setting, tmp_path: Path) -> None:
     for module in ("duckdb_engine", "pyarrow"):
         pytest.importorskip(module)
     log = sa.create_engine(setting.sources.pop("shop"))
@@ -273,7 +273,7 @@ def test_a_reload_brings_files_that_no_former_configuration_named(setting: Setti
             eventually(has_run(app, name))
 
 
-def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
+def test_an_invalid_reload_changes_nothing_and_names_the_line(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
     with setting.running(of_shop("shop")) as app:
@@ -292,7 +292,7 @@ def test_an_invalid_configuration_changes_nothing_and_says_where_it_is_wrong(
         assert count(app, "config_reloads", "refused") == 2
 
 
-def test_page_and_metrics_say_so_for_as_long_as_the_last_reload_was_refused(setting: Setting) -> None:
+def test_page_and_metrics_report_a_refused_reload_until_one_succeeds(setting: Setting) -> None:
     said = "was refused; the old configuration stays in use. "
 
     def gauge(app: App) -> list[str]:
@@ -323,7 +323,7 @@ def test_page_and_metrics_say_so_for_as_long_as_the_last_reload_was_refused(sett
         assert gauge(app) == ["rankmon_config_last_reload_successful 1.0"]
 
 
-def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
+def test_a_bug_in_a_reload_changes_nothing_and_the_daemon_goes_on(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with setting.running(of_shop("shop")) as app:
@@ -340,7 +340,9 @@ def test_a_fault_in_a_reload_changes_nothing_and_does_not_end_the_daemon(
         assert set(app.runners) == {"more"}
 
 
-def test_a_reload_while_the_store_is_away_is_applied_whole(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_during_a_store_outage_is_applied_completely(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with setting.running(of_shop("kept"), of_shop("changed"), of_shop("removed")) as app:
         for name in ("kept", "changed", "removed"):
             eventually(has_run(app, name))
@@ -356,9 +358,7 @@ def test_a_reload_while_the_store_is_away_is_applied_whole(setting: Setting, mon
         assert app.next_run_at("removed") is None
 
 
-def test_a_reload_that_fails_on_the_way_leaves_the_access_as_it_was(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_reload_keeps_the_old_web_access(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     with setting.running(of_shop("shop")) as app:
         adopted: list[object] = []
         monkeypatch.setattr(app.access, "adopt", adopted.append)
@@ -392,7 +392,7 @@ def test_a_change_that_needs_a_restart_is_refused(setting: Setting, part: str, c
     app.stop()
 
 
-def test_a_changed_log_level_is_taken_over(setting: Setting) -> None:
+def test_a_reload_applies_a_changed_log_level(setting: Setting) -> None:
     setting.write(of_shop("shop"))
     app = App(load(setting.path, {}), ReplayClock(SETTLED))
     app.prepare()
@@ -409,7 +409,7 @@ def test_a_changed_log_level_is_taken_over(setting: Setting) -> None:
 
 
 class Gate:
-    """Holds up the reading of some monitors."""
+    """Blocks the reads of some monitors."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.reached, self.opened, self.names = threading.Event(), threading.Event(), names
@@ -424,9 +424,7 @@ class Gate:
         monkeypatch.setattr(Pull, "read", held_up)
 
 
-def test_a_run_under_way_while_its_monitor_is_removed_ends_and_brings_nothing_back(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_a_removed_monitor_ends_and_shows_nothing(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, "removed")
     with setting.running(of_shop("kept"), of_shop("removed")) as app:
         assert gate.reached.wait(20)
@@ -438,12 +436,10 @@ def test_a_run_under_way_while_its_monitor_is_removed_ends_and_brings_nothing_ba
         eventually(has_run(app, "kept", 2))
         assert exposed(app, '"removed"') == []
         assert set(app.board.snapshots) == {"kept"}
-        assert len(app.store.states(removed.monitor.traffic, 0)) == 12, "it ended after its stretch"
+        assert len(app.store.states(removed.monitor.traffic, 0)) == 12, "it ended after its batch"
 
 
-def test_the_successor_of_a_run_under_way_does_not_wait_for_its_next_turn(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_monitor_runs_as_soon_as_its_old_run_ends(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, "shop")
     with setting.running(of_shop("shop", refresh="1h")) as app:
         assert gate.reached.wait(20)
@@ -455,7 +451,7 @@ def test_the_successor_of_a_run_under_way_does_not_wait_for_its_next_turn(
         assert exposed(app, "rankmon_ndcg_ratio{", "ndcg@10") == []
 
 
-def test_a_source_that_moved_is_read_at_its_new_place_at_once(
+def test_a_reload_reads_a_moved_source_immediately(
     setting: Setting, postgres: PostgresServer, postgres_url: str
 ) -> None:
     log_searches(postgres_url, hours=70)
@@ -477,7 +473,7 @@ def test_a_source_that_moved_is_read_at_its_new_place_at_once(
 
 
 def connections(url: str) -> int:
-    """How many connections of a source's reader there are to a database."""
+    """The number of connections that source readers hold to a database."""
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         number = connection.exec_driver_sql(
@@ -511,7 +507,7 @@ def slow_sqlite(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_stopping_while_a_slow_source_is_read_is_quick_and_leaves_nothing_half_written(
+def test_stopping_during_a_slow_read_is_quick_and_writes_nothing(
     kind: str, setting: Setting, shop_url: str, postgres_url: str
 ) -> None:
     if kind == "sqlite":
@@ -531,11 +527,11 @@ def test_stopping_while_a_slow_source_is_read_is_quick_and_leaves_nothing_half_w
     store = Store(app.config.store.url, 5)
     assert {table: rows for table, rows in dump(store).items() if rows} == {}
     lease = store.leases.acquire("slow")
-    assert lease is not None, "it was given back"
+    assert lease is not None, "the lease was released"
     store.close()
 
 
-def test_stopping_interrupts_what_a_retired_run_still_reads(setting: Setting, postgres_url: str) -> None:
+def test_stopping_interrupts_the_read_of_a_removed_monitor(setting: Setting, postgres_url: str) -> None:
     slow_postgres(setting, postgres_url)
     with setting.running(of_shop("shop"), of_search("slow", table="slow")) as app:
         eventually(lambda: app.store.progress("slow").last_attempt_at)
@@ -551,7 +547,9 @@ def test_stopping_interrupts_what_a_retired_run_still_reads(setting: Setting, po
         eventually(lambda: connections(postgres_url) == 0)
 
 
-def test_runs_that_wait_for_a_worker_do_not_begin_any_more(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_waiting_for_a_worker_do_not_start_after_stopping(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     setting.scheduler = "{lease: 3s, workers: 1}"
     gate = Gate(monkeypatch, *(f"shop-{i}" for i in range(20)))
     with setting.running(*(of_shop(f"shop-{i}") for i in range(20))) as app:
@@ -566,7 +564,7 @@ def test_runs_that_wait_for_a_worker_do_not_begin_any_more(setting: Setting, mon
         assert len(attempted) == 1
 
 
-def test_a_store_that_hangs_does_not_keep_a_daemon_from_ending(
+def test_a_hanging_store_does_not_keep_a_daemon_from_stopping(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("monitor.service.app.STOP_WITHIN", 0.5)
@@ -599,7 +597,7 @@ def test_a_started_and_stopped_daemon_leaves_no_thread_behind(setting: Setting) 
     eventually(lambda: not {t.name for t in threading.enumerate() if t not in before} - {"asyncio_0", "clock"}, 10)
 
 
-def test_a_daemon_is_ready_when_a_first_run_has_ended_and_shows_nothing_that_it_does_not_know(setting: Setting) -> None:
+def test_a_daemon_is_ready_after_its_first_run_and_hides_unknown_gauges_before(setting: Setting) -> None:
     setting.write(of_shop("shop"))
     fresh = App(load(setting.path, {}), ReplayClock(SETTLED))
     fresh.prepare()
@@ -612,7 +610,7 @@ def test_a_daemon_is_ready_when_a_first_run_has_ended_and_shows_nothing_that_it_
     fresh.stop()
 
 
-def test_a_daemon_is_ready_too_when_its_first_run_has_failed(setting: Setting, tmp_path: Path) -> None:
+def test_a_daemon_is_ready_after_a_failed_first_run(setting: Setting, tmp_path: Path) -> None:
     setting.sources["shop"] = f"sqlite:///{tmp_path}/away.db"
     setting.write(of_shop("shop"))
     fresh = App(load(setting.path, {}), ReplayClock(SETTLED))
@@ -623,7 +621,7 @@ def test_a_daemon_is_ready_too_when_its_first_run_has_failed(setting: Setting, t
     fresh.stop()
 
 
-def test_a_daemon_that_was_started_again_shows_at_once_what_is_stored(setting: Setting) -> None:
+def test_a_restarted_daemon_shows_stored_values_before_its_first_run(setting: Setting) -> None:
     with setting.running(of_shop("shop")) as app:
         eventually(has_run(app, "shop"))
         eventually(lambda: exposed(app, "rankmon_ndcg_ratio{"))
@@ -639,9 +637,7 @@ def test_a_daemon_that_was_started_again_shows_at_once_what_is_stored(setting: S
     again.stop()
 
 
-def test_a_daemon_answers_while_it_still_looks_at_what_is_stored(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_answers_while_it_loads_stored_data(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     looking, refresh = threading.Event(), Runner.refresh_snapshot
 
     def slow(runner: Runner, now: float) -> None:
@@ -668,7 +664,7 @@ def test_a_daemon_answers_while_it_still_looks_at_what_is_stored(
         assert "not shown yet" not in get(app, "/")[1]
 
 
-def test_a_daemon_that_is_told_to_end_while_it_looks_at_what_is_stored_ends_without_a_run(
+def test_a_daemon_stopped_while_loading_stored_data_runs_nothing(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking, refresh = threading.Event(), Runner.refresh_snapshot
@@ -685,7 +681,7 @@ def test_a_daemon_that_is_told_to_end_while_it_looks_at_what_is_stored_ends_with
     assert not {t.name for t in threading.enumerate()} & {"begin"}
 
 
-def test_a_reload_is_not_held_up_by_a_store_that_hangs(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_store_does_not_delay_a_reload(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, refresh = threading.Event(), Runner.refresh_snapshot
 
     def slow(runner: Runner, now: float) -> None:
@@ -700,8 +696,8 @@ def test_a_reload_is_not_held_up_by_a_store_that_hangs(setting: Setting, monkeyp
         eventually(has_run(app, "b"))
         setting.write(of_shop("a", refresh="2s"), of_shop("c"))
         assert app.reload({}) == []
-        assert not answers.is_set(), "a signal to end is seen meanwhile"
-        assert "b" not in app.board.snapshots, "what is no more is shown no more, whatever is still to be shown"
+        assert not answers.is_set(), "the reload returned while the store hangs"
+        assert "b" not in app.board.snapshots, "a removed monitor disappears while another still loads"
         assert 'rankmon_config_reloads_total{result="applied"} 1.0' in get(app, "/metrics")[1]
         eventually(has_run(app, "a"))
         answers.set()

@@ -1,4 +1,4 @@
-"""The self-audit: what it finds, what it does not take for a fault, and when it is made."""
+"""The self-audit: the faults it finds, the changes it tolerates, and when it runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def log(store: Store, tmp_path: Path) -> Watched:
 
 @contextmanager
 def broken(*faults: tuple[str, str]) -> Iterator[list[str]]:
-    """Text in place of other text in each statement that has it; the statements that were changed."""
+    """Replaces text in each SQL statement that has it; yields the changed statements."""
     changed: list[str] = []
 
     def change(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> tuple[str, Any]:
@@ -129,7 +129,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_sql_of_either_way_is_found(log: Watched, fault: str) -> None:
+def test_the_audit_finds_a_fault_in_the_sql_of_either_reader(log: Watched, fault: str) -> None:
     with broken(*FAULTS[fault]) as changed:
         found = log.audited()
     assert changed
@@ -140,7 +140,7 @@ def test_a_fault_in_the_sql_of_either_way_is_found(log: Watched, fault: str) -> 
 
 
 @pytest.mark.parametrize("kind", sized.RECIPES)
-def test_what_was_read_rightly_agrees_in_every_way(store: Store, tmp_path: Path, kind: str) -> None:
+def test_correct_reads_agree_in_every_way(store: Store, tmp_path: Path, kind: str) -> None:
     log = watched(store, tmp_path, kind)
     for start in finals(log.monitor, store, *sized.WHOLE):
         found = log.audited(start)
@@ -150,7 +150,7 @@ def test_what_was_read_rightly_agrees_in_every_way(store: Store, tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", sized.RECIPES)
-def test_lists_without_results_are_the_same_in_every_way(store: Store, tmp_path: Path, kind: str) -> None:
+def test_lists_without_results_agree_in_every_way(store: Store, tmp_path: Path, kind: str) -> None:
     emptied = (
         "UPDATE rankings SET item = NULL, position = NULL WHERE request % 3 = 0 AND position = 1",
         "DELETE FROM rankings WHERE request % 3 = 0 AND position IS NOT NULL",
@@ -161,8 +161,8 @@ def test_lists_without_results_are_the_same_in_every_way(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("seed", [4, 8, 27, 30])
-def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> None:
-    """Of these seeds, requests by themselves were once taken for other data than the pull takes them for."""
+def test_dirty_data_is_not_a_fault(store: Store, tmp_path: Path, seed: int) -> None:
+    """With these seeds, requests read one by one were once taken differently than by the pull."""
     url, chance = f"sqlite:///{tmp_path}/dirty.db", random.Random(f"column{seed}")
     first, style = chance.choice((0, 1)), styles(url)["epoch us"]
     write(url, chance.choice((Mild, Soiled))(seed, first, Dirt()).make(), style)
@@ -187,9 +187,7 @@ def test_dirt_in_a_log_is_no_fault(store: Store, tmp_path: Path, seed: int) -> N
         ("judgments", "UPDATE judgments SET grade = 3 - grade"),
     ],
 )
-def test_a_source_that_was_changed_since_is_not_taken_for_a_fault(
-    store: Store, tmp_path: Path, kind: str, change: str
-) -> None:
+def test_a_source_changed_since_is_not_a_fault(store: Store, tmp_path: Path, kind: str, change: str) -> None:
     log = watched(store, tmp_path, kind)
     log.run(change)
     found = log.audited()
@@ -199,7 +197,7 @@ def test_a_source_that_was_changed_since_is_not_taken_for_a_fault(
     assert "rows or labels have changed in the source" in str(found)
 
 
-def test_a_source_that_is_written_while_it_is_read_is_read_once_more(log: Watched) -> None:
+def test_a_source_written_during_an_audit_is_read_once_more(log: Watched) -> None:
     assert log.ways.pushdown is not None
     real, reads = log.ways.pushdown.read, list[int]()
 
@@ -214,7 +212,7 @@ def test_a_source_that_is_written_while_it_is_read_is_read_once_more(log: Watche
     assert (found.result, len(reads)) == ("changed", 2)
 
 
-def test_one_audit_is_made_each_day_of_a_bucket_that_a_restart_does_not_change(log: Watched) -> None:
+def test_an_audit_runs_once_a_day_even_after_a_restart(log: Watched) -> None:
     first = Auditor(log.monitor, log.store, log.ways).advance(NOW, 1.0, lambda: False)
     assert first is not None
     assert first.start == pick(log.monitor, log.store, NOW)
@@ -229,11 +227,11 @@ def test_one_audit_is_made_each_day_of_a_bucket_that_a_restart_does_not_change(l
     assert due in (7, 8)  # of ten days, of which three were audited above
 
 
-def test_audits_take_no_more_than_a_fiftieth_of_reading_and_end_when_told_to(log: Watched) -> None:
+def test_audits_take_at_most_a_fiftieth_of_the_reading_time_and_can_be_stopped(log: Watched) -> None:
     auditor = Auditor(log.monitor, log.store, log.ways)
     with pytest.raises(Stopped):
         auditor.advance(NOW, 1.0, lambda: True)
-    assert auditor.advance(NOW, 1.0, lambda: False) is not None  # the one that was stopped is made up for
+    assert auditor.advance(NOW, 1.0, lambda: False) is not None  # the stopped audit is made up for
     took = auditor.spent
     assert took > 0
     assert auditor.advance(NOW + DAY, 49 * took, lambda: False) is None
@@ -243,7 +241,7 @@ def test_audits_take_no_more_than_a_fiftieth_of_reading_and_end_when_told_to(log
 # ---- the daemon and the command --------------------------------------------------------------------------------------
 
 
-def test_a_run_audits_once_a_day_and_counts_and_logs_what_came_of_it(
+def test_a_run_audits_once_a_day_and_counts_and_logs_the_result(
     shop_url: str, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = replace(shop(["ndcg@10"], drift=Drift(parse("ndcg@10"))), engine="pull")
@@ -257,7 +255,7 @@ def test_a_run_audits_once_a_day_and_counts_and_logs_what_came_of_it(
     assert [bench.count("audits", result) for result in RESULTS] == [1, 0, 0]
     bench.clock.time += DAY
     assert bench.runner._auditor is not None
-    bench.runner._auditor.spent = 0.0  # or the few reads of a test had to go on for days
+    bench.runner._auditor.spent = 0.0  # else the few reads of a test would have to go on for days
     with broken(('AS r ON n."request_id"', 'AS r ON 1 = 0 AND n."request_id"')) as changed:
         assert bench.run() is None
     assert changed
@@ -295,7 +293,7 @@ monitors:
 """
 
 
-def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_differ(
+def test_verify_checks_each_final_bucket_and_exits_with_1_only_on_differences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = sized.sqlite(tmp_path)
@@ -327,10 +325,10 @@ def test_verify_tells_of_each_final_bucket_and_ends_with_1_only_where_ways_diffe
     assert found[0]["difference"][PULL] == 0 < found[0]["difference"][PUSHDOWN]
 
 
-def test_verify_says_which_hour_it_cannot_compare_as_clocks_went_back(
+def test_verify_names_the_hour_it_cannot_compare_after_clocks_went_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In Berlin, 01:00 UTC shows 02:00 again: the requests of both hours count at 00:00 UTC, and in no measure."""
+    """In Berlin, 01:00 UTC reads 02:00 again, so the requests of both hours count at 00:00 UTC and in no measure."""
     local = "{column: at, format: '%Y-%m-%d %H:%M:%S', timezone: Europe/Berlin}"
     written = CONFIG.format(folder=tmp_path).replace("{column: at, format: epoch_us}", local)
     (tmp_path / "rankmon.yaml").write_text(written)

@@ -1,4 +1,4 @@
-"""New versions, new baselines and announcements are change events of PagerDuty: each once, and none that is past."""
+"""New versions, baselines and announcements become PagerDuty change events: each once, and no old or future ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MONITOR = replace(watched("search", notify=("pd",)), slices=(Slice(MODEL_VERSION
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    """v1 served from the beginning, v2 came a week before the end, v3 a day before it."""
+    """v1 serves from the start, v2 from a week before the end, v3 from a day before the end."""
     made = new_store(database_url, 20)
     began = {"v1": START, "v2": END - 7 * DAY, "v3": END - DAY}
     none = fell(0, 0)
@@ -44,7 +44,7 @@ def store(database_url: str) -> Iterator[Store]:
     made.close()
 
 
-def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path) -> None:
+def test_each_recent_change_is_sent_once(store: Store, tmp_path: Path) -> None:
     double = PagerDutyDouble()
     pd = PagerDutyConfig("pd", routing_key=ROUTING_KEY, url=double.receiver.url)
     made = config(tmp_path, {"shop": "sqlite://"}, [MONITOR], channels=(pd,))
@@ -64,6 +64,6 @@ def test_each_change_of_the_last_days_is_told_once(store: Store, tmp_path: Path)
     assert double.alerts == {}
 
 
-def test_what_was_there_from_the_beginning_is_no_change(store: Store) -> None:
+def test_the_first_version_is_not_a_change(store: Store) -> None:
     assert [m.words for m in marks_of(MONITOR, store, START - DAY, FARTHEST)] == ["version v2", "version v3"]
     assert marks_of(MONITOR, store, END - DAY + HOUR, FARTHEST) == ()

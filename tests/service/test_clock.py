@@ -1,4 +1,4 @@
-"""A clock that is wrong: what is stored, and a source's own clock, are evidence against it."""
+"""A wrong clock: stored data and the source's own clock are evidence against it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(bench: Bench) -> tuple[list[str], list[str], int | None]:
 
 
 @pytest.mark.parametrize("clock", [YEAR_2000, BASE - 365 * DAY, BASE - 40 * DAY, BASE + 20 * HOUR])
-def test_a_clock_that_is_far_behind_withdraws_nothing_and_judging_goes_on_at_once(bench: Bench, clock: int) -> None:
+def test_a_clock_far_behind_withdraws_nothing_and_judging_resumes(bench: Bench, clock: int) -> None:
     bench.put(*[0.8] * 30)
     bench.judge()
     bench.live(0.4, 0.4)
@@ -48,7 +48,7 @@ def test_a_clock_that_is_far_behind_withdraws_nothing_and_judging_goes_on_at_onc
     assert told(bench)[:2] == (["resolved"], ["firing", "resolved"])
 
 
-def test_a_clock_hours_behind_judges_what_it_has_not_judged_though_later_requests_are_stored(bench: Bench) -> None:
+def test_a_clock_hours_behind_still_judges_up_to_its_own_time(bench: Bench) -> None:
     bench.put(*[0.8] * 4, 0.4, 0.4, read_at=BASE + 6 * HOUR)
     bench.put(*[0.4] * 12, 0.8, 0.8, read_at=BASE + 20 * HOUR)
     bench.hour = 6
@@ -60,7 +60,7 @@ def test_a_clock_hours_behind_judges_what_it_has_not_judged_though_later_request
 
 
 @pytest.mark.parametrize("clock", [YEAR_2000, BASE - 365 * DAY, BASE - 40 * DAY])
-def test_by_a_clock_that_is_far_behind_nothing_is_read(bench: Bench, clock: int, no_source: Pull) -> None:
+def test_a_cycle_refuses_to_read_with_a_clock_far_behind(bench: Bench, clock: int, no_source: Pull) -> None:
     bench.put(*[0.8] * 30)
     bench.judge()
     with bench.store.hold("search") as lease, pytest.raises(ClockError, match="this machine's clock is wrong"):
@@ -72,7 +72,7 @@ def no_source() -> Pull:
     return Pull(shop(), Database("shop", sa.make_url("sqlite:////nowhere/shop.db"), 5))
 
 
-def test_a_few_requests_that_a_clock_far_ahead_had_dated_are_no_evidence(bench: Bench) -> None:
+def test_requests_dated_by_a_clock_far_ahead_are_not_evidence(bench: Bench) -> None:
     bench.put(*[0.8] * 30)
     bench.judge()
     bench.put(0.8, at=30 + 365 * 24)
@@ -80,8 +80,8 @@ def test_a_few_requests_that_a_clock_far_ahead_had_dated_are_no_evidence(bench: 
     assert bench.store.retention.behind(BASE + 20 * HOUR, "search") is None
 
 
-def test_the_bucket_that_it_is_now_is_no_evidence_of_a_clock_behind(bench: Bench) -> None:
-    """Stored by a clock that ran ahead, it kept right ones from judging until it ended: up to a day."""
+def test_the_current_bucket_is_not_evidence_of_a_clock_behind(bench: Bench) -> None:
+    """Stored by a clock that ran ahead, it once kept correct clocks from judging until it ended, for up to a day."""
     bench.put(*[0.8] * 30)
     bench.judge()
     assert bench.store.retention.behind(BASE + 29 * HOUR + 1800, "search") is None
@@ -89,7 +89,7 @@ def test_the_bucket_that_it_is_now_is_no_evidence_of_a_clock_behind(bench: Bench
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
-def test_a_gap_after_a_first_start_in_the_year_2000_is_no_gap(is_begun: bool) -> None:
+def test_a_start_in_2000_leaves_no_gap_if_no_request_is_stored(is_begun: bool) -> None:
     states = {YEAR_2000: BucketState(YEAR_2000 + 1e6, True, "awaited")}
     due = due_buckets(shop(), states, BASE, float(BASE), is_begun=is_begun)
     assert (len(due) > 200_000) == is_begun
@@ -101,7 +101,7 @@ def test_a_gap_after_a_first_start_in_the_year_2000_is_no_gap(is_begun: bool) ->
 
 @pytest.fixture
 def pull(postgres_url: str) -> Pull:
-    """A log on a server, whose newest request is of a minute ago by the server's clock."""
+    """A log on a server; by the server's clock its newest request is a minute old."""
     engine, now = sa.create_engine(postgres_url), datetime.now(UTC)
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE rankings (request_id text, item_id text, position int, "
@@ -123,7 +123,7 @@ def pull(postgres_url: str) -> Pull:
 
 
 @pytest.mark.parametrize("off", [DAY + HOUR, 40 * DAY, 365 * DAY, -2 * DAY, -40 * DAY, -365 * DAY])
-def test_a_silence_that_the_sources_clock_does_not_know_is_our_clocks_fault(pull: Pull, store: Store, off: int) -> None:
+def test_a_clock_far_from_the_sources_clock_stops_the_cycle(pull: Pull, store: Store, off: int) -> None:
     with store.hold("shop") as lease:
         cycle = run_cycle(pull.monitor, time.time() + off, pull, store, lease, BatchSize(), is_real=True)
         with pytest.raises(ClockError, match="the source's clock says"):
@@ -132,12 +132,12 @@ def test_a_silence_that_the_sources_clock_does_not_know_is_our_clocks_fault(pull
 
 
 @pytest.mark.parametrize("off", [0, -HOUR, 600])
-def test_a_clock_that_is_right_or_nearly_so_is_believed(pull: Pull, store: Store, off: int) -> None:
+def test_a_nearly_right_clock_is_accepted(pull: Pull, store: Store, off: int) -> None:
     with store.hold("shop") as lease:
         assert [*run_cycle(pull.monitor, time.time() + off, pull, store, lease, BatchSize(), is_real=True)]
 
 
-def test_a_replay_goes_by_its_own_clock(pull: Pull, store: Store) -> None:
+def test_a_replay_ignores_the_sources_clock(pull: Pull, store: Store) -> None:
     with store.hold("shop") as lease:
         assert [*run_cycle(pull.monitor, time.time() + 2 * DAY, pull, store, lease, BatchSize())]
 
@@ -145,7 +145,7 @@ def test_a_replay_goes_by_its_own_clock(pull: Pull, store: Store) -> None:
 # ---- a long past -------------------------------------------------------------------------------------------------
 
 
-def test_a_long_past_is_judged_in_parts_that_come_to_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_past_is_judged_in_parts_with_the_same_result(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.live(0.8, 0.8)
     bench.put(*[0.8] * 30, 0.4, 0.4, 0.4, 0.8, 0.8, *[0.8] * 30, 0.4, 0.4)
     monkeypatch.setattr(run, "MAX_WINDOWS", 7)
@@ -155,7 +155,7 @@ def test_a_long_past_is_judged_in_parts_that_come_to_the_same(bench: Bench, monk
     assert bench.store.alerts.state("search").until == BASE + bench.hour * HOUR
 
 
-def test_a_gap_of_26_years_is_judged_at_once_and_nothing_is_written_for_its_hours(bench: Bench) -> None:
+def test_a_gap_of_26_years_writes_no_verdicts_for_its_hours(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=Drift(bench.monitor.measures[0]))
     bench.put(*[0.8] * 30)
     bench.judge()
@@ -166,7 +166,7 @@ def test_a_gap_of_26_years_is_judged_at_once_and_nothing_is_written_for_its_hour
         assert connection.execute(sa.text("SELECT count(*) FROM verdicts")).scalar() == 60
 
 
-def test_judging_a_long_past_ends_when_the_process_is_to_end(bench: Bench) -> None:
+def test_judging_a_long_past_stops_with_the_process(bench: Bench) -> None:
     bench.put(*[0.8] * 2000)
     asked = iter([False, False, True])
 
@@ -177,7 +177,7 @@ def test_judging_a_long_past_ends_when_the_process_is_to_end(bench: Bench) -> No
     assert bench.store.alerts.state("search").until is None
 
 
-def test_judging_leaves_off_at_its_deadline_and_goes_on_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_stops_at_its_deadline_and_resumes_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
     bench.live(0.8, 0.8)
     bench.put(*[0.8] * 30)

@@ -1,4 +1,4 @@
-"""Daemons whose machine has a wrong clock at their start, or while they run: no incident goes, no verdict is lost."""
+"""Daemons on a machine whose clock is wrong at their start or while they run: they lose no incident and no verdict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Machine:
             return connection.execute(query).fetchall()
 
     def after_runs(self, instant: int, number: int = 3) -> None:
-        """Wait for the beginning of so many runs by a clock that is near an instant: those before have ended."""
+        """Waits until `number` runs have started by a clock near `instant`; all but the last have ended."""
         seen, until = set[object](), time.monotonic() + 60
         while len(seen) < number:
             assert time.monotonic() < until, (self.folder / "log").read_text()[-3000:]
@@ -76,7 +76,7 @@ class Machine:
 
     @property
     def judged(self) -> dict[object, object]:
-        """Hour -> kind of verdict, of all hours of the shop's past."""
+        """Hour -> kind of verdict, for all hours of the shop's past."""
         return dict(self.ask(f"SELECT at, kind FROM verdicts WHERE at <= {END}"))  # type: ignore[arg-type]
 
 
@@ -101,7 +101,7 @@ def machine(filled: Path, tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.parametrize("off", [*OFFS, YEAR_2000 - END])
-def test_a_daemon_that_starts_by_a_wrong_clock_withdraws_nothing(machine: Machine, off: int) -> None:
+def test_a_daemon_started_with_a_wrong_clock_withdraws_nothing(machine: Machine, off: int) -> None:
     quality, judged = machine.quality, machine.judged
     assert [row[1:] for row in quality] == [("firing", 1)]
     machine.set(END + 700 + off)
@@ -114,7 +114,7 @@ def test_a_daemon_that_starts_by_a_wrong_clock_withdraws_nothing(machine: Machin
         assert judged.items() <= machine.judged.items()
 
 
-def test_a_clock_that_jumps_while_a_daemon_runs_withdraws_nothing(machine: Machine) -> None:
+def test_a_clock_jump_under_a_running_daemon_withdraws_nothing(machine: Machine) -> None:
     quality, judged = machine.quality, machine.judged
     now = END + 700
     machine.set(now)

@@ -1,4 +1,4 @@
-"""The way of the data from the source to the store: whatever happens on it, the store ends up the same."""
+"""Data on its way from the source to the store: whatever happens, the store ends up the same."""
 
 import shutil
 import sqlite3
@@ -51,14 +51,14 @@ START = int(BEGIN.timestamp())
 DAYS = 3
 END = START + DAYS * DAY
 SETTLED = END + 4 * HOUR
-"""By then every bucket's labels have had their time."""
+"""By then the attribution window of every bucket has closed."""
 
 SMALL = Shop(story=Story(start=BEGIN, history_days=DAYS, degraded_days=1), peak=12)
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shop of three days, with the next hour begun, so that the source shows that the last one is over."""
+    """Three days of a shop and the start of the next hour, which shows that the last one is over."""
     path = tmp_path_factory.mktemp("filled") / "shop.db"
     shop_database(path, SMALL, BEGIN, BEGIN + timedelta(days=DAYS, hours=1))
     return path
@@ -66,7 +66,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop_url(filled: Path, tmp_path: Path) -> str:
-    """The shop's database, to be read or spoilt."""
+    """A copy of the shop's database, to read or to damage."""
     shutil.copy(filled, tmp_path / "shop.db")
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
@@ -93,7 +93,7 @@ class Stores:
 
 @dataclass
 class Driver:
-    """Cycles of one monitor at chosen times, with the bookkeeping that a runner does."""
+    """Cycles of one monitor at chosen times, with the bookkeeping of a runner."""
 
     monitor: Monitor
     source: RequestSource
@@ -126,13 +126,13 @@ def driver(monitor: Monitor, url: str, store: Store, most_rows: int = 1_000_000)
 
 
 def undisturbed(monitor: Monitor, url: str, store: Store, now: float = SETTLED) -> dict[str, Any]:
-    """The store after one calm cycle at `now`."""
+    """The store after one undisturbed cycle at `now`."""
     driver(monitor, url, store).at(now)
     return dump(store)
 
 
 def within(dumped: dict[str, Any], since: float = START, until: float = SETTLED) -> dict[str, Any]:
-    """The part of a dump that is of buckets in [since, until)."""
+    """The part of a dump with the buckets in [since, until)."""
     return {
         table: {k: v for k, v in rows.items() if table == "slices" or since <= k[5] <= until - HOUR}
         for table, rows in dumped.items()
@@ -162,7 +162,7 @@ def test_running_a_cycle_twice_changes_nothing(sentence: str, now: int, shop_url
     assert once.read_times() == times, sentence
 
 
-def test_left_off_after_any_stretch_and_run_again_it_ends_up_the_same(shop_url: str, stores: Stores) -> None:
+def test_a_cycle_stopped_after_any_batch_and_rerun_gives_the_same_store(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     cut = driver(shop(), shop_url, stores.new())
     cut.batch_size = BatchSize(most=12)
@@ -178,7 +178,7 @@ def test_left_off_after_any_stretch_and_run_again_it_ends_up_the_same(shop_url: 
     assert differences(expected, dump(cut.store)) == []
 
 
-def test_the_outcome_says_what_is_due_before_anything_is_read(shop_url: str, stores: Stores) -> None:
+def test_a_cycle_reports_due_buckets_before_reading(shop_url: str, stores: Stores) -> None:
     first, *rest = driver(shop(), shop_url, stores.new()).steps(SETTLED)
     assert (first.stored, first.rows, first.left) == (0, 0, first.due)
     assert first.due >= DAYS * 24
@@ -187,7 +187,7 @@ def test_the_outcome_says_what_is_due_before_anything_is_read(shop_url: str, sto
     assert rest[-1].rows > 0
 
 
-def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores: Stores) -> None:
+def test_an_error_between_batches_keeps_stored_buckets(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     broken = driver(shop(), shop_url, stores.new())
     healthy, reads = broken.source, []
@@ -221,7 +221,7 @@ def test_an_error_between_stretches_keeps_what_was_stored(shop_url: str, stores:
 
 @dataclass
 class Asked:
-    """A source that notes from when on it was asked how new it is; its labels may be kept from being seen."""
+    """A source that records the start of each freshness query; it can hide its labels."""
 
     source: RequestSource
     since: list[float] = field(default_factory=list)
@@ -246,9 +246,7 @@ WEEK_BEFORE = SETTLED - 7 * DAY
 
 
 @pytest.mark.parametrize("recipe", [Column("position", 50), Judgments(Relation(("judged",)), "query", "item", "grade")])
-def test_where_no_event_is_waited_for_cycles_ask_from_the_newest_request_on(
-    recipe: Recipe, shop_url: str, stores: Stores
-) -> None:
+def test_cycles_without_events_ask_from_the_newest_request_on(recipe: Recipe, shop_url: str, stores: Stores) -> None:
     with sa.create_engine(shop_url).begin() as connection:
         connection.exec_driver_sql("CREATE TABLE judged AS SELECT query, item_id AS item, 1 AS grade FROM rankings")
     monitor = replace(shop(drift=Drift(parse("ndcg@10")), lookback=7 * DAY), recipe=recipe)
@@ -260,9 +258,7 @@ def test_where_no_event_is_waited_for_cycles_ask_from_the_newest_request_on(
     assert asked.since == [WEEK_BEFORE, newest, newest]
 
 
-def test_an_event_that_is_waited_for_is_looked_for_in_all_that_is_read_until_one_was_seen(
-    shop_url: str, stores: Stores
-) -> None:
+def test_cycles_search_the_whole_lookback_until_a_first_event_is_seen(shop_url: str, stores: Stores) -> None:
     driven = driver(shop(drift=Drift(parse("ndcg@10")), lookback=7 * DAY), shop_url, stores.new())
     asked = driven.source = Asked(driven.source, hides_labels=True)
     for minutes in range(4):
@@ -273,9 +269,7 @@ def test_an_event_that_is_waited_for_is_looked_for_in_all_that_is_read_until_one
     assert asked.since == [WEEK_BEFORE, WEEK_BEFORE + 60, *[min(arrived.request, arrived.label)] * 2]
 
 
-def test_an_event_that_is_waited_for_no_more_does_not_have_cycles_look_back_to_it(
-    shop_url: str, stores: Stores
-) -> None:
+def test_cycles_without_drift_do_not_look_back_to_the_newest_event(shop_url: str, stores: Stores) -> None:
     driven = driver(shop(lookback=7 * DAY), shop_url, stores.new())
     asked = driven.source = Asked(driven.source)
     newest = driven.at(SETTLED).arrived.request
@@ -287,9 +281,7 @@ def test_an_event_that_is_waited_for_no_more_does_not_have_cycles_look_back_to_i
 # ---- late labels ---------------------------------------------------------------------------------------------------
 
 
-def test_provisional_buckets_are_read_again_until_final_and_their_value_rises_then_stays(
-    tmp_path: Path, stores: Stores
-) -> None:
+def test_provisional_buckets_are_read_again_until_they_are_final(tmp_path: Path, stores: Stores) -> None:
     url = f"sqlite:///{tmp_path / 'live.db'}"
     engine = sa.create_engine(url)
     create_schema(engine)
@@ -323,9 +315,7 @@ def look(driven: Driver, start: int) -> list[tuple[float, bool, float]]:
     return [(float(history.slice(OVERALL)[0, TOTAL]), bool(history.final[0]), driven.read_times()[start])]
 
 
-def test_no_bucket_is_final_before_the_source_shows_something_newer_or_the_timeout_passed(
-    shop_url: str, stores: Stores
-) -> None:
+def test_a_bucket_is_final_only_after_newer_rows_or_the_timeout(shop_url: str, stores: Stores) -> None:
     silent = driver(replace(shop(), final_timeout=DAY), shop_url, stores.new())
     after = END + HOUR  # the source has nothing from here on
     silent.at(after + 8 * HOUR)
@@ -368,7 +358,7 @@ def logged_search(url: str) -> Monitor:
 
 
 def log_searches(url: str, hours: int, per_hour: int = 30) -> None:
-    """Searches from START on, and what was clicked, with no chance in it."""
+    """Writes searches from START on and their clicks, without randomness."""
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql(
@@ -387,9 +377,7 @@ def log_searches(url: str, hours: int, per_hour: int = 30) -> None:
     engine.dispose()
 
 
-def test_a_source_that_is_away_for_a_while_costs_no_bucket(
-    postgres: PostgresServer, postgres_url: str, stores: Stores
-) -> None:
+def test_a_temporary_source_outage_loses_no_bucket(postgres: PostgresServer, postgres_url: str, stores: Stores) -> None:
     log_searches(postgres_url, hours=20)
     monitor = logged_search(postgres_url)
     calm, hit = (driver(monitor, postgres_url, stores.new()) for _ in range(2))
@@ -437,7 +425,7 @@ COLUMN_GONE = r"column r.item_id does not exist.*looked for in the rankings, ran
     ],
     ids=["rankings detached", "events detached", "column renamed"],
 )
-def test_what_is_away_for_a_while_costs_no_bucket_once_it_is_back(
+def test_a_detached_partition_or_renamed_column_loses_no_bucket(
     before: Sequence[str], change: str, back: str, told: str, postgres_url: str, stores: Stores
 ) -> None:
     log_searches(postgres_url, hours=23)
@@ -454,16 +442,14 @@ def test_what_is_away_for_a_while_costs_no_bucket_once_it_is_back(
         with pytest.raises(SourceError, match=told):
             hit.at(moments[3])
     else:
-        assert hit.at(moments[3]).held == 1, "the hour whose labels have had their time"
+        assert hit.at(moments[3]).held == 1, "the hour whose attribution window has closed"
     carry_out(postgres_url, f"ALTER TABLE {back}")
     for now in moments[4:]:
         hit.at(now)
     assert differences(dump(calm.store), dump(hit.store)) == []
 
 
-def test_tables_that_are_made_anew_with_the_same_ids_take_nothing_from_what_is_stored(
-    postgres_url: str, stores: Stores
-) -> None:
+def test_recreated_tables_with_the_same_ids_change_no_stored_bucket(postgres_url: str, stores: Stores) -> None:
     log_searches(postgres_url, hours=20)
     read = driver(logged_search(postgres_url), postgres_url, stores.new())
     read.at(START + 20 * HOUR)
@@ -482,7 +468,7 @@ def test_tables_that_are_made_anew_with_the_same_ids_take_nothing_from_what_is_s
     assert (old[:, 0] == 30).all()
 
 
-def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_url: str, stores: Stores) -> None:
+def test_a_long_downtime_gap_is_read_completely_in_bounded_steps(shop_url: str, stores: Stores) -> None:
     monitor = replace(shop(), lookback=6 * HOUR, windows=(6 * HOUR,))
     down = driver(monitor, shop_url, stores.new())
     down.at(START + 8 * HOUR)
@@ -498,7 +484,7 @@ def test_after_a_long_downtime_the_gap_is_read_whole_and_in_bounded_steps(shop_u
     assert differences(dump(calm.store), dump(down.store)) == []
 
 
-def test_rows_that_arrive_after_the_timeout_are_read_and_the_restatement_is_noted(
+def test_rows_arriving_after_the_timeout_are_read_and_logged_as_restatements(
     filled: Path, tmp_path: Path, stores: Stores
 ) -> None:
     url = f"sqlite:///{tmp_path / 'stalled.db'}"
@@ -532,7 +518,7 @@ def without_rows_from(url: str, since: int, folder: Path) -> Path:
 
 
 def of_one_server(url: str, folder: Path) -> Path:
-    """A copy of a source in which the rankings of every other request have not come yet."""
+    """A copy of a source in which the rankings of every other request have not arrived yet."""
     copy = folder / "one.db"
     shutil.copy(url.removeprefix("sqlite:///"), copy)
     with sqlite3.connect(copy) as connection:
@@ -541,7 +527,7 @@ def of_one_server(url: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["pull", "pushdown"])
-def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
+def test_late_rankings_of_final_buckets_are_read_and_logged(
     engine: Any, shop_url: str, tmp_path: Path, stores: Stores
 ) -> None:
     monitor = replace(shop(["ndcg@10", "ctr"], lookback=2 * DAY), engine=engine)
@@ -553,20 +539,20 @@ def test_rankings_that_come_after_their_bucket_is_final_are_read_and_noted(
     late.source = open_reader(monitor, Database(monitor.source, parse_url(shop_url), 60))
     outcomes = [late.at(SETTLED + 60), late.at(SETTLED + 120), late.at(SETTLED + 180)]
     first, second, third = (o.late for o in outcomes)
-    assert (first, second > 10, third) == (24, True, 0), "a day's buckets at the most in one run"
+    assert (first, second > 10, third) == (24, True, 0), "one run reads at most a day of buckets"
     assert outcomes[-1].due == 0
     assert differences(*(within(dump(one.store), until=END) for one in (whole, late))) == []
     assert sum(row[3] for row in restatements(late.store)) == first + second
 
 
-def test_rows_that_are_gone_are_not_asked_for_again(shop_url: str, stores: Stores) -> None:
+def test_deleted_rows_are_not_asked_for_again(shop_url: str, stores: Stores) -> None:
     driven = driver(shop(lookback=2 * DAY), shop_url, stores.new())
     driven.at(SETTLED)
     purge(shop_url, SETTLED - DAY)
     assert [(o.due, o.late) for o in (driven.at(SETTLED + 60), driven.at(SETTLED + 120))] == [(0, 0), (0, 0)]
 
 
-def test_rows_are_counted_once_a_bucket_and_beyond_a_day_once_a_day() -> None:
+def test_rows_are_counted_once_per_bucket_and_older_ones_once_a_day() -> None:
     settled, monitor = FinalizedUpTo(), shop(lookback=7 * DAY)
     reach = [settled.count_from(SETTLED + i * 300.0, monitor) for i in range(13)]
     assert reach == [SETTLED - 7 * DAY, *[None] * 11, SETTLED + HOUR - DAY - final_age(monitor)]
@@ -615,7 +601,7 @@ def test_a_purged_source_does_not_shrink_final_buckets_unless_forced(shop_url: s
 
 
 @pytest.mark.parametrize("added", ["mrr@10", "ndcg@20"], ids=["at the same depth", "at another depth"])
-def test_a_measure_added_after_a_purge_is_refused_the_purged_buckets_once_and_gets_them_when_the_source_is_whole(
+def test_a_measure_added_after_a_purge_gets_purged_buckets_only_from_a_whole_source(
     added: str, shop_url: str, filled: Path, stores: Stores
 ) -> None:
     store = stores.new()
@@ -623,7 +609,7 @@ def test_a_measure_added_after_a_purge_is_refused_the_purged_buckets_once_and_ge
     purge(shop_url, START + DAY)
     both = driver(shop(["ndcg@10", added]), shop_url, store)
     assert both.at(SETTLED + 60).kept == 24
-    assert both.at(SETTLED + 60).due == 0, "it is told once"
+    assert both.at(SETTLED + 60).due == 0, "it is reported once"
     point = take_snapshot(both.monitor, store, SETTLED).series[-1].final[0]
     definition = both.monitor.definition(both.monitor.measures[1])
     assert store.history(definition, START, START + DAY).starts.tolist() == []
@@ -638,9 +624,7 @@ def test_a_measure_added_after_a_purge_is_refused_the_purged_buckets_once_and_ge
     assert differences(whole, present(dump(store), both)) == []
 
 
-def test_a_source_that_is_purged_before_labels_have_had_their_time_takes_nothing_away(
-    shop_url: str, stores: Stores
-) -> None:
+def test_a_purge_before_labels_are_complete_removes_no_stored_values(shop_url: str, stores: Stores) -> None:
     read = driver(shop(), shop_url, stores.new())
     read.at(END + HOUR)
     states, before = read.store.states(read.monitor.traffic, 0), read.store.history(read.monitor.traffic, START, END)
@@ -652,12 +636,12 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_takes_nothing
     after = read.store.history(read.monitor.traffic, START, END)
     assert after.final.all()
     assert np.array_equal(after.sums, before.sums)
-    assert read.at(SETTLED + 60).due == 0, "it is told once"
+    assert read.at(SETTLED + 60).due == 0, "it is reported once"
     assert read.backfill(SETTLED + 60, (START, END), again=True, force=True).held == 0
     assert read.store.history(read.monitor.traffic, START, END).sums.sum() == 0
 
 
-def test_hours_read_while_the_source_was_away_are_read_at_once_when_it_is_back(
+def test_hours_read_during_an_outage_are_read_again_when_rows_arrive(
     shop_url: str, filled: Path, stores: Stores
 ) -> None:
     away = END - 12 * HOUR
@@ -674,7 +658,7 @@ def test_hours_read_while_the_source_was_away_are_read_at_once_when_it_is_back(
 
 
 @pytest.mark.parametrize("loaded", [("rankings", "events"), ("rankings",), ("events",)], ids="+".join)
-def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(
+def test_a_table_being_reloaded_empties_no_open_bucket(
     loaded: Sequence[str], shop_url: str, filled: Path, stores: Stores
 ) -> None:
     read = driver(shop(), shop_url, stores.new())
@@ -689,9 +673,7 @@ def test_a_table_that_is_being_loaded_anew_empties_no_open_bucket(
     assert differences(dump(calm.store), dump(read.store)) == []
 
 
-def test_a_measure_that_is_added_after_an_early_purge_is_refused_what_is_gone_once(
-    shop_url: str, stores: Stores
-) -> None:
+def test_a_measure_added_after_an_early_purge_stays_empty_and_is_not_retried(shop_url: str, stores: Stores) -> None:
     store = stores.new()
     driver(shop(["ndcg@10"]), shop_url, store).at(END + HOUR)
     purge(shop_url, END)
@@ -702,12 +684,12 @@ def test_a_measure_that_is_added_after_an_early_purge_is_refused_what_is_gone_on
 
 
 def present(dumped: dict[str, Any], driven: Driver) -> dict[str, Any]:
-    """The part of a dump that is of a monitor's present definitions."""
+    """The part of a dump with a monitor's current definitions."""
     ids = {d.id for d in driven.monitor.definitions}
     return {t: {k: v for k, v in rows.items() if t == "slices" or k[2] in ids} for t, rows in dumped.items()}
 
 
-def test_a_backfill_that_reads_nothing_final_again_restates_nothing(shop_url: str, stores: Stores) -> None:
+def test_a_backfill_logs_restatements_only_if_it_reads_final_buckets_again(shop_url: str, stores: Stores) -> None:
     read = driver(shop(), shop_url, stores.new())
     assert read.backfill(SETTLED, (START, END)).stored == DAYS * 24
     assert read.backfill(SETTLED, (START, END)).due == 0
@@ -715,7 +697,7 @@ def test_a_backfill_that_reads_nothing_final_again_restates_nothing(shop_url: st
     assert sum(row[3] for row in restatements(read.store)) == DAYS * 24
 
 
-def test_an_interrupted_restatement_is_logged_as_far_as_it_came(shop_url: str, stores: Stores) -> None:
+def test_an_interrupted_restatement_is_logged_up_to_where_it_stopped(shop_url: str, stores: Stores) -> None:
     read = driver(shop(), shop_url, stores.new())
     read.backfill(SETTLED, (START, END))
     with read.store.hold("shop") as lease:
@@ -728,7 +710,7 @@ def test_an_interrupted_restatement_is_logged_as_far_as_it_came(shop_url: str, s
     assert restatements(read.store) == [(START, START + 12 * HOUR, 0, 12)]
 
 
-def test_a_backfill_ends_where_buckets_are_not_due_yet(shop_url: str, stores: Stores) -> None:
+def test_a_backfill_stops_at_buckets_not_due_yet(shop_url: str, stores: Stores) -> None:
     read = driver(shop(), shop_url, stores.new())
     now = START + 10 * HOUR + 100  # the tenth hour's rankings may still be on their way
     assert read.backfill(now, (START, END)).due == 9
@@ -739,7 +721,7 @@ def test_a_backfill_ends_where_buckets_are_not_due_yet(shop_url: str, stores: St
 
 
 @pytest.mark.parametrize("measures", [["ndcg@10", "mrr@5"], ["ndcg(gain={0:1,1:2,3:3})@10"]])
-def test_reading_in_parts_of_a_bucket_gives_the_same(measures: list[str], shop_url: str, stores: Stores) -> None:
+def test_reading_a_bucket_in_parts_gives_the_same_store(measures: list[str], shop_url: str, stores: Stores) -> None:
     monitor, span = shop(measures), (START + 18 * HOUR, START + 22 * HOUR)
     calm = driver(monitor, shop_url, stores.new())
     calm.backfill(SETTLED, span)
@@ -754,14 +736,12 @@ def test_reading_in_parts_of_a_bucket_gives_the_same(measures: list[str], shop_u
 
     tight.source.read = watched  # type: ignore[method-assign]
     tight.backfill(SETTLED, span)
-    assert max(lengths) < HOUR, "not one bucket fitted whole"
+    assert max(lengths) < HOUR, "no bucket fits into one read"
     assert max(largest) < 5 * tight.source.most_rows, "each of the few answers of a read is bounded"  # type: ignore[attr-defined]
     assert differences(dump(calm.store), dump(tight.store)) == []
 
 
-def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remedy(
-    shop_url: str, stores: Stores
-) -> None:
+def test_too_many_rows_within_a_second_is_an_error_with_a_remedy(shop_url: str, stores: Stores) -> None:
     impossible = driver(shop(), shop_url, stores.new(), most_rows=0)
     with pytest.raises(
         SourceError, match=r"more than 0 rows within a second .*lower max_request_span, or check"
@@ -770,7 +750,7 @@ def test_more_rows_within_a_second_than_fit_into_memory_is_an_error_with_a_remed
     assert raised.value.reason == "data"
 
 
-def test_the_stride_keeps_a_read_near_its_aim() -> None:
+def test_the_batch_size_keeps_reads_near_their_target_rows() -> None:
     batch_size = BatchSize(rows=1000, most=168, buckets=12)
     batch_size.learn(rows=1200, buckets=12)
     assert batch_size.buckets == 10
@@ -783,9 +763,7 @@ def test_the_stride_keeps_a_read_near_its_aim() -> None:
 
 
 @pytest.mark.parametrize("reason", ["timeout", "resources"])
-def test_what_takes_a_source_too_long_at_once_is_read_in_halves_and_never_tried_again(
-    shop_url: str, stores: Stores, reason: str
-) -> None:
+def test_a_read_that_times_out_is_halved_and_stays_small_for_a_day(shop_url: str, stores: Stores, reason: str) -> None:
     calm, slow = (driver(shop(), shop_url, stores.new()) for _ in range(2))
     span, read, lengths = (START, START + 30 * HOUR), slow.source.read, list[int]()
     calm.backfill(SETTLED, span)
@@ -799,15 +777,15 @@ def test_what_takes_a_source_too_long_at_once_is_read_in_halves_and_never_tried_
     slow.source.read = too_long  # type: ignore[method-assign]
     slow.backfill(SETTLED, span)
     assert max(lengths[1:]) < lengths[0] == 12
-    assert [n for n in lengths if n > 2] == [12, 6, 3], "and what comes after it is asked for in no more at once"
+    assert [n for n in lengths if n > 2] == [12, 6, 3], "later reads are no larger"
     assert slow.batch_size.at_most == 1
     slow.batch_size.slow_until = time.monotonic()
     slow.batch_size.learn(rows=1, buckets=1)
-    assert slow.batch_size.buckets > 1, "a day later it is tried again"
+    assert slow.batch_size.buckets > 1, "a day later larger reads are tried again"
     assert differences(dump(calm.store), dump(slow.store)) == []
 
 
-def test_a_bucket_that_takes_a_source_too_long_is_an_error(shop_url: str, stores: Stores) -> None:
+def test_a_single_bucket_that_times_out_is_an_error(shop_url: str, stores: Stores) -> None:
     slow = driver(shop(), shop_url, stores.new())
 
     def too_long(since: int, until: int) -> Any:
@@ -821,7 +799,7 @@ def test_a_bucket_that_takes_a_source_too_long_is_an_error(shop_url: str, stores
 # ---- clocks --------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_set_back_changes_nothing_and_loses_nothing(shop_url: str, stores: Stores) -> None:
+def test_a_clock_set_back_changes_and_loses_no_data(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     back = driver(shop(), shop_url, stores.new())
     back.at(START + 40 * HOUR)
@@ -835,12 +813,12 @@ def test_a_clock_that_was_set_back_changes_nothing_and_loses_nothing(shop_url: s
 
 
 def sums(store: Store) -> dict[tuple[object, ...], tuple[object, ...]]:
-    """All partials, without whether they are final: of that a clock that is set back makes less."""
+    """All partials without their final flag, which a clock set back may clear."""
     return {key: values[:-1] for key, values in dump(store)["partials"].items()}
 
 
 @pytest.mark.parametrize("jump", [3 * HOUR, 12 * HOUR, 30 * HOUR])
-def test_a_clock_that_is_ahead_for_a_few_cycles_costs_no_label(jump: int, tmp_path: Path, stores: Stores) -> None:
+def test_a_clock_ahead_for_a_few_cycles_loses_no_label(jump: int, tmp_path: Path, stores: Stores) -> None:
     url = f"sqlite:///{tmp_path / 'live.db'}"
     engine = sa.create_engine(url)
     create_schema(engine)
@@ -856,9 +834,7 @@ def test_a_clock_that_is_ahead_for_a_few_cycles_costs_no_label(jump: int, tmp_pa
 
 
 @pytest.mark.parametrize("ahead", [2 * HOUR, 30 * HOUR, 365 * DAY])
-def test_a_clock_that_was_set_ahead_brings_a_bounded_number_of_buckets_and_costs_none(
-    ahead: int, tmp_path: Path, stores: Stores
-) -> None:
+def test_a_clock_set_ahead_adds_bounded_buckets_and_loses_none(ahead: int, tmp_path: Path, stores: Stores) -> None:
     url = f"sqlite:///{tmp_path / 'live.db'}"
     engine = sa.create_engine(url)
     create_schema(engine)
@@ -883,9 +859,7 @@ def at(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def test_a_first_start_with_a_clock_a_year_ahead_is_forgotten_when_it_is_right_again(
-    shop_url: str, stores: Stores
-) -> None:
+def test_a_first_start_a_year_ahead_leaves_no_trace_once_the_clock_is_right(shop_url: str, stores: Stores) -> None:
     expected = undisturbed(shop(), shop_url, stores.new())
     wrong = driver(shop(), shop_url, stores.new())
     assert wrong.at(SETTLED + 365 * DAY).due <= 7 * 24
@@ -894,7 +868,7 @@ def test_a_first_start_with_a_clock_a_year_ahead_is_forgotten_when_it_is_right_a
     assert take_snapshot(wrong.monitor, wrong.store, SETTLED).series[0].final[0].end == END
 
 
-def test_what_a_wrong_clock_noted_as_the_newest_request_makes_nothing_final(shop_url: str, stores: Stores) -> None:
+def test_a_newest_request_from_a_wrong_clock_makes_no_bucket_final(shop_url: str, stores: Stores) -> None:
     read = driver(shop(), shop_url, stores.new())
     read.at(START + 10 * HOUR)
     read.store.record("shop", newest_source_at=float(END + 300 * DAY))
@@ -919,7 +893,7 @@ def test_readings_of_one_kernel_share_one_stored_series(shop_url: str, stores: S
     assert shown["ndcg@10"] > shown["ndcg(empty=zero)@10"] > 0  # type: ignore[operator]
 
 
-def test_a_measure_that_is_added_later_fills_only_what_is_missing(shop_url: str, stores: Stores) -> None:
+def test_a_measure_added_later_fills_only_missing_buckets(shop_url: str, stores: Stores) -> None:
     store = stores.new()
     before = driver(shop(["ndcg@10"]), shop_url, store)
     before.at(SETTLED)
@@ -935,7 +909,7 @@ def test_a_measure_that_is_added_later_fills_only_what_is_missing(shop_url: str,
     assert both.at(SETTLED + 120).due == 0
 
 
-def test_a_changed_definition_starts_afresh_and_only_the_new_one_is_shown(shop_url: str, stores: Stores) -> None:
+def test_a_changed_definition_starts_a_new_series_and_only_that_is_shown(shop_url: str, stores: Stores) -> None:
     store = stores.new()
     old = driver(shop(), shop_url, store)
     old.at(SETTLED)
@@ -952,9 +926,7 @@ def test_a_changed_definition_starts_afresh_and_only_the_new_one_is_shown(shop_u
     assert shown.series[0].final[0].value is not None
 
 
-def test_which_series_a_changed_configuration_starts_is_said_with_the_key_that_changed(
-    shop_url: str, stores: Stores
-) -> None:
+def test_a_configuration_change_names_restarted_series_and_the_changed_key(shop_url: str, stores: Stores) -> None:
     store, plain = stores.new(), shop(["ndcg@10", "mrr@10"])
     listed = Relation(select="SELECT request_id, item_id, position, served_at, device FROM rankings")
     was = replace(plain, rankings=replace(plain.rankings, relation=listed), slices=plain.slices[:1])
@@ -980,7 +952,7 @@ def test_which_series_a_changed_configuration_starts_is_said_with_the_key_that_c
     )
 
 
-def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_url: str, stores: Stores) -> None:
+def test_a_new_definition_ignores_the_freshness_of_the_old_table(shop_url: str, stores: Stores) -> None:
     store = stores.new()
     driver(shop(), shop_url, store).at(SETTLED)
     assert store.progress("shop").newest_source_at is not None
@@ -992,7 +964,7 @@ def test_a_new_definition_does_not_go_by_how_new_the_old_one_s_table_was(shop_ur
     assert not store.states(elsewhere.traffic, 0)[END - HOUR].final
 
 
-def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url: str, stores: Stores) -> None:
+def test_slices_beyond_the_cap_count_as_other_for_any_batch_size(shop_url: str, stores: Stores) -> None:
     monitor = replace(shop(lookback=DAY), slices=(Slice("query", "query", max_values=3),))
     calm, cut = (driver(monitor, shop_url, stores.new()) for _ in range(2))
     calm.at(SETTLED)
@@ -1002,7 +974,7 @@ def test_slices_beyond_their_cap_end_up_in_other_whatever_the_stretches(shop_url
     assert len({k[4] for k in dump(cut.store)["traffic"]}) == 5
 
 
-def test_stopped_in_the_middle_of_reading_leaves_nothing_half_written(shop_url: str, stores: Stores) -> None:
+def test_stopping_while_reading_leaves_nothing_half_written(shop_url: str, stores: Stores) -> None:
     monitor, store, asked = shop(), stores.new(), []
 
     def stop() -> bool:
@@ -1015,7 +987,7 @@ def test_stopped_in_the_middle_of_reading_leaves_nothing_half_written(shop_url: 
         stopped.backfill(SETTLED, (START, END))
     found = dump(store)
     starts = {k[5] for k in found["traffic"]}
-    assert starts, "some stretches were stored"
+    assert starts, "some batches were stored"
     assert {k[5] for k in found["partials"]} == starts
     stopped.source = pull(monitor, shop_url)
     stopped.at(SETTLED)

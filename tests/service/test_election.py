@@ -1,4 +1,4 @@
-"""Two daemons on a store that judge a monitor by unlike rules: one of them judges, and the other says so."""
+"""Two daemons on one store with different rules for a monitor: one judges, and the other says that it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRICT = replace(RULE, limit=Floor(0.9, 0.9))
 
 
 class Daemon:
-    """One of several on a store, each of a process of its own as far as the store can tell."""
+    """One of several daemons on a store; to the store each looks like a process of its own."""
 
     def __init__(self, bench: Bench, **changes: object) -> None:
         monitor = replace(bench.monitor, **changes)  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ class Daemon:
         self.election = EvaluatorElection(monitor, self.store, lambda: self.at)
 
     def run(self, hour: int) -> bool:
-        """A run after so many hours; whether it judged."""
+        """Runs at `hour`; returns whether it judged."""
         self.at += HOUR
         self.bench.hour = hour
         with self.store.hold("search") as lease:
@@ -44,7 +44,7 @@ class Daemon:
         return True
 
 
-def test_of_two_that_judge_by_unlike_rules_only_the_first_does_and_pages_once(
+def test_only_the_first_of_two_daemons_with_different_rules_judges_and_pages(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     lenient, strict = Daemon(bench), Daemon(bench, alerts=(STRICT,))
@@ -65,7 +65,7 @@ def test_of_two_that_judge_by_unlike_rules_only_the_first_does_and_pages_once(
     assert not lenient.run(13)
 
 
-def test_other_verdicts_are_other_rules_and_what_people_are_told_is_not(bench: Bench) -> None:
+def test_another_drift_setting_conflicts_but_other_notification_settings_do_not(bench: Bench) -> None:
     first, same = Daemon(bench), Daemon(bench, notify=("log",), runbook_url="https://wiki.example.com/")
     other = Daemon(bench, drift=Drift(bench.monitor.measures[0]))
     bench.put(0.8)
@@ -74,7 +74,7 @@ def test_other_verdicts_are_other_rules_and_what_people_are_told_is_not(bench: B
     assert not other.run(1)
 
 
-def test_who_was_killed_elsewhere_is_waited_for_so_many_runs(bench: Bench) -> None:
+def test_a_daemon_waits_a_limited_time_for_a_killed_evaluator(bench: Bench) -> None:
     killed, left = Daemon(bench), Daemon(bench, alerts=(STRICT,))
     bench.put(0.8)
     assert killed.run(1)

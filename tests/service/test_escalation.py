@@ -1,4 +1,4 @@
-"""Incidents that nobody acknowledges: who is notified later, once, and that all of them hear of the end."""
+"""Incidents that nobody acknowledges: who else is notified, once each, and that all of them get the end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Duty(Bench):
         self.clock = lambda: self.now
 
     def later(self, seconds: float) -> None:
-        """The daemon, just started again, escalates then."""
+        """Lets time pass, then escalates as a daemon that just restarted."""
         self.now += seconds
         DueNotices(self.store, LEASE, self.due, self.wake, self.clock).run()
 
@@ -63,7 +63,7 @@ def duty(database_url: str) -> Iterator[Duty]:
     store.close()
 
 
-def test_what_nobody_acknowledges_goes_to_others_too_once_and_all_get_the_end(duty: Duty) -> None:
+def test_an_unacknowledged_incident_escalates_once_and_all_get_the_end(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     duty.later(30 * MINUTE - 1)
     assert duty.notices == [("team", "firing")]
@@ -79,7 +79,7 @@ def test_what_nobody_acknowledges_goes_to_others_too_once_and_all_get_the_end(du
     assert sorted(duty.notices[3:]) == [(name, "resolved") for name in sorted(told)]
 
 
-def test_an_acknowledgement_stops_it_and_those_who_know_get_the_end(duty: Duty) -> None:
+def test_an_acknowledgement_stops_escalation_and_notified_people_get_the_end(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     duty.later(40 * MINUTE)
     duty.acknowledge()
@@ -89,14 +89,14 @@ def test_an_acknowledgement_stops_it_and_those_who_know_get_the_end(duty: Duty) 
     assert sorted(duty.notices[2:]) == [("lead", "resolved"), ("team", "resolved")]
 
 
-def test_what_is_acknowledged_at_once_goes_to_nobody_else(duty: Duty) -> None:
+def test_an_incident_acknowledged_immediately_does_not_escalate(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     duty.acknowledge()
     duty.later(4 * HOUR)
     assert duty.notices == [("team", "firing")]
 
 
-def test_quiet_hours_hold_it_until_they_end(duty: Duty) -> None:
+def test_quiet_hours_delay_a_notification_until_they_end(duty: Duty) -> None:
     duty.routes = (Route(("log",), hours=NIGHT), Route(("team",), repeat=HOUR))
     duty.live(0.8, 0.4, 0.4)
     duty.later(7 * HOUR + 59 * MINUTE)
@@ -105,7 +105,7 @@ def test_quiet_hours_hold_it_until_they_end(duty: Duty) -> None:
     assert duty.notices == [("log", "firing"), ("team", "firing")]
 
 
-def test_a_silence_holds_it_too(duty: Duty) -> None:
+def test_a_silence_delays_escalation(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     duty.store.alerts.silence("search", duty.now, duty.now + HOUR, "ann", "")
     duty.later(40 * MINUTE)
@@ -114,7 +114,7 @@ def test_a_silence_holds_it_too(duty: Duty) -> None:
     assert duty.notices == [("team", "firing"), ("lead", "firing")]
 
 
-def test_what_becomes_graver_goes_by_its_new_severity_and_its_time_begins_then(duty: Duty) -> None:
+def test_a_raised_severity_escalates_by_its_own_route_from_then_on(duty: Duty) -> None:
     mild = replace(RULE, name="mild", severity="warning", limit=Floor(0.7, 0.7))
     duty.monitor = replace(duty.monitor, alerts=(mild, RULE))
     duty.live(0.8, 0.65, 0.65)
@@ -128,7 +128,7 @@ def test_what_becomes_graver_goes_by_its_new_severity_and_its_time_begins_then(d
     assert duty.notices[3:] == [("lead", "updated")]
 
 
-def test_a_repetition_follows_a_delivery_and_has_a_key_of_its_own(duty: Duty) -> None:
+def test_a_repeat_follows_a_delivery_and_has_its_own_key(duty: Duty) -> None:
     duty.routes = (Route(("team",), repeat=HOUR),)
     duty.live(0.8, 0.4, 0.4)
     duty.later(2 * HOUR)
@@ -146,7 +146,7 @@ def test_a_repetition_follows_a_delivery_and_has_a_key_of_its_own(duty: Duty) ->
     assert again == [f"Not acknowledged for {hours} h. {first}" for hours in (3, 4, 5)], "no message quotes another"
 
 
-def test_another_process_that_escalates_is_left_to_it(duty: Duty) -> None:
+def test_escalation_yields_to_another_process_with_the_lease(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     with duty.store.hold(LEASE):
         duty.later(HOUR)
@@ -155,7 +155,7 @@ def test_another_process_that_escalates_is_left_to_it(duty: Duty) -> None:
     assert duty.notices == [("team", "firing"), ("lead", "firing")]
 
 
-def test_who_was_notified_while_the_end_was_being_queued_gets_it_too(duty: Duty) -> None:
+def test_people_notified_while_the_end_is_queued_get_it_too(duty: Duty) -> None:
     duty.live(0.8, 0.4, 0.4)
     opening = duty.messages[0][1]
     duty.live(0.8, 0.8)
@@ -166,8 +166,10 @@ def test_who_was_notified_while_the_end_was_being_queued_gets_it_too(duty: Duty)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whoever_gets_an_opening_gets_the_end_in_order(duty: Duty, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values, acknowledgements, receivers that fail and senders that cannot note what they sent, at random."""
+def test_everyone_who_gets_an_opening_gets_the_end_in_order(
+    duty: Duty, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random values, acknowledgements, failing receivers, and senders that cannot record what they sent."""
     rng = random.Random(seed)
     duty.routes = (Route(("log",), severity=("warning",), hours=NIGHT), replace(ROUTES[0], repeat=3 * HOUR), ROUTES[1])
     note = duty.store.outbox.sent

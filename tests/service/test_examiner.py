@@ -30,7 +30,7 @@ DAYS = 22
 
 
 def write(logs: Mapping[str, Log], path: Path) -> None:
-    """The log of each device as tables, requests all over the day."""
+    """Writes the log of each device to tables, with requests spread over the day."""
     rng = np.random.default_rng(0)
     shown: list[tuple[int, int, str, str, int, str]] = []
     clicked: list[tuple[int, str, int]] = []
@@ -79,7 +79,7 @@ def configured(folder: Path, measures: list[str]) -> Path:
 
 @pytest.fixture
 def app(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[App]:
-    """A daemon on day 20 of a log with the measures, and the looks and noise of each device, that the test asks for."""
+    """A daemon on day 18 of a log. The test chooses the measures, and the looks and noise of each device."""
     measures, changes = request.param
     changes = changes if "pc" in changes else {"pc": changes}
     write({name: draw(3, DAYS, **of_it) for name, of_it in changes.items()}, tmp_path / "log.db")
@@ -95,7 +95,7 @@ CORRECTED = ["ndcg@5", "dcg(examination={1:1,2:0.5,3:0.33,4:0.25,5:0.2})@5"]
 
 
 def live(app: App, day: int) -> dict[str, float]:
-    """Run the daemon every six hours to noon of a day; condition -> when it fired, days."""
+    """Runs the daemon every six hours until noon of a day; returns condition -> day on which it fired."""
     assert isinstance(app.clock, ManualClock)
     while app.clock.time < START + day * DAY + DAY // 2:
         app.clock.time += 6 * HOUR
@@ -105,7 +105,7 @@ def live(app: App, day: int) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {"steep": {19: 0.4}})], indirect=True)
-def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) -> None:
+def test_a_new_page_fires_examination_changed_and_stores_its_check(app: App) -> None:
     fired = live(app, 21)
     assert fired.keys() == {"examination_changed"}
     assert fired["examination_changed"] <= 21.5
@@ -120,7 +120,7 @@ def test_a_new_page_is_told_as_such_and_is_kept_with_what_it_rests_on(app: App) 
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {"steep": {18: 0.4}})], indirect=True)
-def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(
+def test_accepting_a_new_page_closes_its_incident_with_the_next_run(
     app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live(app, 20)
@@ -144,7 +144,7 @@ def test_a_new_page_that_is_accepted_ends_its_incident_with_the_next_run(
 @pytest.mark.parametrize(
     "app", [(CORRECTED, {"noise": {19: 2.0}}), (CORRECTED[:1], {"noise": {19: 2.0}})], indirect=True
 )
-def test_fewer_clicks_by_a_worse_list_are_told_from_lost_ones_where_a_measure_is_corrected(app: App) -> None:
+def test_a_corrected_measure_tells_worse_lists_from_lost_clicks(app: App) -> None:
     fired = live(app, 21)
     is_corrected = len(app.config.monitors[0].measures) > 1
     assert "examination_changed" not in fired
@@ -153,7 +153,7 @@ def test_fewer_clicks_by_a_worse_list_are_told_from_lost_ones_where_a_measure_is
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
-def test_each_day_of_a_downtime_is_checked_once_the_daemon_is_back(app: App) -> None:
+def test_days_of_a_downtime_are_checked_after_it(app: App) -> None:
     live(app, 18)
     assert isinstance(app.clock, ManualClock)
     app.clock.time = START + 21 * DAY + DAY // 4
@@ -164,7 +164,7 @@ def test_each_day_of_a_downtime_is_checked_once_the_daemon_is_back(app: App) -> 
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
-def test_days_that_the_source_failed_to_give_are_checked_the_next_day(
+def test_days_with_a_source_failure_are_checked_the_next_day(
     app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     live(app, 18)
@@ -183,7 +183,7 @@ def test_days_that_the_source_failed_to_give_are_checked_the_next_day(
 
 @pytest.mark.parametrize(("lookback", "days"), [(12 * HOUR, [21]), (DAY, [21]), (2 * DAY, [20, 21])])
 @pytest.mark.parametrize("app", [(CORRECTED, {})], indirect=True)
-def test_days_beyond_lookback_stay_unchecked_but_never_the_newest(app: App, lookback: int, days: list[int]) -> None:
+def test_days_beyond_the_lookback_are_skipped_except_the_newest(app: App, lookback: int, days: list[int]) -> None:
     known = Mock(settled_end=Mock(return_value=START + 21 * DAY + HOUR))
     known.verdicts.newest_check.return_value = Mock(at=START + 18 * DAY, changed_since=None)
     known.verdicts.baselines.return_value = []
@@ -193,7 +193,7 @@ def test_days_beyond_lookback_stay_unchecked_but_never_the_newest(app: App, look
 
 
 @pytest.mark.parametrize("app", [(CORRECTED, {"lost": {19: 0.3}})], indirect=True)
-def test_lost_clicks_are_still_labels_that_are_missing(app: App) -> None:
+def test_lost_clicks_still_fire_labels_suspect(app: App) -> None:
     fired = live(app, 21)
     assert fired.keys() == {"labels_suspect"}
 
@@ -215,7 +215,7 @@ TV = {"people": 1, "steep": {0: 1.6}, "views": {0: 350, 19: 1400}}
 
 
 @pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": {"people": 1}})], indirect=True)
-def test_the_looks_of_each_slice_with_a_table_are_fitted_too_where_there_are_swaps(app: App) -> None:
+def test_looks_are_fitted_for_each_slice_with_a_table_and_swaps(app: App) -> None:
     assert not live(app, 19)
     found = app.store.verdicts.newest_check("search")
     assert found is not None
@@ -228,13 +228,13 @@ def test_the_looks_of_each_slice_with_a_table_are_fitted_too_where_there_are_swa
 
 
 @pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": TV})], indirect=True)
-def test_more_people_on_another_device_are_no_other_page(app: App) -> None:
+def test_a_shift_between_devices_is_not_a_new_page(app: App) -> None:
     assert "examination_changed" not in live(app, 21)
     assert len(app.store.verdicts.examined("search")) == 4
 
 
 @pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": {"people": 1, "steep": {19: 0.4}}})], indirect=True)
-def test_a_new_page_on_one_device_is_told_with_its_name_and_not_as_degraded(app: App) -> None:
+def test_a_new_page_on_one_device_is_reported_with_the_device(app: App) -> None:
     fired = live(app, 21)
     assert fired.keys() == {"examination_changed"}
     shown = render(PageSource.of(app.clock.now(), take_snapshot(app.config.monitors[0], app.store, app.clock.now())))

@@ -1,4 +1,4 @@
-"""The chart of a fall: what it shows, and that a phone and a machine without fonts can show it."""
+"""The chart of a fall: what it shows, and that phones and machines without fonts can show it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def extra() -> None:
 
 
 def by(opened: StoredIncident, *findings: object) -> StoredIncident:
-    """Another incident of the same time, with these findings alone."""
+    """Another incident at the same time, with only these findings."""
     about = opened.incident
     other = Incident(about.monitor, about.began_at, about.opened_at + 1, firing={}, matter=about.matter)
     return replace(opened, incident=other, findings=tuple(findings))  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def by(opened: StoredIncident, *findings: object) -> StoredIncident:
 # ---- what it shows -------------------------------------------------------------------------------------------------
 
 
-def test_a_fall_by_verdicts_is_what_was_judged_with_its_interval(
+def test_a_verdict_chart_shows_the_judged_values_and_their_interval(
     search: Monitor, filled: Store, opened: StoredIncident
 ) -> None:
     (alarm,) = (f for f in opened.findings if f.name == ("degraded", *OVERALL))
@@ -95,9 +95,7 @@ def test_a_fall_by_verdicts_is_what_was_judged_with_its_interval(
     assert fall.since.value < (fall.points[-1].value or 0) - 0.03, "a whole day shows little of it yet"
 
 
-def test_a_fall_by_a_rule_has_its_baseline_and_where_it_fires(
-    search: Monitor, filled: Store, opened: StoredIncident
-) -> None:
+def test_a_rule_chart_shows_its_baseline_and_threshold(search: Monitor, filled: Store, opened: StoredIncident) -> None:
     (drop,) = (f for f in opened.findings if f.rule == "drop" and not f.dimension)
     fall = fall_of(search, filled, by(opened, drop))
     last = fall.points[-1]
@@ -107,7 +105,7 @@ def test_a_fall_by_a_rule_has_its_baseline_and_where_it_fires(
     assert (fall.began, fall.since) == ((opened.incident.began_at,) * 2, None)
 
 
-def test_a_fall_of_a_slice_is_of_that_slice(search: Monitor, filled: Store, opened: StoredIncident) -> None:
+def test_a_slice_chart_shows_the_values_of_that_slice(search: Monitor, filled: Store, opened: StoredIncident) -> None:
     (alarm,) = (f for f in opened.findings if f.name == ("degraded", "device", "mobile"))
     fall = fall_of(search, filled, by(opened, alarm))
     fell = [noisy(t, "mobile") for t in range(END - DAY, END, HOUR)]
@@ -117,14 +115,14 @@ def test_a_fall_of_a_slice_is_of_that_slice(search: Monitor, filled: Store, open
     assert fall.judged == "device=mobile: ndcg(empty=zero)@10 over 24h"
 
 
-def test_without_an_incident_it_shows_the_last_days(search: Monitor, filled: Store) -> None:
+def test_a_chart_without_an_incident_shows_the_last_days(search: Monitor, filled: Store) -> None:
     for monitor in (search, replace(search, drift=None)):
         fall = fall_of(monitor, filled)
         assert (fall.incident, fall.began, fall.points[-1].end) == (None, None, END)
         assert "opened" not in draw_fall(fall)
 
 
-def test_one_that_began_long_ago_does_not_begin_its_chart_long_ago(
+def test_the_chart_of_an_old_incident_is_limited_in_length(
     search: Monitor, filled: Store, opened: StoredIncident
 ) -> None:
     old = replace(opened, incident=replace(opened.incident, began_at=START - 90 * DAY))
@@ -134,7 +132,9 @@ def test_one_that_began_long_ago_does_not_begin_its_chart_long_ago(
     ElementTree.fromstring(draw_fall(fall))
 
 
-def test_what_has_no_chart_says_why(search: Monitor, filled: Store, store: Store, opened: StoredIncident) -> None:
+def test_a_chart_that_cannot_be_drawn_says_why(
+    search: Monitor, filled: Store, store: Store, opened: StoredIncident
+) -> None:
     about_data = replace(opened, incident=replace(opened.incident, matter="data"))
     gone = by(opened, replace(SLICE, rule="removed"))
     for monitor, where, one, said in (
@@ -167,7 +167,7 @@ def fall(search: Monitor, filled: Store, opened: StoredIncident) -> Fall:
     return fall_of(search, filled, by(opened, *(f for f in opened.findings if f.name == ("degraded", *OVERALL))))
 
 
-def test_both_series_the_fall_and_the_incident_are_named_in_letters_that_a_phone_shows(fall: Fall) -> None:
+def test_the_chart_labels_series_and_incident_readably_on_a_phone(fall: Fall) -> None:
     svg = draw_fall(fall)
     root = ElementTree.fromstring(svg)
     said = " ".join("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
@@ -193,14 +193,14 @@ def test_the_end_of_an_incident_is_marked(fall: Fall) -> None:
     assert "mean since then" not in draw_fall(over)
 
 
-def test_text_from_outside_is_no_markup(fall: Fall) -> None:
+def test_outside_text_is_escaped_in_the_chart(fall: Fall) -> None:
     svg = draw_fall(replace(fall, judged=f"ndcg@10 of a=<script>&\"'{'x' * 90}"))
     assert "<script>" not in svg
     ElementTree.fromstring(svg)
 
 
 def size(png: bytes) -> tuple[int, int]:
-    """Width and height of a PNG, which is decoded."""
+    """Decodes a PNG; returns its width and height."""
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     chunks, at = dict[bytes, bytes](), 8
     while at < len(png):
@@ -215,21 +215,21 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 @pytest.mark.usefixtures("extra")
-def test_a_png_has_its_text_without_any_font_of_the_machine(fall: Fall) -> None:
+def test_a_png_shows_text_without_system_fonts(fall: Fall) -> None:
     svg = draw_fall(fall)
     png = as_png(svg)
     assert size(png) == (900, 720)
     assert len(png) > 1.2 * len(as_png(re.sub("<text.*?</text>", "", svg, flags=re.DOTALL)))
 
 
-def test_without_the_extra_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(InputError, match=r"pip install 'rankmon\[charts\]', or write an SVG"):
         as_png("<svg/>")
 
 
 @pytest.mark.usefixtures("extra")
-def test_the_font_has_every_sign_of_a_chart() -> None:
+def test_the_font_has_every_character_of_a_chart() -> None:
     def drawn(text: str) -> bytes:
         said = f'<text x="5" y="40" font-family="DejaVu Sans">{text}</text>'
         return as_png(f'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60">{said}</svg>')

@@ -1,4 +1,4 @@
-"""The recent past of a series: the same whether it grew step by step or was worked out at once."""
+"""The recent history of a series: the same whether it grew step by step or was computed in one go."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def filled(store: Store) -> Store:
     return store
 
 
-def test_a_trail_holds_the_windows_of_the_series(filled: Store) -> None:
+def test_a_history_holds_the_windows_of_the_series(filled: Store) -> None:
     monitor = watched()
     (trail,) = extend_series(monitor, filled, END)
     history = filled.history(monitor.definition(monitor.measures[0]), 0, END)
@@ -41,7 +41,7 @@ def test_a_trail_holds_the_windows_of_the_series(filled: Store) -> None:
     assert trail.newest.end == END
 
 
-def test_its_limits_are_those_that_the_rule_is_judged_by(filled: Store) -> None:
+def test_history_limits_equal_those_of_the_rule(filled: Store) -> None:
     (trail,) = extend_series(watched(), filled, END)
     snapshot = shown(filled, watched(), END)
     newest = snapshot.readings[0].evaluation
@@ -50,7 +50,7 @@ def test_its_limits_are_those_that_the_rule_is_judged_by(filled: Store) -> None:
     assert trail.points[0].limits == ((None, None),)  # nothing to compare with yet
 
 
-def test_grown_step_by_step_it_is_the_same_as_at_once(store: Store) -> None:
+def test_a_history_grown_in_steps_equals_one_computed_in_one_go(store: Store) -> None:
     monitor, value, histories = watched(), fell(END - 3 * DAY, END - DAY), ()
     for day in range(0, 20, 3):
         hours = range(START + day * DAY, min(END, START + (day + 3) * DAY + 5 * HOUR), HOUR)
@@ -59,13 +59,13 @@ def test_grown_step_by_step_it_is_the_same_as_at_once(store: Store) -> None:
     assert histories == extend_series(monitor, store, END + DAY)
 
 
-def test_what_it_holds_is_not_read_again(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_points_are_not_read_again(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     histories = extend_series(watched(), filled, END)
     monkeypatch.setattr(filled, "history", None)
     assert extend_series(watched(), filled, END, histories) == histories
 
 
-def test_where_the_past_was_stored_anew_it_is_worked_out_anew(filled: Store) -> None:
+def test_a_restated_past_is_recomputed_with_the_next_window(filled: Store) -> None:
     monitor = watched()
     histories = extend_series(monitor, filled, END)
     fill(filled, monitor, range(END - 5 * DAY, END - 4 * DAY, HOUR), lambda *_: 0.9)
@@ -76,7 +76,7 @@ def test_where_the_past_was_stored_anew_it_is_worked_out_anew(filled: Store) -> 
     assert max(p.value or 0 for p in grown[0].points) == pytest.approx(0.9)
 
 
-def test_what_is_too_old_is_dropped(store: Store) -> None:
+def test_points_that_are_too_old_are_dropped(store: Store) -> None:
     monitor, later = watched(), START + DRAWN + 5 * DAY
     fill(store, monitor, range(START, START + 2 * DAY, HOUR), fell(0, 0))
     histories = extend_series(monitor, store, START + 2 * DAY)
@@ -86,7 +86,7 @@ def test_what_is_too_old_is_dropped(store: Store) -> None:
     assert all(end > later - DRAWN for end, _ in trail.slices)
 
 
-def test_windows_of_which_too_little_was_read_have_no_value(store: Store) -> None:
+def test_incomplete_windows_have_no_value(store: Store) -> None:
     monitor = watched()
     gap = range(START + 5 * DAY, START + 7 * DAY)
     fill(store, monitor, [t for t in range(START, END, HOUR) if t not in gap], fell(0, 0))
@@ -97,18 +97,18 @@ def test_windows_of_which_too_little_was_read_have_no_value(store: Store) -> Non
     assert max(missing) < gap.stop + DAY
 
 
-def test_open_buckets_and_those_of_the_future_are_left_out(filled: Store) -> None:
+def test_buckets_after_now_are_left_out(filled: Store) -> None:
     (trail,) = extend_series(watched(), filled, END - 2 * DAY)
     assert trail.newest is not None
     assert trail.newest.end == END - 2 * DAY
 
 
-def test_a_monitor_without_buckets_has_trails_without_points(store: Store) -> None:
+def test_a_monitor_without_buckets_has_an_empty_history(store: Store) -> None:
     (trail,) = extend_series(watched(), store, END)
     assert trail.drawn == ()
 
 
-def test_what_only_a_rule_judges_has_a_trail_of_its_own(filled: Store) -> None:
+def test_a_reading_judged_only_by_a_rule_has_its_own_history(filled: Store) -> None:
     zero = Rule("zero", parse("ndcg(empty=zero)@10"), DAY, Floor(0.5, 0.5))
     labels = Rule("labels", None, DAY, Floor(0.3, 0.3))
     histories = extend_series(watched(alerts=(RULE, zero, labels)), filled, END)
@@ -118,7 +118,7 @@ def test_what_only_a_rule_judges_has_a_trail_of_its_own(filled: Store) -> None:
     assert (newest.value, newest.lower, newest.limits) == (1.0, None, ((None, 0.3),))
 
 
-def test_a_pinned_baseline_is_known_however_old_it_is(store: Store) -> None:
+def test_a_pinned_baseline_applies_however_old(store: Store) -> None:
     later = START + 100 * DAY
     pinned = Rule("p", parse("ndcg@10"), DAY, Drop(0.1, 0.1, True, Baseline(pinned=(START, START + DAY))))
     monitor = watched(alerts=(pinned,))
@@ -129,7 +129,7 @@ def test_a_pinned_baseline_is_known_however_old_it_is(store: Store) -> None:
     assert trail.newest.limits[0] == pytest.approx((0.9, 0.81))
 
 
-def test_where_the_baseline_is_too_thin_there_is_no_limit_either(store: Store) -> None:
+def test_a_baseline_with_too_few_requests_gives_no_limit(store: Store) -> None:
     monitor = watched(alerts=(replace(RULE, min_requests=10_000),))
     fill(store, monitor, range(START, START + 10 * DAY, HOUR), fell(0, 0))
     (trail,) = extend_series(monitor, store, START + 10 * DAY)
@@ -137,7 +137,7 @@ def test_where_the_baseline_is_too_thin_there_is_no_limit_either(store: Store) -
 
 
 @pytest.mark.parametrize("width", [60, 300, 900, HOUR, 2 * HOUR, DAY, 2 * DAY, 7 * DAY])
-def test_steps_are_whole_buckets_and_few_enough(width: int) -> None:
+def test_grid_steps_are_whole_buckets_within_the_point_limit(width: int) -> None:
     step = grid_step(width, MOST_POINTS)
     assert step % width == 0
     assert DRAWN / step <= MOST_POINTS
@@ -148,13 +148,13 @@ MINUTE = 60
 
 
 def hourly(width: int) -> Monitor:
-    """A monitor of buckets of so many seconds, whose windows are of an hour."""
+    """A monitor with buckets of `width` seconds and windows of an hour."""
     return watched(bucket=width, windows=(HOUR,), alerts=(HOURLY,), lookback=60 * DAY)
 
 
-def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:
+def test_the_recent_history_shows_a_fall_of_one_hour(store: Store) -> None:
     monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 4 * DAY
-    fallen = end - 57 * HOUR + 30 * MINUTE  # over before the window that the long trail has a point for
+    fallen = end - 57 * HOUR + 30 * MINUTE  # over before the next window with a point in the long history
     fill(store, monitor, range(START, end, width), fell(fallen, fallen + HOUR))
     (trail,) = extend_series(monitor, store, end)
     assert min(p.value or 1 for p in trail.points) > 0.74
@@ -177,7 +177,7 @@ def test_an_hour_that_fell_is_seen_in_the_last_days(store: Store) -> None:
         (HOUR, HOUR, 7 * DAY, HOUR),
     ],
 )
-def test_a_recent_part_is_as_long_as_short_falls_can_be_seen_in_it(
+def test_the_span_and_step_of_the_recent_history_fit_the_window(
     store: Store, width: int, window: int, span: int, step: int
 ) -> None:
     monitor = watched(bucket=width, windows=(window,), alerts=(replace(RULE, window=window),))
@@ -187,12 +187,12 @@ def test_a_recent_part_is_as_long_as_short_falls_can_be_seen_in_it(
     assert span / step <= MOST_POINTS
 
 
-def test_where_no_window_lies_between_the_points_there_is_no_recent_part(filled: Store) -> None:
+def test_a_history_with_a_point_per_window_has_no_recent_part(filled: Store) -> None:
     (trail,) = extend_series(watched(), filled, END)
     assert trail.recent is None
 
 
-def test_a_recent_part_grows_to_what_it_is_at_once_and_drops_what_is_too_old(store: Store) -> None:
+def test_a_recent_history_grown_in_steps_equals_one_computed_in_one_go(store: Store) -> None:
     monitor, width, histories = hourly(15 * MINUTE), 15 * MINUTE, ()
     for since, until in [(0, 50), (50, 51), (51, 300), (300, 700), (700, 703)]:
         fill(store, monitor, range(START + since * width, START + until * width, width), fell(START, START + DAY))
@@ -202,7 +202,7 @@ def test_a_recent_part_grows_to_what_it_is_at_once_and_drops_what_is_too_old(sto
     assert len(histories[0].recent.points) == 3 * DAY // width
 
 
-def test_of_a_recent_part_only_new_windows_are_worked_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_windows_of_the_recent_history_are_computed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor, width, end = hourly(5 * MINUTE), 5 * MINUTE, START + 2 * DAY
     fill(store, monitor, range(START, end, width), fell(0, 0))
     histories = extend_series(monitor, store, end)
@@ -214,7 +214,7 @@ def test_of_a_recent_part_only_new_windows_are_worked_out(store: Store, monkeypa
     assert worked_out == [end + width]
 
 
-def test_slices_stand_beside_the_baseline_of_the_rule_the_worst_first(filled: Store) -> None:
+def test_slices_are_compared_with_the_rule_baseline_worst_first(filled: Store) -> None:
     fallen = END - 2 * DAY
     found = shown(filled, watched(), fallen).series[0].comparison
     assert found.against == "the previous 7d"
@@ -224,7 +224,7 @@ def test_slices_stand_beside_the_baseline_of_the_rule_the_worst_first(filled: St
     assert (mobile.change, mobile.effect) == pytest.approx((-0.25, -0.1))
 
 
-def test_the_effects_of_a_dimension_add_up_to_the_change_of_overall(filled: Store) -> None:
+def test_slice_effects_add_up_to_the_overall_change(filled: Store) -> None:
     snapshot = shown(filled, watched(), END - 2 * DAY)
     newest = snapshot.histories[0].newest
     assert newest is not None
@@ -234,7 +234,7 @@ def test_the_effects_of_a_dimension_add_up_to_the_change_of_overall(filled: Stor
 
 
 @pytest.mark.parametrize(("days", "against"), [(20, "the previous 7d"), (2, "the previous 24h")])
-def test_without_a_rule_slices_stand_beside_the_past_there_is(store: Store, days: int, against: str) -> None:
+def test_slices_without_a_rule_are_compared_with_the_available_past(store: Store, days: int, against: str) -> None:
     monitor = watched(alerts=())
     fill(store, monitor, range(START, START + days * DAY, HOUR), fell(0, 0))
     assert shown(store, monitor, START + days * DAY).series[0].comparison.against == against
@@ -245,7 +245,7 @@ def test_a_slice_without_a_past_has_no_change() -> None:
     assert (new.change, new.effect) == (None, 0.0)
 
 
-def test_slices_of_a_trail_are_their_own_windows(filled: Store) -> None:
+def test_history_slices_hold_their_own_window_values(filled: Store) -> None:
     (trail,) = extend_series(watched(), filled, END)
     values = np.array([values["device", "mobile"] for _, values in trail.slices])
     assert values.min() == pytest.approx(0.6)

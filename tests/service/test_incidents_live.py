@@ -1,4 +1,4 @@
-"""A daemon that tells of what is open: at its start, when a rule or a monitor goes by a reload, and where to."""
+"""A daemon's notifications of open incidents: at its start, and after a reload that changes rules or channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["filled"]
 def eventually(holds: Callable[[], bool], seconds: float = 15) -> None:
     until = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < until, "it did not come"
+        assert time.monotonic() < until, "the condition never held"
         time.sleep(0.05)
 
 
@@ -34,7 +34,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def folder(filled: Path, tmp_path: Path, receiver: Receiver) -> Path:
-    """A copy of the filled folder, so that each test has an incident that nobody knows of yet."""
+    """A copy of the filled folder, so that each test has an incident without any notification yet."""
     for name in ("shop.db", "store.db"):
         (tmp_path / name).write_bytes((filled / name).read_bytes())
     write(tmp_path, receiver.url)
@@ -64,7 +64,7 @@ def kinds(receiver: Receiver) -> list[str]:
     return [str(g.document["kind"]) for g in list(receiver.taken)]
 
 
-def test_what_a_backfill_left_open_is_told_once_with_a_link(app: App, receiver: Receiver) -> None:
+def test_an_incident_left_open_by_backfill_is_notified_once_with_a_link(app: App, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     (got,) = [g.document for g in receiver.taken]
     assert got["url"] == f"https://rankmon.example.com/x/incidents/{got['incident']}"
@@ -75,7 +75,7 @@ def test_what_a_backfill_left_open_is_told_once_with_a_link(app: App, receiver: 
     assert kinds(receiver) == ["firing"]
 
 
-def test_a_rule_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, receiver: Receiver) -> None:
+def test_a_reload_that_relaxes_a_rule_withdraws_its_incident(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     change(folder, "drop: 7%", "drop: 60%")
     assert app.reload({}) == []
@@ -84,14 +84,12 @@ def test_a_rule_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, recei
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A monitor that is configured no more is not waited for."""
+    """Gives a monitor that is no longer configured no grace period."""
     monkeypatch.setattr("monitor.service.app.ORPHANS_EVERY", 0.1)
     monkeypatch.setattr("monitor.service.election.PATIENCE", 0)
 
 
-def test_a_rule_that_is_edited_by_a_reload_and_still_fires_pages_nobody_again(
-    app: App, folder: Path, receiver: Receiver
-) -> None:
+def test_a_reloaded_rule_that_still_fires_does_not_page_again(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     change(folder, "for: 6h", "for: 5h")
     assert app.reload({}) == []
@@ -102,7 +100,7 @@ def test_a_rule_that_is_edited_by_a_reload_and_still_fires_pages_nobody_again(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, receiver: Receiver) -> None:
+def test_a_reload_without_a_monitor_withdraws_its_incident(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     change(folder, "- name: shop", "- name: market")
     assert app.reload({}) == []
@@ -113,7 +111,7 @@ def test_a_monitor_that_goes_by_a_reload_is_withdrawn(app: App, folder: Path, re
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_removed_while_the_daemon_was_away_is_withdrawn_too(
+def test_incidents_of_a_monitor_removed_during_downtime_are_withdrawn(
     app: App, folder: Path, receiver: Receiver
 ) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
@@ -136,7 +134,7 @@ def test_a_reload_with_a_wrong_rule_changes_nothing(app: App, folder: Path, rece
     assert len(app.config.monitors[0].alerts) == 1
 
 
-def test_a_channel_that_moves_by_a_reload_is_told_at_its_new_place(app: App, folder: Path, receiver: Receiver) -> None:
+def test_a_channel_moved_by_a_reload_is_notified_at_its_new_address(app: App, folder: Path, receiver: Receiver) -> None:
     eventually(lambda: kinds(receiver) == ["firing"])
     with Receiver() as moved:
         change(folder, receiver.url, moved.url)
@@ -145,7 +143,7 @@ def test_a_channel_that_moves_by_a_reload_is_told_at_its_new_place(app: App, fol
         eventually(lambda: kinds(moved) == ["withdrawn"])
 
 
-def test_a_single_run_sends_what_waits(folder: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_sends_waiting_notifications(folder: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store(load(folder / "rankmon.yaml", {}).store.url, 20)
     put(store, "team", [notice("firing")], time.time())
     put(store, "unknown", [notice("firing")], time.time())
@@ -158,7 +156,7 @@ def test_a_single_run_sends_what_waits(folder: Path, receiver: Receiver, capsys:
     store.close()
 
 
-def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receiver) -> None:
+def test_rankmon_does_not_page_if_prometheus_pages(folder: Path, receiver: Receiver) -> None:
     change(folder, "notify: [team]", "paging: prometheus")
     app = App(load(folder / "rankmon.yaml", {}), ReplayClock(STORY.history_end.timestamp()))
     app.prepare()
@@ -170,10 +168,10 @@ def test_where_prometheus_pages_rankmon_does_not(folder: Path, receiver: Receive
         app.stop()
 
 
-def test_what_is_open_is_explained_from_the_source(app: App) -> None:
+def test_an_open_incident_is_diagnosed_from_the_source(app: App) -> None:
     (found,) = app.store.alerts.incidents("shop", "firing")
     eventually(lambda: app.store.verdicts.diagnosed(found.incident.id))
     document = app.store.verdicts.diagnoses(found.incident.id)[0].document
     assert document is not None
     assert document["captured"]["requests"]
-    assert document["captured"]["queries"] is None, "this monitor names no column of the query"
+    assert document["captured"]["queries"] is None, "this monitor has no query column"

@@ -1,4 +1,4 @@
-"""What cycles keep in memory of the past says what the store says, whatever is written in between and by whom."""
+"""The history that cycles keep in memory equals the store, whatever is written in between and by whom."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,7 +40,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def put(store: Store, hours: range | list[int], seed: int, devices: list[str], monitor: Monitor = MONITOR) -> None:
-    """Hours of random counts, as whoever holds the lease now."""
+    """Writes hours of random counts under a lease of the given store."""
     with store.hold(monitor.name) as lease:
         write(store, lease, monitor, drawn(hours, seed, devices), force=True)
 
@@ -51,7 +51,7 @@ def drawn(hours: range | list[int], seed: int, devices: list[str]) -> Partials:
 
 
 def same(known: Store, plain: Store, spans: list[tuple[int, int]], monitor: Monitor = MONITOR) -> None:
-    """Each span of each series is the same to the last bit, and its windows to 1e-12."""
+    """Asserts that each span of each series is equal to the last bit, and its windows to 1e-12."""
     for definition in monitor.definitions:
         for since, until in spans:
             for overall_only in (False, True):
@@ -80,7 +80,7 @@ def assert_alike(found: list[Any], expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, seed: int) -> None:
+def test_the_cache_equals_the_store_whoever_writes(store: Store, seed: int) -> None:
     rng = np.random.default_rng(seed)
     known, other = CachedStore(store, MONITOR), Store(store.url)
     put(known, range(3 * 24), seed, DEVICES[:2])
@@ -94,7 +94,7 @@ def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, se
             case "backfill":
                 put(other, range(old[0], old[-1] + 1), step, DEVICES[:devices])
                 with known.hold(MONITOR.name):
-                    pass  # what the next cycle begins with
+                    pass  # as the next cycle does first
             case "restart":
                 known = CachedStore(store, MONITOR)
                 with known.hold(MONITOR.name):
@@ -108,7 +108,7 @@ def test_whatever_is_written_by_whom_it_is_what_the_store_holds(store: Store, se
     other.close()
 
 
-def test_what_is_read_pooled_is_kept_in_full(store: Store) -> None:
+def test_pooled_readings_are_cached_in_full(store: Store) -> None:
     pooled = replace(MONITOR, measures=(parse("ndcg(aggregate=pooled)@10"),))
     known = CachedStore(store, pooled)
     put(known, range(48), 0, DEVICES, pooled)
@@ -117,7 +117,7 @@ def test_what_is_read_pooled_is_kept_in_full(store: Store) -> None:
         same(known, store, [(0, 48 * HOUR), (5 * HOUR, 9 * HOUR)], pooled)
 
 
-def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> None:
+def test_counts_that_outgrow_their_type_stay_exact(store: Store) -> None:
     known = CachedStore(store, MONITOR)
     for hour in range(4):
         put(known, [hour], hour, DEVICES)
@@ -129,7 +129,7 @@ def test_counts_that_outgrow_what_they_are_kept_in_stay_exact(store: Store) -> N
     assert {np.dtype(np.uint16), np.dtype(np.float64)} == set(kinds)
 
 
-def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> None:
+def test_a_part_of_the_cache_shares_memory_and_cannot_be_written(store: Store) -> None:
     put(store, range(100), 6, DEVICES[:3])
     known, plain, definition = CachedStore(store, MONITOR), Store(store.url), MONITOR.traffic
     whole = known.history(definition, 0, 100 * HOUR)
@@ -137,7 +137,7 @@ def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> No
     assert np.shares_memory(whole.sums, part.sums)
     same(known, plain, [(0, 100 * HOUR), (20 * HOUR, 90 * HOUR), (30 * HOUR, 100 * HOUR)])
     with pytest.raises(ValueError, match="read-only"):
-        part.sums[0] = 7  # it is everybody's
+        part.sums[0] = 7  # it is shared
     held = part.sums.copy()
     with known.hold(MONITOR.name) as lease:
         write(known, lease, MONITOR, drawn(range(80, 95), 7, DEVICES[:3]), force=True)
@@ -147,7 +147,7 @@ def test_parts_of_what_somebody_holds_are_not_laid_out_twice(store: Store) -> No
     plain.close()
 
 
-def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_buckets_stored_since_the_last_read_are_loaded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     known, asked, partials = CachedStore(store, MONITOR), list[int](), Store.partials
 
     def counted(store: Store, definition: Definition, since: int, until: int, *more: Any) -> Any:
@@ -166,7 +166,7 @@ def test_after_the_first_time_only_what_was_stored_since_is_read(store: Store, m
     assert asked == [1]
 
 
-def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store) -> None:
+def test_data_older_than_the_cache_is_read_from_the_store(store: Store) -> None:
     known, long_ago = CachedStore(store, MONITOR), reach(MONITOR) // HOUR + 100
     put(known, range(24), 0, DEVICES)
     put(known, range(long_ago, long_ago + 24), 1, DEVICES)
@@ -176,9 +176,7 @@ def test_what_no_cycle_looks_at_is_read_from_the_store_and_not_kept(store: Store
         assert len(known.history(MONITOR.traffic, everything[1] - 48 * HOUR, everything[1]).starts) == 24
 
 
-def test_of_a_span_that_begins_before_what_is_kept_only_the_older_part_is_read(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_part_older_than_the_cache_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     known, first = CachedStore(store, MONITOR), reach(MONITOR) // HOUR + 24
     put(known, range(0, 48, 2), 0, DEVICES[:2])
     put(known, range(first - 24, first + 100), 1, DEVICES[1:])
@@ -196,7 +194,7 @@ def test_of_a_span_that_begins_before_what_is_kept_only_the_older_part_is_read(
     assert asked == [(0, known._known[MONITOR.traffic].since)]
 
 
-def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
+def test_the_cache_drops_data_that_is_too_old(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     short = replace(MONITOR, windows=(HOUR,))
     known = CachedStore(store, short)
@@ -211,7 +209,7 @@ def test_what_became_too_old_is_dropped(tmp_path: Path) -> None:
     store.close()
 
 
-def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_budget_sends_reads_to_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = MemoryBudget(20_000)
     first, second = CachedStore(store, MONITOR, budget), CachedStore(store, replace(MONITOR, name="other"), budget)
     put(first, range(50), 0, DEVICES[:1])
@@ -231,12 +229,12 @@ def test_where_memory_is_used_up_the_store_is_read_each_time(store: Store, monke
 
     monkeypatch.setattr(Store, "partials", counted)
     second.history(other, 390 * HOUR, 400 * HOUR)
-    assert asked == [10]  # and not all of it once more, only to be refused again
+    assert asked == [10]  # it does not load everything again, only to exceed the budget again
     first.forget()
     assert second.history(other, 0, 20 * HOUR).starts.size == 20
 
 
-def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store: Store) -> None:
+def test_a_cache_that_outgrows_its_budget_is_dropped(store: Store) -> None:
     known = CachedStore(store, MONITOR, MemoryBudget(20_000))
     put(known, range(50), 0, DEVICES[:1])
     known.history(MONITOR.traffic, 0, 50 * HOUR)
@@ -248,7 +246,7 @@ def test_what_grows_beyond_the_memory_that_there_is_is_read_from_the_store(store
     assert not known._known
 
 
-def test_while_another_holds_the_monitor_nothing_is_kept_for_it_may_be_writing(store: Store) -> None:
+def test_nothing_is_cached_while_another_holds_the_lease(store: Store) -> None:
     put(store, range(5), 0, DEVICES)
     known = CachedStore(store, MONITOR)
     with store.hold(MONITOR.name) as lease:
@@ -257,7 +255,7 @@ def test_while_another_holds_the_monitor_nothing_is_kept_for_it_may_be_writing(s
         assert known.history(MONITOR.traffic, 0, 6 * HOUR).starts.size == 6
 
 
-def test_who_finds_the_monitor_held_by_another_forgets_what_it_knew(store: Store) -> None:
+def test_losing_the_lease_to_another_clears_the_cache(store: Store) -> None:
     known = CachedStore(store, MONITOR)
     put(known, range(5), 0, DEVICES)
     assert known.history(MONITOR.traffic, 0, 6 * HOUR).starts.size == 5
@@ -269,7 +267,7 @@ def test_who_finds_the_monitor_held_by_another_forgets_what_it_knew(store: Store
 
 
 @pytest.mark.parametrize("is_other_there", [False, True])
-def test_what_is_shown_at_a_start_is_kept_for_the_first_run_unless_another_was_there(
+def test_data_read_at_startup_stays_cached_unless_another_wrote_since(
     store: Store, monkeypatch: pytest.MonkeyPatch, is_other_there: bool
 ) -> None:
     put(store, range(5), 0, DEVICES)
@@ -303,8 +301,8 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
-def test_a_daemons_snapshots_are_those_of_a_process_that_begins_now(daemon: Daemon) -> None:
-    """Through a backfill by another process, a restart, and hours in which nothing was asked for."""
+def test_a_daemons_snapshots_equal_those_of_a_fresh_process(daemon: Daemon) -> None:
+    """This holds through a backfill by another process, a restart, and hours in which nobody asks."""
     other = Store(daemon.store.url)
     for hour in range(28):
         if hour == 10:
@@ -322,7 +320,7 @@ def test_a_daemons_snapshots_are_those_of_a_process_that_begins_now(daemon: Daem
 
 
 def an_hour_later(daemon: Daemon) -> None:
-    """A cycle; with so little traffic a bucket may stay provisional until the next one."""
+    """Runs a cycle an hour later. With so little traffic a bucket may stay provisional until the next one."""
     daemon.clock.at += HOUR
     outcome = daemon.runner.run().outcome
     assert outcome is not None
@@ -338,7 +336,7 @@ def backfill(daemon: Daemon, other: Store, since: int, until: int) -> None:
     assert done.stored == (until - since) // HOUR
 
 
-def test_a_cycle_looks_at_no_bucket_again_that_is_settled(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_does_not_check_settled_buckets_again(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     states, seen = Store.states, list[int]()
 
     def counted(store: Store, definition: Definition, since: int) -> Any:
@@ -355,7 +353,7 @@ def test_a_cycle_looks_at_no_bucket_again_that_is_settled(daemon: Daemon, monkey
         assert max(seen) <= 3
 
 
-def test_a_clock_that_is_set_back_has_all_buckets_looked_at_again(
+def test_a_clock_set_back_makes_a_cycle_check_all_buckets_again(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, states = list[int](), Store.states
@@ -380,9 +378,7 @@ def test_histories_of_no_buckets_are_empty(store: Store) -> None:
     assert found.starts.size == 0
 
 
-def test_what_verdicts_have_come_to_is_read_again_only_when_it_changed(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_drift_state_is_parsed_again_only_when_it_changed(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed, from_json, other = list[int](), DriftState.from_json, Store(daemon.store.url)
 
     def counted(plain: dict[str, Any]) -> DriftState:
@@ -408,7 +404,7 @@ def test_what_verdicts_have_come_to_is_read_again_only_when_it_changed(
     other.close()
 
 
-def test_a_cycle_with_nothing_new_builds_no_statement_again_and_opens_few_transactions(daemon: Daemon) -> None:
+def test_an_idle_cycle_builds_no_new_statements_and_opens_few_transactions(daemon: Daemon) -> None:
     ran: list[sa.Executable] = []
     begun: list[sa.Connection] = []
     sa.event.listen(daemon.store.engine, "before_execute", lambda _, statement, *more: ran.append(statement))

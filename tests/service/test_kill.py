@@ -1,4 +1,4 @@
-"""Killed at any moment and started again, the store is that of an undisturbed run, row for row."""
+"""A process killed at any moment and restarted leaves the store of an undisturbed run, row for row."""
 
 import os
 import random
@@ -93,13 +93,13 @@ def contents(path: Path) -> dict[str, dict[tuple[object, ...], tuple[object, ...
 
 
 def finely(path: Path) -> Path:
-    """The same with more buckets, so that it takes longer."""
+    """Adds more buckets, so that a backfill takes longer."""
     path.write_text(path.read_text(encoding="utf-8") + "    bucket: 15m\n", encoding="utf-8")
     return path
 
 
 def copy_shop(folder: Path, url: str) -> None:
-    """Put the shop into another database, row for row."""
+    """Copies the shop into another database, row for row."""
     one, other, tables = sa.create_engine(f"sqlite:///{folder}/shop.db"), sa.create_engine(url), sa.MetaData()
     tables.reflect(one)
     tables.create_all(other)
@@ -127,18 +127,18 @@ def backfill(path: Path) -> list[str | Path]:
 
 
 def has_partials(store: Path) -> bool:
-    """Whether a backfill is under way, and not only its process."""
+    """Whether a backfill has stored something, and not only started."""
     if not store.exists():
         return False
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         try:
             return connection.execute("SELECT 1 FROM partials LIMIT 1").fetchone() is not None
-        except sqlite3.OperationalError:  # its tables are not made yet
+        except sqlite3.OperationalError:  # its tables do not exist yet
             return False
 
 
 def has_tables(url: str) -> bool:
-    """Whether a backfill has reached a store on PostgreSQL, and begun to store."""
+    """Whether a backfill has started to store on PostgreSQL."""
     engine = sa.create_engine(url)
     try:
         with engine.connect() as connection:
@@ -203,7 +203,7 @@ def test_backfilling_waits_for_what_restarts_in_the_middle(
             forget(hit, url if what == "store" else "sqlite")
             child, store = zygote.start(*backfill(hit)), shop_folder / f"{hit.stem}.db"
             while child.is_running() and not (has_tables(url) if what == "store" else has_partials(store)):
-                time.sleep(0.02)  # what nobody has reached yet is not waited for
+                time.sleep(0.02)  # a backfill does not wait for a database that it has not reached yet
             while child.is_running() and restarts < RESTARTS:
                 time.sleep(rng.uniform(0, 0.4 * length))
                 if child.is_running():
@@ -214,11 +214,11 @@ def test_backfilling_waits_for_what_restarts_in_the_middle(
             waited += finish(child).count("; trying again in ")
             assert differences(expected, contents(hit)) == []
     assert restarts == RESTARTS
-    assert waited, "some came while it worked"
+    assert waited, "some restarts came while it worked"
 
 
 def test_running_survives_being_killed_at_random_moments(zygote: Zygote, shop_folder: Path) -> None:
-    # By then every bucket is past its label time.
+    # By then the attribution window of every bucket has closed.
     when = (END + timedelta(hours=3)).isoformat()
     calm, hit = configuration(shop_folder, "run-calm"), configuration(shop_folder, "run-hit")
     run_until_caught_up(zygote, calm, when)
@@ -256,20 +256,20 @@ def caught_up(port: int) -> bool:
     return evaluated and 'rankmon_due_buckets{monitor="shop"} 0.0' in text
 
 
-def test_daemon_and_backfill_at_the_same_time_do_not_write_twice(zygote: Zygote, shop_folder: Path) -> None:
+def test_two_backfills_at_the_same_time_do_not_write_twice(zygote: Zygote, shop_folder: Path) -> None:
     calm, both = configuration(shop_folder, "alone"), configuration(shop_folder, "both")
     finish(zygote.start(*backfill(calm)))
     finish(zygote.start("migrate", "-c", both))
     children = [zygote.start(*backfill(both)) for _ in range(2)]
     codes = sorted(child.wait() for child in children)
     texts = [child.output for child in children]
-    assert codes in ([0, 0], [0, 5]), texts  # the second may come when the first is done already
+    assert codes in ([0, 0], [0, 5]), texts  # the second may start after the first is done
     if codes == [0, 5]:
         assert any("this one yields" in t for t in texts), texts
     assert differences(contents(calm), contents(both)) == []
 
 
-def test_sigterm_ends_a_backfill_quickly_and_it_goes_on_where_it_was(zygote: Zygote, shop_folder: Path) -> None:
+def test_sigterm_stops_a_backfill_quickly_and_a_rerun_completes_it(zygote: Zygote, shop_folder: Path) -> None:
     calm, ended = configuration(shop_folder, "calm-term"), configuration(shop_folder, "ended")
     finish(zygote.start(*backfill(calm)))
     child = zygote.start(*backfill(ended))
@@ -288,7 +288,7 @@ def test_sigterm_ends_a_backfill_quickly_and_it_goes_on_where_it_was(zygote: Zyg
     assert differences(contents(calm), contents(ended)) == []
 
 
-def test_sigterm_ends_a_daemon_and_sighup_loads_its_configuration_anew(zygote: Zygote, shop_folder: Path) -> None:
+def test_sigterm_stops_a_daemon_and_sighup_reloads_its_configuration(zygote: Zygote, shop_folder: Path) -> None:
     path = configuration(shop_folder, "signals")
     child = zygote.start("run", "-c", path, "--replay-from", END.isoformat())
     child.wait_for("due buckets in")

@@ -1,4 +1,4 @@
-"""Killed between a transition and its delivery and started again, nothing is missing, and what comes twice says so."""
+"""A pager killed between a transition and its delivery loses nothing after a restart, and duplicates share a key."""
 
 import os
 import random
@@ -57,7 +57,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture(scope="module")
 def calm(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Records:
-    """What a run leaves that nobody disturbs."""
+    """What an undisturbed run leaves."""
     url = f"sqlite:///{tmp_path_factory.mktemp('calm')}/store.db"
     store = new_store(url)
     with Receiver() as receiver:
@@ -75,7 +75,7 @@ def finish(child: Child) -> None:
 
 
 class Slow(Receiver):
-    """Takes its time before it has a notification and before it says so, and refuses some."""
+    """A receiver that is slow to take and to answer, and refuses some notifications."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -100,7 +100,7 @@ class Drill:
     undelivered: int = 0
 
     def kill_once(self) -> bool:
-        """Whether it was killed; else it has come to its end."""
+        """Starts a run and kills it; returns False if it ended first."""
         seen = self._number_of_transitions()
         child = self.zygote.start(self.url, self.receiver.url, str(HOURS))
         while self._number_of_transitions() == seen and child.is_running():
@@ -119,16 +119,16 @@ class Drill:
             return connection.execute(sa.select(sa.func.count()).select_from(transitions)).scalar() or 0
 
     def check(self, calm: Records) -> None:
-        """Let it end, and see that all is as if nothing had happened, and that everything arrived, in order."""
+        """Lets the run end; asserts that its records equal the undisturbed ones and that all arrived in order."""
         finish(self.zygote.start(self.url, self.receiver.url, str(HOURS)))
         assert records(self.store) == calm
         arrived: dict[tuple[str, str], dict[str, str]] = {}
         for got in self.receiver.taken:
             kept = arrived.setdefault((got.path.strip("/"), got.document["incident"]), {})
-            assert kept.setdefault(got.key, got.body.decode()) == got.body.decode(), "one key, one thing"
+            assert kept.setdefault(got.key, got.body.decode()) == got.body.decode(), "one key, one content"
         assert {place: list(some) for place, some in arrived.items()} == {
             place: [key for _, key, _ in some] for place, some in calm.notices.items()
-        }, "in the order in which they came for the first time"
+        }, "in the order of first arrival"
 
     def forget(self) -> None:
         with self.store.writing() as connection:
@@ -136,13 +136,13 @@ class Drill:
                 connection.execute(table.delete())
 
 
-def test_killed_between_transition_and_delivery_nothing_is_missing(
+def test_a_pager_killed_between_transition_and_delivery_loses_nothing(
     zygote: Zygote, calm: Records, database_url: str
 ) -> None:
     rng, duplicates = random.Random(3), 0
     store = new_store(database_url)
     drill = Drill(zygote, store, database_url, Slow(rng), rng)
-    # Where a kill falls is chance: go on until one fell between a delivery and its mark.
+    # Kills fall at random: go on until one falls between a delivery and its record.
     while drill.kills < KILLS // 2 or (not duplicates and drill.kills < 4 * KILLS):
         is_over = not drill.kill_once()
         if is_over or drill.kills >= KILLS // 2:
@@ -156,10 +156,10 @@ def test_killed_between_transition_and_delivery_nothing_is_missing(
     store.close()
     assert {target for target, _ in calm.notices} == set(TARGETS)
     assert drill.undelivered >= drill.kills // 2, "the kills fell where they should"
-    assert duplicates >= 1, "and some between the delivery and its mark"
+    assert duplicates >= 1, "and some between a delivery and its record"
 
 
-def test_what_was_refused_before_the_kill_is_delivered_after_it_and_once(
+def test_notifications_refused_before_a_kill_are_delivered_once_after_it(
     zygote: Zygote, calm: Records, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"

@@ -1,7 +1,7 @@
-"""Each channel's sender killed at random moments and started again: nothing is lost, nothing comes twice beyond its
-key, and each incident's notifications come in order.
+"""Each channel's sender is killed at random moments and restarted: nothing is lost, copies have the same key, and the
+notifications of each incident arrive in order.
 
-`RANKMON_TEST_KILLS=50` kills each so often.
+`RANKMON_TEST_KILLS=50` kills each sender 50 times.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ KINDS: tuple[Kind, ...] = ("firing", "updated", "resolved")
 INCIDENTS = 8
 
 BEGUN = sa.select(sa.func.max(outbox.c.begun_at))
-"""When the newest attempt began: kills fall into the sending, not into the start."""
+"""When the newest attempt began, so that kills hit the sending and not the start."""
 
 LONGER = {"apprise": 0.8}
-"""Seconds of sending within which it is killed: Apprise reads all its services first."""
+"""Seconds of sending within which the kill falls; Apprise loads all its services first."""
 
 Life = list[tuple[str, str]]
 """(key, what was said), in order."""
 Lives = dict[str, Life]
-"""By incident: what its receiver was told."""
+"""Incident -> what its receiver heard."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def zygote() -> Iterator[Zygote]:
 
 @contextmanager
 def slowed(receiver: Receiver, rng: random.Random) -> Iterator[Receiver]:
-    """It takes its time before it has something and before it says so, and is busy now and then."""
+    """Makes a receiver slow to take and to answer, and busy now and then."""
     inner = receiver.behave
 
     def behave(got: Got) -> Reply:
@@ -106,14 +106,14 @@ def pagerduty(rng: random.Random) -> Iterator[tuple[int, Callable[[], Lives]]]:
 
 @contextmanager
 def slack(rng: random.Random) -> Iterator[tuple[int, Callable[[], Lives]]]:
-    """Each message is its own key: there must not be two of an incident, nor the same in its thread."""
+    """Each message is its own key: an incident must not have two, nor the same line twice in its thread."""
     double = SlackDouble()
 
     def told() -> Lives:
         found: Lives = {}
         for number, message in enumerate(list(double.messages.values())):
             first = title("firing", message.keys[0][:10])
-            assert message.text == (message.thread or [first])[-1], "the message is as its thread ends"
+            assert message.text == (message.thread or [first])[-1], "the message equals the last line of its thread"
             lines = [first, *message.thread]
             found.setdefault(message.keys[0][:10], []).extend((f"{number} {at}", line) for at, line in enumerate(lines))
         return found
@@ -155,7 +155,7 @@ def of_alertmanager(got: Got) -> tuple[str, str, str]:
 
 
 def of_title(words: Callable[[Got], str]) -> Callable[[Got], tuple[str, str, str]]:
-    """Of channels without keys: what is said is all that tells a copy from another message."""
+    """For channels without keys, where only the text tells a copy from another message."""
     return lambda got: (words(got).split()[1], words(got), words(got))
 
 
@@ -171,12 +171,12 @@ CHANNELS: dict[str, Double] = {
 }
 
 
-def test_every_channel_is_killed() -> None:
+def test_every_channel_kind_has_a_kill_test() -> None:
     assert {name.partition("-")[0] for name in CHANNELS} == set(channel_kinds())
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
-def test_whenever_it_is_killed_nothing_is_lost_or_out_of_order(
+def test_a_killed_sender_loses_nothing_and_keeps_the_order(
     kind: str, zygote: Zygote, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     rng, url = random.Random(kind), f"sqlite:///{tmp_path}/store.db"
@@ -198,7 +198,7 @@ def test_whenever_it_is_killed_nothing_is_lost_or_out_of_order(
                     kills += 1
                 else:
                     assert child.wait() == 0, child.output
-        time.sleep(0.1)  # what a dead process had sent is still being taken
+        time.sleep(0.1)  # the receiver still takes what a dead process sent
         found = told()
     assert set(found) == set(expected)
     for incident, life in found.items():

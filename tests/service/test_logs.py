@@ -1,4 +1,4 @@
-"""What drivers log by themselves, beside what is said of their errors."""
+"""Logs of drivers, limits on repeated lines, and logs that nobody reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ monitors:
 
 @pytest.fixture(autouse=True)
 def levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has set nothing up."""
+    """Loggers as in a process that has configured nothing."""
     for name in REPEATING:
         monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
 
@@ -54,7 +54,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pyhive", "hive://u@nowhere.invalid:{port}/d?auth=NOSASL"),
     ],
 )
-def test_a_source_that_is_away_is_told_once_and_not_by_its_driver(
+def test_an_unreachable_source_is_reported_without_driver_logs(
     tmp_path: Path, driver: str, url: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip(driver)
@@ -65,7 +65,7 @@ def test_a_source_that_is_away_is_told_once_and_not_by_its_driver(
     assert "search: source shop: " in capsys.readouterr().err
 
 
-def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_of_the_pool(
+def test_a_connection_lost_mid_answer_logs_nothing_from_the_pool(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     silence_drivers()
@@ -77,7 +77,7 @@ def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_
                 connection.exec_driver_sql(f"SELECT pg_terminate_backend({to_end.pop()}, 10000)")
         return False
 
-    database = Database("shop", parse_url(postgres_url), 60, end_it)  # asked after each part of an answer
+    database = Database("shop", parse_url(postgres_url), 60, end_it)  # called after each part of an answer
     with database.reading() as reader:
         to_end.append(reader.one(sa.text("SELECT pg_backend_pid()")))
         with pytest.raises(TooMany):
@@ -89,7 +89,7 @@ def test_a_connection_that_is_lost_before_its_answer_was_closed_leaves_no_trace_
     other.dispose()
 
 
-def test_one_place_fills_no_disk_and_what_was_left_out_is_counted() -> None:
+def test_repeated_log_lines_are_limited_and_counted() -> None:
     clock = iter([*[0.0] * 10_000, 61.0, 61.0])
     bounded, said = RateLimit(lambda: next(clock)), []
     for _ in range(10_000):
@@ -114,7 +114,7 @@ def fill(pipe: int) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 4096])
-def test_lines_that_do_not_fit_into_a_pipe_are_lost_and_counted_by_the_next_that_does(free: int) -> None:
+def test_lines_a_full_pipe_cannot_take_are_dropped_and_counted(free: int) -> None:
     reader, writer = os.pipe()
     fill(writer)
     os.read(reader, free)
@@ -135,7 +135,7 @@ def test_lines_that_do_not_fit_into_a_pipe_are_lost_and_counted_by_the_next_that
         assert told.read().splitlines()[-2:] == ["that fits (20 lines before this lost: not read)", "and that"]
 
 
-def test_a_daemon_whose_log_nobody_reads_goes_on_and_ends_when_told_to(tmp_path: Path, shop_url: str) -> None:
+def test_a_daemon_with_an_unread_log_runs_and_stops_on_a_signal(tmp_path: Path, shop_url: str) -> None:
     setting, port = Setting(tmp_path, {"shop": shop_url}), free_port()
     setting.head = f'web: {{listen: "127.0.0.1:{port}"}}\nlog: {{level: debug}}'
     setting.write(of_shop("shop"))

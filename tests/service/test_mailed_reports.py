@@ -1,4 +1,4 @@
-"""Reports by mail: each that is due comes once, whoever queues it, and of several past ones the last."""
+"""Reports by mail: each due report comes once, whoever queues it, and of several missed ones only the last."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def at(text: str) -> float:
         (MailedReport(("mail",), 480, "Europe/Berlin", ("sun",)), "2026-03-29 07:30", "2026-03-22 08:00"),
     ],
 )
-def test_the_last_one_due_is_by_the_clocks_of_its_zone(report: MailedReport, now: str, due: str) -> None:
+def test_the_due_time_follows_the_local_time_zone(report: MailedReport, now: str, due: str) -> None:
     assert report.due(at(now)) == at(due)
 
 
@@ -80,7 +80,7 @@ def sent(store: Store, configuration: Config, double: MailDouble) -> list[Any]:
     return [email.message_from_bytes(raw, policy=email.policy.default) for _, raw in double.mails]
 
 
-def test_it_is_mailed_once_to_each_by_two_daemons_that_queue_it_together(store: Store, tmp_path: Path) -> None:
+def test_two_daemons_mail_a_report_once_to_each_recipient(store: Store, tmp_path: Path) -> None:
     with MailDouble(None) as double:
         made = configured(tmp_path, double.port, WEEKLY)
         for _ in range(3):
@@ -105,12 +105,12 @@ def test_it_is_mailed_once_to_each_by_two_daemons_that_queue_it_together(store: 
     assert "<table" in attached.get_content()
 
 
-def test_who_starts_late_mails_the_last_one_that_was_due(store: Store, tmp_path: Path) -> None:
+def test_a_late_start_mails_only_the_last_due_report(store: Store, tmp_path: Path) -> None:
     with MailDouble(None) as double:
         made = configured(tmp_path, double.port, WEEKLY)
         for now in ("2026-11-02 08:00", "2026-11-25 17:00", "2026-11-29 17:00"):
             mailer(store, made, now).run()
-        assert len(sent(store, made, double)) == 4, "of 2 November and of 23 November, to each"
+        assert len(sent(store, made, double)) == 4, "the reports of 2 and 23 November, to each recipient"
 
 
 def test_nothing_is_mailed_before_anything_is_stored(database_url: str, tmp_path: Path) -> None:

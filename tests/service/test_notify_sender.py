@@ -1,4 +1,4 @@
-"""The sender against real receivers and real stores: everything once it can be, in order, and nothing held up."""
+"""The sender against real receivers and stores: everything arrives once it can, in order, and nothing blocks."""
 
 import logging
 import threading
@@ -57,7 +57,7 @@ class Post:
     senders: list[Sender] = field(default_factory=list)
 
     def sender(self, *receivers: Channel, draw: Drawing = no_chart) -> Sender:
-        """One that runs."""
+        """A running sender."""
         made = Sender(self.store, Telemetry(), self.clock, draw=draw)
         made.use(receivers)
         made.start()
@@ -77,7 +77,7 @@ class Post:
             ]
 
     def attempts(self) -> int:
-        """How many have failed, and are noted."""
+        """The number of failed attempts on record."""
         return sum(n for (n,) in self.rows("attempts"))
 
     def later(self, seconds: float) -> None:
@@ -123,7 +123,7 @@ def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
 
 
 def eventually_sent(post: Post, step: float) -> int:
-    """How many have been sent when nothing waits any more; what fails is tried again after `step` seconds."""
+    """The number sent once nothing waits any more; failures are retried after `step` seconds."""
     for _ in range(20):
         with suppress(AssertionError):
             eventually(lambda: not post.store.outbox.queues(), 2)
@@ -140,10 +140,10 @@ FIRING, UPDATED, RESOLVED = notice("firing", number=0), notice("updated", number
 LIFE = ["a firing", "a updated", "a resolved"]
 
 
-# ---- once it can be, in order --------------------------------------------------------------------------------------
+# ---- as soon as it can, in order -----------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_sent_once_and_in_order(post: Post, receiver: Receiver) -> None:
+def test_notifications_are_sent_once_and_in_order(post: Post, receiver: Receiver) -> None:
     sender = post.sender(Log(), webhook(receiver))
     post.put("inbox", FIRING, UPDATED, RESOLVED)
     eventually(lambda: len(receiver.got) == 3)
@@ -156,9 +156,7 @@ def test_what_is_written_is_sent_once_and_in_order(post: Post, receiver: Receive
 
 
 @pytest.mark.parametrize("away", ["closed", "500", "hangs"])
-def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
-    post: Post, receiver: Receiver, away: str
-) -> None:
+def test_a_receiver_back_after_an_hour_gets_everything(post: Post, receiver: Receiver, away: str) -> None:
     receiver.behave = lambda _: HANGS if away == "hangs" else Reply(500)
     if away == "closed":
         receiver.close()
@@ -177,7 +175,7 @@ def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
     post.later(LONGEST_RETRY * 1.3)
     sent = eventually_sent(post, STEP)
     assert sent == 4
-    # An answer that is too late for whoever waits a tenth of a second is one more delivery, under the same key.
+    # With a timeout of 0.1 s, a late answer means one more delivery under the same key.
     assert [t for t in dict.fromkeys(receiver.titles()) if t.startswith("a")] == LIFE
     assert len({g.key for g in receiver.taken}) == 4
     assert len(receiver.taken) == 4 or away == "hangs"
@@ -185,9 +183,7 @@ def test_a_receiver_that_is_away_for_an_hour_gets_everything_once_it_is_back(
     assert counted(sender, "_failures") >= 20
 
 
-def test_a_refusal_of_some_holds_up_no_other_incident_and_keeps_the_order_of_its_own(
-    post: Post, receiver: Receiver
-) -> None:
+def test_a_refused_incident_keeps_its_order_and_delays_no_other(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda got: Reply(400 if got.document["incident"] == "bad" else 200)
     post.sender(webhook(receiver))
     post.put("inbox", notice(incident="bad"), FIRING, notice("resolved", "bad", 1), UPDATED, RESOLVED)
@@ -200,7 +196,7 @@ def test_a_refusal_of_some_holds_up_no_other_incident_and_keeps_the_order_of_its
     assert receiver.titles()[3:] == ["bad firing", "bad resolved"]
 
 
-def test_a_receiver_that_hangs_holds_up_no_other(post: Post, receiver: Receiver) -> None:
+def test_a_hanging_receiver_delays_no_other(post: Post, receiver: Receiver) -> None:
     with Receiver(lambda _: HANGS) as slow:
         post.sender(webhook(slow, "slow", timeout=30), webhook(receiver))
         post.put("slow", FIRING)
@@ -211,7 +207,7 @@ def test_a_receiver_that_hangs_holds_up_no_other(post: Post, receiver: Receiver)
         assert time.monotonic() - began < 15
 
 
-def test_a_notification_that_is_broken_in_itself_holds_up_no_other(
+def test_a_broken_notification_delays_no_other(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     post.put("inbox", notice(incident="broken"), FIRING)
@@ -227,7 +223,7 @@ def test_a_notification_that_is_broken_in_itself_holds_up_no_other(
 # ---- giving up -----------------------------------------------------------------------------------------------------
 
 
-def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
+def test_openings_are_dropped_after_the_limit_but_ends_never(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.behave = lambda _: Reply(500, b"broken")
@@ -256,18 +252,19 @@ def test_what_opens_is_given_up_after_the_limit_and_what_closes_never(
 
 
 STEP = LONGEST_RETRY * 1.3
-"""Seconds after which whatever has failed is tried again."""
+"""Seconds after which every failure is retried."""
 
 
 def fail(post: Post, times: int) -> None:
-    """So many more attempts that fail, after one that has."""
+    """Lets `times` more attempts fail after a first one."""
     for _ in range(times):
         before = post.attempts()
         post.later(STEP)
         eventually(lambda: post.attempts() > before)  # noqa: B023 (it is called at once)
 
 
-def test_age_alone_gives_nothing_up_for_a_clock_may_jump_and_a_machine_sleep(post: Post, receiver: Receiver) -> None:
+def test_age_alone_drops_no_notification(post: Post, receiver: Receiver) -> None:
+    """A clock may jump, and a machine may sleep."""
     receiver.behave = lambda _: Reply(500)
     post.put("inbox", FIRING)
     post.clock.time += 3 * DAY
@@ -279,7 +276,7 @@ def test_age_alone_gives_nothing_up_for_a_clock_may_jump_and_a_machine_sleep(pos
     assert post.rows("dropped_at") != [(None,)]
 
 
-def test_an_incident_that_is_open_is_told_however_long_its_receiver_is_away_and_of_several_the_newest(
+def test_an_open_incident_waits_for_its_receiver_and_newer_notices_replace_the_first(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.behave = lambda _: Reply(500)
@@ -298,11 +295,11 @@ def test_an_incident_that_is_open_is_told_however_long_its_receiver_is_away_and_
     receiver.behave = lambda _: Reply()
     post.later(STEP)
     eventually(lambda: receiver.titles() == ["a retrain", "a updated"])
-    assert counted(sender, "s_dropped") == 0, "the newer one says it all"
+    assert counted(sender, "s_dropped") == 0, "the newer notice replaces it"
     assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
 
 
-def test_an_end_ends_every_severity_that_the_receiver_was_told(post: Post, receiver: Receiver) -> None:
+def test_an_end_resolves_every_severity_sent_to_the_receiver(post: Post, receiver: Receiver) -> None:
     incident(post.store, "a")
     post.sender(*alertmanager(receiver))
     post.put("am", notice(severity="info"))
@@ -328,9 +325,7 @@ def test_an_end_ends_every_severity_that_the_receiver_was_told(post: Post, recei
     assert {alert["annotations"]["state"] for alert in over} == {"resolved"}
 
 
-def test_what_a_clock_that_was_ahead_had_put_off_is_tried_once_it_is_right_again(
-    post: Post, receiver: Receiver
-) -> None:
+def test_retries_postponed_by_a_clock_ahead_happen_once_it_is_right(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500)
     post.clock.time += 2 * DAY
     post.sender(webhook(receiver))
@@ -342,7 +337,7 @@ def test_what_a_clock_that_was_ahead_had_put_off_is_tried_once_it_is_right_again
     eventually(lambda: receiver.titles() == ["a firing"])
 
 
-def test_what_was_given_up_with_its_channel_is_told_when_the_channel_is_back(post: Post, receiver: Receiver) -> None:
+def test_a_returning_channel_gets_the_open_incident_dropped_with_it(post: Post, receiver: Receiver) -> None:
     incident(post.store, "a")
     incident(post.store, "b", "resolved")
     sender = post.sender(Log())
@@ -356,7 +351,7 @@ def test_what_was_given_up_with_its_channel_is_told_when_the_channel_is_back(pos
 
 
 @pytest.mark.parametrize("kind", ["resolved", "withdrawn"])
-def test_an_end_that_another_daemon_gave_up_is_told_when_its_own_is_back(
+def test_an_end_dropped_by_another_daemon_is_sent_once_its_own_is_back(
     kind: Any, post: Post, receiver: Receiver, database_url: str
 ) -> None:
     incident(post.store, "a")
@@ -375,13 +370,11 @@ def test_an_end_that_another_daemon_gave_up_is_told_when_its_own_is_back(
     post.sender(webhook(receiver))
     eventually(lambda: receiver.titles() == ["a firing", f"a {kind}"])
     time.sleep(5 * OFTEN)
-    assert not post.store.outbox.queues(), "of an incident that nobody was told of no end is told"
+    assert not post.store.outbox.queues(), "an incident that nobody heard of gets no end"
     assert len(receiver.got) == 2
 
 
-def test_what_another_daemon_gives_up_while_its_own_is_only_held_up_is_sent_after_all(
-    post: Post, receiver: Receiver
-) -> None:
+def test_a_delayed_sender_still_sends_what_another_daemon_dropped(post: Post, receiver: Receiver) -> None:
     incident(post.store, "b")
     receiver.behave = lambda got: Reply(429, headers={"Retry-After": "1"}) if len(receiver.got) == 2 else Reply()
     post.sender(webhook(receiver))
@@ -390,12 +383,12 @@ def test_what_another_daemon_gives_up_while_its_own_is_only_held_up_is_sent_afte
     post.put("inbox", RESOLVED)
     eventually(lambda: post.attempts() == 1)
     post.put("inbox", notice("retrain", "b"))
-    gone = post.store.outbox.retire("inbox", [], post.clock.time)  # as another daemon does that has not the channel
+    gone = post.store.outbox.retire("inbox", [], post.clock.time)  # as a daemon without this channel does
     assert gone == 2
     eventually(lambda: receiver.titles() == ["a firing", "a resolved", "b retrain"])
 
 
-def test_what_nobody_has_any_more_is_forgotten_in_the_end(post: Post, receiver: Receiver) -> None:
+def test_dropped_notifications_are_purged_in_the_end(post: Post, receiver: Receiver) -> None:
     post.put("inbox", FIRING, RESOLVED)
     post.clock.time += ORPHANED + 1
     assert post.store.outbox.retire("inbox", [], post.clock.time) == 2
@@ -403,13 +396,13 @@ def test_what_nobody_has_any_more_is_forgotten_in_the_end(post: Post, receiver: 
     assert post.rows("id") == []
 
 
-def test_pauses_grow_are_bounded_and_differ() -> None:
+def test_retry_pauses_grow_are_bounded_and_vary() -> None:
     assert [pause(n, 0) for n in range(4)] == [4, 8, 16, 32]
     assert pause(1000, 0.999) < LONGEST_RETRY * 1.2 < LONGEST_WAIT
     assert FIRST_RETRY * 0.8 <= pause(0, 0.3) < pause(0, 0.7) <= FIRST_RETRY * 1.2
 
 
-def test_it_is_tried_again_after_a_growing_pause_and_not_before(post: Post, receiver: Receiver) -> None:
+def test_a_failure_is_retried_after_a_growing_pause_and_not_before(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500)
     post.sender(webhook(receiver))
     post.put("inbox", FIRING)
@@ -423,7 +416,7 @@ def test_it_is_tried_again_after_a_growing_pause_and_not_before(post: Post, rece
         post.later(0.002)
 
 
-def test_who_asks_to_be_left_alone_for_a_while_is(post: Post, receiver: Receiver) -> None:
+def test_retry_after_pauses_all_sending_to_the_receiver(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(429, headers={"Retry-After": "2"})
     post.sender(webhook(receiver))
     post.put("inbox", FIRING)
@@ -433,13 +426,13 @@ def test_who_asks_to_be_left_alone_for_a_while_is(post: Post, receiver: Receiver
     post.put("inbox", notice("firing", "b"))
     post.later(3600)
     time.sleep(10 * OFTEN)
-    assert len(receiver.got) == 1, "not of another incident either"
+    assert len(receiver.got) == 1, "no other incident is sent either"
     eventually(lambda: len(receiver.got) == 3)
     assert time.monotonic() - began > 1.5
 
 
 @pytest.mark.parametrize("asked", ["Wed, 21 Oct 2026 07:28:00 GMT", "-5", "soon", "9" * 23])
-def test_what_is_no_believable_number_of_seconds_asks_for_nothing(post: Post, receiver: Receiver, asked: str) -> None:
+def test_an_implausible_retry_after_is_ignored(post: Post, receiver: Receiver, asked: str) -> None:
     receiver.behave = lambda _: Reply(429, headers={"Retry-After": asked})
     post.sender(webhook(receiver))
     post.put("inbox", FIRING)
@@ -447,7 +440,7 @@ def test_what_is_no_believable_number_of_seconds_asks_for_nothing(post: Post, re
     post.later(3600)
     eventually(lambda: post.attempts() == 2)
     ((said,),) = post.rows("last_error")
-    assert "429" in said, "it is the refusal that is noted, and no fault in reading it"
+    assert "429" in said, "the refusal is recorded, not an error in reading the header"
 
 
 # ---- two daemons, and one that ends ---------------------------------------------------------------------------------
@@ -472,7 +465,7 @@ def test_two_daemons_on_one_store_send_each_notification_once(
     assert sum(sent) == 40
 
 
-def test_stopping_does_not_wait_for_a_receiver_that_hangs(post: Post, receiver: Receiver) -> None:
+def test_stopping_does_not_wait_for_a_hanging_receiver(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: HANGS
     sender = post.sender(webhook(receiver, timeout=8))
     post.put("inbox", FIRING)
@@ -488,7 +481,7 @@ def test_stopping_does_not_wait_for_a_receiver_that_hangs(post: Post, receiver: 
     assert {g.key for g in receiver.got} == {FIRING.key}
 
 
-def test_stopping_lets_an_answer_come_that_is_on_its_way(post: Post, receiver: Receiver) -> None:
+def test_stopping_waits_for_an_answer_on_its_way(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(hangs=0.5)
     sender = post.sender(webhook(receiver))
     post.put("inbox", FIRING)
@@ -498,7 +491,7 @@ def test_stopping_lets_an_answer_come_that_is_on_its_way(post: Post, receiver: R
     assert len(receiver.taken) == 1
 
 
-def test_a_store_that_cannot_note_a_delivery_does_not_cause_another(
+def test_a_delivery_the_store_fails_to_record_is_not_repeated(
     post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noting, tries = post.store.outbox.sent, []
@@ -518,7 +511,7 @@ def test_a_store_that_cannot_note_a_delivery_does_not_cause_another(
     assert counted(sender, "s_sent") == 1
 
 
-def test_that_the_store_is_away_is_said_once_and_not_every_few_seconds(
+def test_a_store_outage_is_logged_once_per_task(
     post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks: list[None] = []
@@ -533,13 +526,13 @@ def test_that_the_store_is_away_is_said_once_and_not_every_few_seconds(
     post.sender(webhook(receiver))
     eventually(lambda: len(looks) > 20)
     said = [r.getMessage() for r in caplog.records if "the server is away" in r.getMessage()]
-    assert len(said) == 2, "by the outbox, and by the one receiver"
+    assert len(said) == 2, "once by the outbox and once by the receiver"
 
 
 # ---- channels that change ------------------------------------------------------------------------------------------
 
 
-def test_a_channel_whose_address_changed_keeps_its_queue(post: Post, receiver: Receiver) -> None:
+def test_a_channel_with_a_new_address_keeps_its_queue(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(500)
     sender = post.sender(webhook(receiver))
     post.put("inbox", FIRING, RESOLVED)
@@ -551,7 +544,7 @@ def test_a_channel_whose_address_changed_keeps_its_queue(post: Post, receiver: R
         assert receiver.taken == []
 
 
-def test_receivers_are_swapped_while_one_is_being_sent_to(post: Post, receiver: Receiver) -> None:
+def test_receivers_can_be_replaced_during_a_delivery(post: Post, receiver: Receiver) -> None:
     receiver.behave = lambda _: Reply(hangs=1.5)
     sender = post.sender(webhook(receiver, timeout=10))
     post.put("inbox", FIRING, UPDATED, RESOLVED)
@@ -563,7 +556,7 @@ def test_receivers_are_swapped_while_one_is_being_sent_to(post: Post, receiver: 
         assert moved.titles() == ["a updated", "a resolved"], "the rest, after it"
 
 
-def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
+def test_notifications_for_a_removed_channel_are_dropped_and_logged(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.behave = lambda _: Reply(500)
@@ -574,7 +567,7 @@ def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
     post.later(ORPHANED - 1)
     time.sleep(5 * OFTEN)
     assert post.rows("dropped_at") == [(None,), (None,)], "another daemon may be about to get a newer configuration"
-    post.later(1 + 1.2 * FIRST_RETRY)  # nobody tried when it was time to
+    post.later(1 + 1.2 * FIRST_RETRY)  # past the retry that nobody made
     eventually(lambda: post.store.outbox.queues() == {})
     said = "receiver inbox is gone, with its channel; dropping its 2 notifications"
     eventually(lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == [said])
@@ -582,7 +575,7 @@ def test_what_waits_for_a_removed_channel_is_given_up_and_said_so(
     assert [e for (e,) in post.rows("last_error")] == ["no channel has this receiver any more"] * 2
 
 
-def test_what_another_daemon_still_tries_to_send_is_left_to_it(
+def test_notifications_another_daemon_still_tries_are_not_dropped(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.behave = lambda _: Reply(503)
@@ -601,7 +594,7 @@ def test_what_another_daemon_still_tries_to_send_is_left_to_it(
     assert "dropped" not in caplog.text
 
 
-def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Post, receiver: Receiver) -> None:
+def test_a_single_run_sends_due_notifications_and_counts_the_rest(post: Post, receiver: Receiver) -> None:
     sender = Sender(post.store, Telemetry(), post.clock)
     with Receiver() as away:
         away.behave = lambda _: Reply(503)
@@ -616,7 +609,7 @@ def test_a_single_run_sends_what_is_due_and_says_what_could_not_be_sent(post: Po
 
 
 def alone(post: Post, *receivers: Channel, seconds: float = 10) -> int:
-    """What a process does that ends when it has sent what there is; how many wait then."""
+    """Sends what there is, like a process that then ends; returns how many still wait."""
     sender = Sender(post.store, Telemetry(), post.clock)
     sender.use(receivers)
     try:
@@ -625,7 +618,7 @@ def alone(post: Post, *receivers: Channel, seconds: float = 10) -> int:
         sender.stop()
 
 
-def test_a_single_run_tries_again_what_failed_within_its_time(
+def test_a_single_run_retries_failures_within_its_time(
     post: Post, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitor.service.periodic.FIRST_RETRY", 0.3)
@@ -636,11 +629,11 @@ def test_a_single_run_tries_again_what_failed_within_its_time(
     assert receiver.titles() == ["a firing", "a resolved"]
 
 
-def test_a_single_run_waits_for_nothing_that_is_due_only_after_it(post: Post, receiver: Receiver) -> None:
+def test_a_single_run_does_not_wait_for_retries_after_its_end(post: Post, receiver: Receiver) -> None:
     began = time.monotonic()
     receiver.behave = lambda _: Reply(503)
     post.put("inbox", FIRING)
-    assert alone(post, webhook(receiver), seconds=3.9) == 1  # it would be tried again after four seconds at least
+    assert alone(post, webhook(receiver), seconds=3.9) == 1  # the retry comes after four seconds at least
     post.later(FIRST_RETRY * 2)
     receiver.behave = lambda _: Reply(429, headers={"Retry-After": "600"})
     assert alone(post, webhook(receiver), seconds=600) == 1
@@ -648,13 +641,13 @@ def test_a_single_run_waits_for_nothing_that_is_due_only_after_it(post: Post, re
     assert time.monotonic() - began < 60
 
 
-def test_single_runs_remind_an_alertmanager_as_a_daemon_does(post: Post, receiver: Receiver) -> None:
+def test_single_runs_remind_alertmanager_like_a_daemon(post: Post, receiver: Receiver) -> None:
     incident(post.store, "a")
     channel = alertmanager(receiver, repeat=60)
     post.put("am", FIRING)
     for _ in range(2):
         alone(post, *channel)
-    assert states(receiver) == ["firing"], "it was told just now"
+    assert states(receiver) == ["firing"], "it was notified just now"
     post.later(3600)
     alone(post, *channel)
     assert states(receiver) == ["firing"] * 2
@@ -666,7 +659,7 @@ def test_single_runs_remind_an_alertmanager_as_a_daemon_does(post: Post, receive
     assert states(receiver) == ["firing", "firing", "resolved"]
 
 
-def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, receiver: Receiver) -> None:
+def test_single_runs_clean_the_outbox_and_notify_new_receivers(post: Post, receiver: Receiver) -> None:
     cleaned: list[None] = []
     incident(post.store, "goes on")
     post.put("inbox", FIRING, notice(incident="goes on"))
@@ -688,7 +681,7 @@ def test_single_runs_keep_the_outbox_clean_and_tell_who_joined(post: Post, recei
         assert states(second) == ["firing"]
 
 
-def test_a_cleaning_that_fails_keeps_nothing_from_those_who_joined(post: Post, receiver: Receiver) -> None:
+def test_a_failed_cleaning_still_drops_orphaned_notifications(post: Post, receiver: Receiver) -> None:
     def fails() -> None:
         raise StoreError("store: the disk is full")
 
@@ -703,9 +696,7 @@ def test_a_cleaning_that_fails_keeps_nothing_from_those_who_joined(post: Post, r
     assert post.rows("incident", "last_error") == [("c", "no channel has this receiver any more")]
 
 
-def test_an_alertmanager_that_joins_a_channel_is_told_of_what_goes_on_and_of_its_end(
-    post: Post, receiver: Receiver
-) -> None:
+def test_an_added_alertmanager_gets_open_incidents_and_their_ends(post: Post, receiver: Receiver) -> None:
     sender = post.sender(*alertmanager(receiver))
     incident(post.store, "a")
     post.put("am", FIRING)
@@ -730,9 +721,7 @@ def states(receiver: Receiver) -> list[str]:
 # ---- several, and reminders ----------------------------------------------------------------------------------------
 
 
-def test_every_alertmanager_gets_it_and_one_that_is_down_does_not_hinder_the_other(
-    post: Post, receiver: Receiver
-) -> None:
+def test_every_alertmanager_is_notified_even_if_one_is_down(post: Post, receiver: Receiver) -> None:
     with Receiver() as down:
         down.close()
         both = alertmanager(receiver, down)
@@ -745,9 +734,7 @@ def test_every_alertmanager_gets_it_and_one_that_is_down_does_not_hinder_the_oth
         eventually(lambda: states(down) == ["firing", "resolved"])
 
 
-def test_a_receiver_that_takes_nothing_for_long_is_counted_among_those_of_its_channel(
-    post: Post, receiver: Receiver
-) -> None:
+def test_a_stuck_receiver_is_counted_in_its_channel(post: Post, receiver: Receiver) -> None:
     with Receiver(lambda _: Reply(500)) as down:
         both = alertmanager(receiver, down)
         sender = post.sender(*both, Log())
@@ -764,14 +751,14 @@ def test_a_receiver_that_takes_nothing_for_long_is_counted_among_those_of_its_ch
         eventually(lambda: sender._telemetry.queues["am"] == QueueStatus(receivers=2))
 
 
-def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, receiver: Receiver) -> None:
+def test_alertmanager_is_reminded_of_the_newest_state_of_open_incidents(post: Post, receiver: Receiver) -> None:
     incident(post.store, "a")
     incident(post.store, "b")
     post.sender(*alertmanager(receiver, repeat=0.1))
     changed = notice("updated", number=1, title="worse", former_severity="warning")
     post.put("am", FIRING, changed, notice(incident="b"))
     eventually(lambda: not post.store.outbox.queues())
-    number = len(receiver.taken) + 2  # those under way may be from before the last of it
+    number = len(receiver.taken) + 2  # reminders under way may precede the last update
     eventually(lambda: len(receiver.taken) >= number + 4)
     reminders = [got.document for got in receiver.taken[number:]]
     assert {(len(d), d[0]["annotations"]["incident"]) for d in reminders} == {(1, "a"), (1, "b")}
@@ -781,10 +768,10 @@ def test_an_alertmanager_is_reminded_of_the_newest_of_what_goes_on(post: Post, r
     post.put("am", RESOLVED)
     eventually(lambda: states(receiver)[-1] == "resolved")
     time.sleep(0.4)
-    assert states(receiver)[-1] == "resolved", "of what is over it is reminded no more"
+    assert states(receiver)[-1] == "resolved", "closed incidents are not repeated"
 
 
-def test_a_late_end_of_a_former_incident_does_not_end_its_successor(post: Post, receiver: Receiver) -> None:
+def test_a_late_end_of_an_earlier_incident_does_not_end_its_successor(post: Post, receiver: Receiver) -> None:
     takes_ends = threading.Event()
 
     def behave(got: Got) -> Reply:
@@ -807,7 +794,7 @@ def test_a_late_end_of_a_former_incident_does_not_end_its_successor(post: Post, 
     ], "both are the same alert to Alertmanager"
 
 
-def test_a_webhook_is_reminded_of_nothing(post: Post, receiver: Receiver) -> None:
+def test_a_webhook_gets_no_reminders(post: Post, receiver: Receiver) -> None:
     incident(post.store, "a")
     post.sender(webhook(receiver))
     post.put("inbox", FIRING)
@@ -816,7 +803,7 @@ def test_a_webhook_is_reminded_of_nothing(post: Post, receiver: Receiver) -> Non
     assert len(receiver.got) == 1
 
 
-def test_the_log_takes_everything(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_channel_records_every_notification(post: Post, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "monitor.incidents")
     post.sender(Log())
     post.put("log", FIRING, RESOLVED)
@@ -825,10 +812,10 @@ def test_the_log_takes_everything(post: Post, caplog: pytest.LogCaptureFixture) 
     assert "firing [critical, incident a] search: ndcg@10 down 12.7 %" in caplog.text
 
 
-def test_what_was_taken_is_logged_with_whose_it_is_and_by_whom(
+def test_a_delivery_is_logged_with_its_incident_and_receiver(
     post: Post, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log of a monitor that tells other channels than the log held no word of an incident."""
+    """Without the log channel, the log once said nothing of an incident."""
     caplog.set_level(logging.INFO)
     post.put("inbox", FIRING)
     post.sender(webhook(receiver))

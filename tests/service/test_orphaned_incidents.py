@@ -1,4 +1,4 @@
-"""Monitors that nobody runs any more: what is open of them is withdrawn, and only then."""
+"""Open incidents of a monitor are withdrawn once nobody runs it any more, and not before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = PATIENCE * LONGEST_RETRY
 
 
 class Daemon:
-    """A daemon that is configured with these monitors, and sees nothing but those that are gone."""
+    """A daemon configured with these monitors, reduced to its search for orphaned incidents."""
 
     def __init__(self, bench: Bench, *names: str) -> None:
         self.bench = bench
@@ -60,7 +60,7 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def test_what_nobody_runs_any_more_is_withdrawn_and_told(bench: Bench) -> None:
+def test_an_orphaned_incident_is_withdrawn_and_notified(bench: Bench) -> None:
     daemon = Daemon(bench, "other")
     assert daemon.look() == ["firing"]
     assert daemon.look(LONG - 1) == ["firing"]
@@ -71,7 +71,7 @@ def test_what_nobody_runs_any_more_is_withdrawn_and_told(bench: Bench) -> None:
     assert len(bench.notices) == 2
 
 
-def test_what_another_daemon_runs_is_left_alone(bench: Bench) -> None:
+def test_a_monitor_run_by_another_daemon_is_left_alone(bench: Bench) -> None:
     daemon = Daemon(bench)
     for _ in range(20):
         daemon.run_elsewhere()
@@ -79,7 +79,7 @@ def test_what_another_daemon_runs_is_left_alone(bench: Bench) -> None:
     assert daemon.look(LONG) == ["withdrawn"]
 
 
-def test_a_monitor_that_runs_seldom_is_waited_for(bench: Bench) -> None:
+def test_a_rarely_run_monitor_gets_more_time(bench: Bench) -> None:
     bench.store.record("search", refresh=6.0 * HOUR)
     daemon = Daemon(bench)
     daemon.look()
@@ -87,13 +87,13 @@ def test_a_monitor_that_runs_seldom_is_waited_for(bench: Bench) -> None:
     assert daemon.look(1) == ["withdrawn"]
 
 
-def test_what_is_configured_here_is_not_gone(bench: Bench) -> None:
+def test_a_monitor_configured_here_is_not_orphaned(bench: Bench) -> None:
     daemon = Daemon(bench, "search")
     for _ in range(3):
         assert daemon.look(LONG) == ["firing"]
 
 
-def test_what_comes_back_in_time_was_never_gone(bench: Bench) -> None:
+def test_a_returning_monitor_restarts_the_wait(bench: Bench) -> None:
     daemon = Daemon(bench)
     daemon.look()
     daemon.names.append("search")
@@ -103,7 +103,7 @@ def test_what_comes_back_in_time_was_never_gone(bench: Bench) -> None:
     assert daemon.look(LONG - 1) == ["firing"]
 
 
-def test_while_somebody_has_the_lease_it_waits_and_then_goes_on(bench: Bench) -> None:
+def test_withdrawal_waits_while_another_holds_the_lease(bench: Bench) -> None:
     daemon = Daemon(bench)
     daemon.look()
     other = Store(bench.store.engine.url, 20)
@@ -115,7 +115,7 @@ def test_while_somebody_has_the_lease_it_waits_and_then_goes_on(bench: Bench) ->
     assert daemon.look(LONG) == ["withdrawn"]
 
 
-def test_a_store_that_is_away_is_looked_into_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_continues_after_a_store_outage(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.election.PATIENCE", 0)
     failures = [StoreError("away")] * 3
     watched_there = bench.store.alerts.watched
@@ -166,8 +166,8 @@ def test_a_daemon_with_another_configuration_closes_nothing_at_its_start(bench: 
     assert [s.incident.state for s in bench.incidents] == ["firing"]
 
 
-def test_a_daemon_with_other_channels_has_those_told_that_were_told(bench: Bench) -> None:
-    """Else the alert of what it withdrew went on at the receiver, which only the other daemon has."""
+def test_a_withdrawal_reaches_the_channels_notified_before(bench: Bench) -> None:
+    """Otherwise the alert would stay open at a receiver that only the other daemon has."""
     daemon = Daemon(bench, "other")
     bench.channels = {"log": ("log",)}
     daemon.look()
@@ -175,7 +175,7 @@ def test_a_daemon_with_other_channels_has_those_told_that_were_told(bench: Bench
     assert bench.notices == [("team", "firing"), ("team", "withdrawn")]
 
 
-def test_two_daemons_that_watch_at_once_withdraw_it_when_it_is_time(bench: Bench) -> None:
+def test_two_watching_daemons_withdraw_an_incident_once(bench: Bench) -> None:
     first, second = Daemon(bench, "a"), Daemon(bench, "b")
     for _ in range(int(LONG // 5)):
         first.look(5)

@@ -1,4 +1,4 @@
-"""A monitor is renamed, or removed: what is stored of it goes along, and receivers know its open incident still."""
+"""A monitor is renamed or removed: its stored data follows, and receivers still recognise its open incident."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_MONITORS = [table for table in metadata.sorted_tables if "monitor" in table.c
 
 @pytest.fixture
 def bench(database_url: str) -> Iterator[Bench]:
-    """A monitor with an open incident that was told of, and all that people can set."""
+    """A monitor with a notified open incident and everything that people can set."""
     store = new_store(database_url, 20)
     made = Bench(store, replace(watched(), windows=(HOUR,), alerts=(RULE,), notify=("team",), lookback=999 * HOUR))
     made.live(0.8, 0.8, 0.8, 0.3, 0.3, 0.3)
@@ -51,7 +51,7 @@ def rows_of(store: Store, name: str) -> dict[str, int]:
     return {table.name: int(store.scalar(query)) for table, query in zip(OF_MONITORS, counted, strict=True)}
 
 
-def test_a_renamed_monitor_has_all_that_it_had(bench: Bench) -> None:
+def test_a_renamed_monitor_keeps_all_stored_rows(bench: Bench) -> None:
     before = rows_of(bench.store, "search")
     assert {"series", "slices", "incidents", "transitions", "silences", "baselines", "announcements", "judged"} <= {
         table for table, number in before.items() if number
@@ -62,7 +62,7 @@ def test_a_renamed_monitor_has_all_that_it_had(bench: Bench) -> None:
     assert names(bench.store) == {"find"}
 
 
-def test_its_open_incident_goes_on_as_receivers_know_it_and_nobody_is_paged_again(bench: Bench) -> None:
+def test_an_open_incident_survives_a_rename_without_another_page(bench: Bench) -> None:
     (was,), told = bench.incidents, bench.notices
     renamed(bench)
     bench.put(0.31, at=4)  # the past is judged again
@@ -80,7 +80,7 @@ def test_its_open_incident_goes_on_as_receivers_know_it_and_nobody_is_paged_agai
     assert bench.messages[-1][1].monitor == "find"
 
 
-def test_renamed_twice_or_back_it_keeps_its_incidents_and_a_new_one_of_the_old_name_has_others(bench: Bench) -> None:
+def test_repeated_renames_keep_incidents_apart_from_a_reused_name(bench: Bench) -> None:
     (was,) = bench.incidents
     for name in ("find", "found", "search"):
         free(bench.store, name)
@@ -102,19 +102,19 @@ def free(store: Store, name: str) -> None:
     store.change(leases.update().where(leases.c.monitor == name).values(expires_at=0.0))
 
 
-def test_a_daemon_that_still_has_the_former_name_writes_nothing(bench: Bench) -> None:
+def test_a_daemon_with_the_old_name_cannot_take_the_lease(bench: Bench) -> None:
     renamed(bench)
     with pytest.raises(LeaseLost, match="search: another process, which renamed it to find, is writing it"):
         bench.store.hold("search").__enter__()
 
 
-def test_it_waits_for_who_writes_the_former_one_and_stores_nothing_meanwhile(bench: Bench) -> None:
+def test_a_rename_is_refused_while_another_writes_the_old_name(bench: Bench) -> None:
     with bench.store.hold("search"), bench.store.hold("find") as lease, pytest.raises(LeaseLost):
         take_over(bench.store, lease, "search")
     assert names(bench.store) == {"search"}
 
 
-def test_two_histories_are_not_put_together(bench: Bench) -> None:
+def test_a_rename_does_not_merge_two_histories(bench: Bench) -> None:
     other = Bench(bench.store, replace(bench.monitor, name="find"))
     other.live(0.8)
     before = rows_of(bench.store, "find")
@@ -125,7 +125,7 @@ def test_two_histories_are_not_put_together(bench: Bench) -> None:
         assert not take_over(bench.store, lease, "never-there")
 
 
-def test_nothing_is_left_of_a_removed_monitor_but_that_people_are_told(bench: Bench) -> None:
+def test_a_removed_monitor_leaves_only_its_withdrawal_notice(bench: Bench) -> None:
     other = Bench(bench.store, replace(bench.monitor, name="find"))
     other.live(0.8, 0.8)
     kept, (was,) = rows_of(bench.store, "find"), bench.incidents
@@ -138,6 +138,6 @@ def test_nothing_is_left_of_a_removed_monitor_but_that_people_are_told(bench: Be
     assert waiting[-1] == (was.incident.id, "withdrawn")
 
 
-def test_an_incident_is_named_by_the_first_name() -> None:
+def test_an_incident_id_comes_from_the_first_name() -> None:
     plain = Incident("search", 0, 3600)
     assert replace(plain, monitor="find", origin="search").id == plain.id != replace(plain, monitor="find").id

@@ -1,6 +1,6 @@
-"""Two daemons on one store, scraped by a real Prometheus: whichever fails, one page, no alert flaps, no gauge jumps.
+"""Two daemons on one store, scraped by a real Prometheus: whichever fails, one page, no flapping alert, no gauge jump.
 
-`RANKMON_FAILOVERS=20` has so many instead of a few.
+`RANKMON_FAILOVERS=20` runs 20 fail-overs instead of a few.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ monitors:
 
 @dataclass
 class Replica:
-    """One of two daemons, with its own way to the store."""
+    """One of two daemons, with its own connection to the store."""
 
     folder: Path
     configuration: Path
@@ -58,21 +58,21 @@ class Replica:
     began: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
-        """Start it, at the time that its clock would have by now."""
+        """Starts it at the time that its clock would show by now."""
         passed = (time.monotonic() - self.began) / 86_400
         at = FALLEN.fromtimestamp(FALLEN.timestamp() + passed * 86_400, FALLEN.tzinfo)
         self.daemon = Daemon(self.folder, self.configuration, self.port, "--replay-from", at.isoformat())
         self.daemon.start()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Sends it a signal."""
         assert self.daemon._process is not None
         self.daemon._process.send_signal(number)
 
 
 @dataclass
 class Pair:
-    """Both replicas and what hears of them."""
+    """Both replicas and the servers that watch them."""
 
     replicas: tuple[Replica, Replica]
     store: Store
@@ -82,7 +82,7 @@ class Pair:
     waits: list[float] = field(default_factory=list)
 
     def goes_on(self) -> None:
-        """Wait until the other has taken over, which takes two leases at most, and then for the end of a run."""
+        """Waits until the other has taken over, within two leases, and has then finished a run."""
         since = {name: self.store.leases.number(name) for name in ("search", "pushed")}
         began = time.monotonic()
 
@@ -99,16 +99,16 @@ class Pair:
         return f"process {one.daemon._process.pid} " in self.store.leases.describe("search")
 
     def writer(self) -> Replica:
-        """The one that wrote last: it is the one whose failure matters."""
+        """The replica that wrote last; its failure is the one that matters."""
         return next(one for one in self.replicas if self.writes(one))
 
     def is_whole(self) -> None:
-        """Wait until both run again: connections that a broken network left open have to be noticed first."""
+        """Waits until both run again; they must first notice connections that a broken network left open."""
         for one in self.replicas:
             eventually(lambda one=one: self.writes(one), 90, f"{one.folder.name} runs again")
 
     def pages(self) -> Counter[tuple[str, str]]:
-        """(incident, kind) -> how often rankmon itself told of it."""
+        """(incident, kind) -> how often rankmon itself sent it."""
         return Counter((m["incident"], m["kind"]) for m in self.receiver.groups if "incident" in m)
 
 
@@ -166,10 +166,10 @@ def cut_off(one: Replica, wait: Callable[[], None]) -> None:
     one.proxy.fall_silent()
     wait()
     time.sleep(2 * LEASE)
-    one.proxy.speak()  # what was open stays silent, which no kernel notices: the proxy takes what comes
+    one.proxy.speak()  # open connections stay silent and no kernel notices: the proxy takes what comes
 
 
-def test_whichever_of_two_replicas_fails_there_is_one_page_and_no_alert_flaps(pair: Pair) -> None:
+def test_a_failing_replica_causes_no_second_page_and_no_flapping_alert(pair: Pair) -> None:
     eventually(lambda: pair.receiver.told("RankmonQualityLow", "firing"), 120, "a page by Prometheus")
     eventually(lambda: pair.pages(), 60, "rankmon's own message")
     kinds = [killed, frozen, cut_off]

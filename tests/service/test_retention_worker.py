@@ -1,4 +1,4 @@
-"""The retention worker goes through all there is, does nothing twice, and says truly whether it did anything."""
+"""The retention worker visits every day, does nothing twice, and reports correctly whether it changed anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLD = DAYS - AGE
 """Days that are old enough to be rolled up."""
 PLAIN = watched()
 MONITOR = replace(PLAIN, drift=Drift(PLAIN.measures[0], mix_by="device"), retention=Retention(None, RollUp(AGE * DAY)))
-"""Younger than a configuration may have it, so that little will do."""
+"""Its ages are below what a configuration allows, so that little data suffices."""
 
 
 @pytest.fixture
@@ -47,15 +47,15 @@ def without(*days: int) -> list[int]:
 
 @dataclass
 class Watched:
-    """One who keeps a monitor, and what that comes to."""
+    """A retention worker of a monitor, and a record of what it does."""
 
     keeping: RetentionWorker
     store: Store
     at: list[float]
     moved: list[int] = field(default_factory=list)
-    """Where borders that were worked out lie, seconds."""
+    """Times to which the checkpoint was moved, seconds."""
     looked: list[int] = field(default_factory=list)
-    """Days that it was asked of what they lack."""
+    """Days that were checked for gaps."""
 
     def advance(self) -> bool:
         with self.store.hold("search") as lease:
@@ -85,9 +85,7 @@ def watching(store: Store, monkeypatch: pytest.MonkeyPatch, monitor: Monitor = M
     return made
 
 
-def test_where_every_day_lacks_something_no_border_is_worked_out_and_nothing_is_said_to_have_changed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_days_move_no_checkpoint_and_report_no_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, without(*range(DAYS)))
     watched = watching(store, monkeypatch)
     assert not watched.advance()
@@ -99,9 +97,7 @@ def test_where_every_day_lacks_something_no_border_is_worked_out_and_nothing_is_
     assert watched.looked == list(range(OLD))
 
 
-def test_a_border_is_worked_out_once_for_each_day_that_is_rolled_up(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_rolled_up_day_moves_the_checkpoint_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, without(2, 3, 4, 8))
     watched = watching(store, monkeypatch)
     assert watched.advance()
@@ -111,7 +107,7 @@ def test_a_border_is_worked_out_once_for_each_day_that_is_rolled_up(
     assert watched.looked == list(range(OLD))
 
 
-def test_a_former_series_is_rolled_up_without_a_border(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_series_is_rolled_up_without_a_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     former = replace(watched(grade="former"), retention=MONITOR.retention)
     fill(store, range(DAYS * 24), former)
     traffic = sa.select(series.c.id).where(series.c.kernel == "traffic")
@@ -123,9 +119,7 @@ def test_a_former_series_is_rolled_up_without_a_border(store: Store, monkeypatch
     assert (seen.coarse(), seen.moved) == ([], [])
 
 
-def test_one_way_through_all_days_is_not_begun_again_before_it_is_done(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_over_all_days_finishes_before_the_next_starts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.retention.WORK_PER_CYCLE", 0.0)
     fill(store, without(*range(5)))
     watched, changed = watching(store, monkeypatch), []
@@ -146,7 +140,7 @@ def test_one_way_through_all_days_is_not_begun_again_before_it_is_done(
     assert watched.looked == [*range(OLD), 0]
 
 
-def test_forgetting_waits_for_no_day_that_lacks_something(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_days_do_not_delay_deletion(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.retention.WORK_PER_CYCLE", 0.0)
     fill(store, without(*range(DAYS)))
     kept = OLD - 3

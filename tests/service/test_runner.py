@@ -31,7 +31,7 @@ __all__ = ["filled", "shop_url"]
 
 
 class Faulty:
-    """A source that fails as it is told, and else works."""
+    """A source that fails on demand and otherwise works."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
@@ -69,7 +69,7 @@ class Hand:
 
 @dataclass
 class Bench:
-    """A runner with all that it touches."""
+    """A runner with everything it uses."""
 
     monitor: Monitor
     source: Faulty
@@ -111,7 +111,7 @@ def bench(shop_url: str, store: Store) -> Bench:
 # ---- a run that goes well ------------------------------------------------------------------------------------------
 
 
-def test_rows_that_the_source_sums_up_by_itself_are_counted_as_read(shop_url: str, store: Store) -> None:
+def test_rows_aggregated_by_push_down_are_counted_as_read(shop_url: str, store: Store) -> None:
     pulled = shop(["ndcg@10"])
     summing = PushDown(replace(pulled, engine="pushdown"), pull(pulled, shop_url).database, is_bound=True)
     bench = Bench(pulled, Faulty(summing), store)
@@ -123,7 +123,7 @@ def test_rows_that_the_source_sums_up_by_itself_are_counted_as_read(shop_url: st
     assert bench.count("source_rows") >= 0.9 * rows > 500
 
 
-def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:
+def test_a_run_stores_due_buckets_and_shows_them(bench: Bench) -> None:
     assert bench.run() is None
     assert bench.count("evaluations") == 1
     assert bench.count("buckets_stored") == len(bench.store.states(bench.monitor.traffic, 0)) > DAYS * 24
@@ -134,14 +134,14 @@ def test_a_run_stores_what_is_due_and_shows_it(bench: Bench) -> None:
     assert {stage for _, stage in bench.telemetry.stages()} == {"read", "cycle", "judge", "snapshot", "history"}
 
 
-def test_every_counter_is_there_from_the_start(bench: Bench) -> None:
+def test_every_counter_exists_from_the_start(bench: Bench) -> None:
     counts = bench.telemetry.counts()
     assert {reason for name, (_, *rest) in counts if name.endswith("failures") for reason in rest} == set(REASONS)
     assert counts["rankmon_skipped_runs", ("shop", "other_writer")] == 0
     assert set(counts.values()) == {0}
 
 
-def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_url: str, store: Store) -> None:
+def test_a_deadline_leaves_work_to_the_next_run_but_each_run_progresses(shop_url: str, store: Store) -> None:
     monitor = shop(deadline=0)
     hurried = Bench(monitor, Faulty(pull(monitor, shop_url)), store)
     hurried.runner._batch_size = BatchSize(most=48)
@@ -151,14 +151,14 @@ def test_the_deadline_leaves_the_rest_to_the_next_run_but_never_all_of_it(shop_u
         left.append(hurried.shown.due_buckets)
     assert len(left) > 2
     assert left == sorted(left, reverse=True)
-    assert len(set(left)) == len(left), "every run comes nearer to the end"
+    assert len(set(left)) == len(left), "every run makes progress"
     assert hurried.count("evaluations") == len(left)
 
 
 # ---- runs that fail ------------------------------------------------------------------------------------------------
 
 
-def test_an_error_that_names_a_file_in_another_encoding_is_told_like_any_other(bench: Bench) -> None:
+def test_an_error_with_undecodable_characters_is_stored_and_shown(bench: Bench) -> None:
     bench.source.fault = SourceError("source shop: there is no file caf\udce9\0", "connect")
     assert isinstance(bench.run(), SourceError)
     assert bench.store.progress("shop").last_error == "source shop: there is no file caf\\udce9"
@@ -166,7 +166,7 @@ def test_an_error_that_names_a_file_in_another_encoding_is_told_like_any_other(b
     assert len(bench.waits) == 1
 
 
-def test_failures_are_counted_by_reason_and_tried_again_at_growing_and_bounded_times(bench: Bench) -> None:
+def test_failures_are_counted_by_reason_and_retried_with_bounded_backoff(bench: Bench) -> None:
     for reason in ["connect"] * 9 + ["timeout"]:
         bench.source.fault = SourceError("source shop: gone", reason)
         assert isinstance(bench.run(), SourceError)
@@ -179,7 +179,7 @@ def test_failures_are_counted_by_reason_and_tried_again_at_growing_and_bounded_t
     assert bench.shown.progress.last_success_at is None
 
 
-def test_a_slow_rhythm_is_not_made_faster_by_failing(shop_url: str, store: Store) -> None:
+def test_retries_of_a_slow_monitor_back_off_to_its_refresh(shop_url: str, store: Store) -> None:
     monitor = shop(refresh=7200)
     slow = Bench(monitor, Faulty(pull(monitor, shop_url)), store)
     slow.source.fault = SourceError("gone", "connect")
@@ -188,7 +188,7 @@ def test_a_slow_rhythm_is_not_made_faster_by_failing(shop_url: str, store: Store
     assert max(slow.waits) == 7200
 
 
-def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
+def test_a_run_warns_of_a_source_purged_before_labels_are_complete(
     bench: Bench, shop_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.clock.time = END + HOUR
@@ -207,7 +207,7 @@ def test_a_source_that_is_purged_before_labels_have_had_their_time_is_warned_of(
     assert "keeping stored values" not in caplog.text
 
 
-def test_series_that_a_changed_configuration_starts_are_warned_of_once(
+def test_a_run_warns_once_of_series_restarted_by_a_change(
     bench: Bench, shop_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert bench.run() is None
@@ -218,7 +218,9 @@ def test_series_that_a_changed_configuration_starts_are_warned_of_once(
     assert caplog.text.count("all its series start from nothing with this configuration, because relevance.events") == 1
 
 
-def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_after_an_outage_is_logged_and_resets_the_backoff(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "monitor")
     bench.run()
     values = [p.value for s in bench.shown.series for p in s.final]
@@ -237,10 +239,10 @@ def test_after_an_outage_it_works_again_and_says_so(bench: Bench, caplog: pytest
     assert bench.shown.progress.last_error == ""
     bench.source.fault = SourceError("again", "connect")
     bench.run()
-    assert bench.waits == [5, 10, 5], "the waiting begins anew"
+    assert bench.waits == [5, 10, 5], "the backoff starts over"
 
 
-def test_what_was_stored_before_a_failure_is_counted_and_shown(bench: Bench) -> None:
+def test_buckets_stored_before_a_failure_are_counted_and_shown(bench: Bench) -> None:
     reads: list[None] = []
 
     def fail_at_the_third() -> None:
@@ -256,7 +258,7 @@ def test_what_was_stored_before_a_failure_is_counted_and_shown(bench: Bench) -> 
     assert bench.shown.series[0].final
 
 
-def test_a_bug_in_a_cycle_is_counted_logged_with_its_traceback_and_survived(
+def test_a_bug_in_a_cycle_is_counted_logged_and_survived(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
@@ -282,7 +284,7 @@ def test_a_bug_in_a_snapshot_is_counted_and_survived(
     assert bench.shown.series[0].final
 
 
-def test_rows_from_the_future_are_said_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_from_the_future_are_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.clock.time = SETTLED - 2 * 86_400
     for _ in range(3):
         bench.run()
@@ -294,19 +296,19 @@ def test_rows_from_the_future_are_said_once(bench: Bench, caplog: pytest.LogCapt
 # ---- other writers -------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_that_another_process_holds_is_a_skipped_run(bench: Bench, tmp_path: Path) -> None:
+def test_a_lease_held_by_another_process_is_a_skipped_run(bench: Bench, tmp_path: Path) -> None:
     other = Store(bench.store.url, lease_seconds=5)
     with other.hold("shop"):
         assert isinstance(bench.run(), LeaseLost)
     assert bench.count("skipped_runs", "other_writer") == 1
     assert bench.count("evaluations") == 0
     assert [bench.count("evaluation_failures", reason) for reason in REASONS] == [0] * len(REASONS)
-    assert bench.waits == [], "it is no failure: the usual rhythm goes on"
+    assert bench.waits == [], "it is not a failure: the usual schedule goes on"
     assert bench.run() is None
     other.close()
 
 
-def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_new_buckets_reuses_the_shown_series(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     loads = []
     partials = Store.partials
 
@@ -329,7 +331,7 @@ def test_a_snapshot_is_only_renewed_where_nothing_was_stored(bench: Bench, monke
     assert len(loads) == 4, "a new hour was stored"
 
 
-def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wrote(
+def test_histories_grow_with_stored_buckets_and_restart_after_other_writers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formers = []
@@ -355,7 +357,7 @@ def test_trails_grow_with_what_is_stored_and_are_worked_out_anew_where_others_wr
     assert formers[2:] == [()]
 
 
-def test_what_verdicts_said_is_read_on_and_anew_where_others_wrote(
+def test_the_verdict_history_grows_and_restarts_after_other_writers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formers = []
@@ -377,7 +379,7 @@ def test_what_verdicts_said_is_read_on_and_anew_where_others_wrote(
     assert formers[2:] == [None]
 
 
-def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_histories_leaves_the_rest_of_the_snapshot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("a fault")
 
@@ -387,7 +389,7 @@ def test_a_fault_in_the_trails_leaves_the_rest_as_it_is(bench: Bench, monkeypatc
     assert bench.count("evaluation_failures", "bug") == 1
 
 
-def test_what_another_process_has_written_meanwhile_is_shown(bench: Bench, shop_url: str) -> None:
+def test_a_run_shows_what_another_process_stored_meanwhile(bench: Bench, shop_url: str) -> None:
     bench.clock.time = SETTLED - 2 * 86_400
     bench.run()
     other = Bench(bench.monitor, Faulty(pull(bench.monitor, shop_url)), Store(bench.store.url, 5))
@@ -402,7 +404,7 @@ def test_what_another_process_has_written_meanwhile_is_shown(bench: Bench, shop_
 # ---- stores that are away ------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
+def test_a_store_outage_is_a_failure_and_not_a_crash(
     postgres: PostgresServer, postgres_url: str, shop_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor = shop()
@@ -422,7 +424,7 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
         assert [said.split(",")[0] for said in warned] == [
             "monitor shop: failed once",
             "monitor shop: failed 2 times in a row",
-        ], "once each time, whatever else finds the store away"
+        ], "one warning per run, whatever else fails on the store"
     finally:
         postgres.start()
     away.clock.time += HOUR
@@ -432,7 +434,7 @@ def test_a_store_that_is_away_for_a_while_is_a_failure_and_no_crash(
     away.store.close()
 
 
-def test_a_failure_is_not_shown_once_another_process_has_succeeded(bench: Bench, shop_url: str) -> None:
+def test_a_failure_disappears_once_another_process_succeeds(bench: Bench, shop_url: str) -> None:
     bench.run()
     bench.clock.time += HOUR
     bench.source.fault = SourceError("the shop is closed")
@@ -446,7 +448,7 @@ def test_a_failure_is_not_shown_once_another_process_has_succeeded(bench: Bench,
     other.store.close()
 
 
-def test_a_store_that_can_only_be_read_is_shown_as_failing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_store_is_shown_as_failing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.run()
 
     def full(*_: object, **__: object) -> None:
@@ -459,13 +461,13 @@ def test_a_store_that_can_only_be_read_is_shown_as_failing(bench: Bench, monkeyp
         progress = bench.shown.progress
         assert (progress.last_attempt_at, progress.last_success_at) == (SETTLED + HOUR, SETTLED)
         assert progress.last_error == "store: database or disk is full"
-        assert bench.store.progress("shop").last_error == "", "which it could not be told"
+        assert bench.store.progress("shop").last_error == "", "the store could not record it"
     bench.clock.time += HOUR
     bench.run()
     assert bench.shown.progress.last_error == ""
 
 
-def test_a_store_that_goes_away_in_the_middle_keeps_what_it_has(
+def test_a_store_killed_during_a_run_keeps_its_stored_buckets(
     postgres: PostgresServer, postgres_url: str, shop_url: str
 ) -> None:
     monitor = shop()
@@ -491,14 +493,14 @@ def test_a_store_that_goes_away_in_the_middle_keeps_what_it_has(
 # ---- stopping ------------------------------------------------------------------------------------------------------
 
 
-def test_once_stopping_no_run_begins(bench: Bench) -> None:
+def test_no_run_starts_while_stopping(bench: Bench) -> None:
     bench.stopping.set()
     assert isinstance(bench.run(), Stopped)
     assert bench.store.progress("shop").last_attempt_at is None
     assert bench.board.snapshots == {}
 
 
-def test_stopping_ends_a_run_after_its_stretch_and_is_no_failure(bench: Bench) -> None:
+def test_stopping_ends_a_run_after_its_batch_without_a_failure(bench: Bench) -> None:
     bench.source.before_reading = bench.stopping.set
     bench.run()
     assert bench.count("buckets_stored") == 12
@@ -506,7 +508,7 @@ def test_stopping_ends_a_run_after_its_stretch_and_is_no_failure(bench: Bench) -
     assert bench.waits == []
 
 
-def test_stopped_in_the_middle_of_reading_is_no_failure(bench: Bench) -> None:
+def test_a_read_stopped_midway_is_not_a_failure(bench: Bench) -> None:
     def stop() -> None:
         bench.stopping.set()
         raise Stopped("reading was stopped")
@@ -517,7 +519,7 @@ def test_stopped_in_the_middle_of_reading_is_no_failure(bench: Bench) -> None:
     assert bench.store.states(bench.monitor.traffic, 0) == {}
 
 
-def test_a_retired_runner_ends_after_its_stretch_and_shows_nothing(bench: Bench) -> None:
+def test_a_retired_runner_ends_after_its_batch_and_shows_nothing(bench: Bench) -> None:
     bench.source.before_reading = bench.runner.retire
     bench.run()
     assert bench.board.snapshots == {}
@@ -527,7 +529,7 @@ def test_a_retired_runner_ends_after_its_stretch_and_shows_nothing(bench: Bench)
     assert isinstance(bench.run(), Stopped)
 
 
-def test_what_a_forgotten_monitor_still_counts_is_not_shown(bench: Bench) -> None:
+def test_a_forgotten_monitor_counts_nothing_until_it_returns(bench: Bench) -> None:
     bench.source.before_reading = lambda: bench.telemetry.forget("shop")
     bench.run()
     assert bench.telemetry.counts() == {}
@@ -537,7 +539,7 @@ def test_what_a_forgotten_monitor_still_counts_is_not_shown(bench: Bench) -> Non
     assert ("rankmon_evaluations", ("shop",)) in bench.telemetry.counts()
 
 
-def test_reload_counts_are_not_those_of_a_monitor_of_that_name() -> None:
+def test_forgetting_a_monitor_keeps_reload_counts_of_the_same_label() -> None:
     telemetry = Telemetry()
     telemetry.count("rankmon_config_reloads", "applied")
     telemetry.forget("applied")
@@ -545,7 +547,7 @@ def test_reload_counts_are_not_those_of_a_monitor_of_that_name() -> None:
     assert telemetry.counts() == {("rankmon_config_reloads", ("applied",)): 2}
 
 
-def test_an_unreadable_time_column_is_a_failure_with_a_remedy(shop_url: str, store: Store) -> None:
+def test_a_missing_time_column_is_counted_as_missing(shop_url: str, store: Store) -> None:
     monitor = shop()
     wrong = replace(monitor, rankings=replace(monitor.rankings, time=replace(monitor.rankings.time, column="served")))
     broken = Bench(wrong, Faulty(pull(wrong, shop_url)), store)
@@ -555,7 +557,7 @@ def test_an_unreadable_time_column_is_a_failure_with_a_remedy(shop_url: str, sto
     assert broken.count("evaluation_failures", "missing") == 1
 
 
-def test_a_permission_that_is_taken_away_is_counted_as_such(
+def test_a_missing_select_permission_is_counted_as_permission(
     postgres_url: str, shop_url: str, store: Store, tmp_path: Path
 ) -> None:
     from tests.service.test_cycle import log_searches, logged_search

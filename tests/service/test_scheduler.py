@@ -1,4 +1,4 @@
-"""When jobs fire, and what is said when they do not."""
+"""When jobs fire, and what is logged when they do not."""
 
 import itertools
 import threading
@@ -28,7 +28,7 @@ NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
         ("a clock set back by more than a period goes by its new time", NOON + timedelta(days=365), NOON, 7),
     ],
 )
-def test_the_trigger_names_one_time_in_the_future(
+def test_the_trigger_returns_the_next_aligned_time(
     sentence: str, previous: datetime | None, now: datetime, expected: datetime | int
 ) -> None:
     wanted = expected if isinstance(expected, datetime) else NOON + timedelta(seconds=expected)
@@ -43,7 +43,7 @@ def test_the_trigger_names_one_time_in_the_future(
         ("but one that comes at once", timedelta(seconds=-299), timedelta(days=1)),
     ],
 )
-def test_of_a_long_period_no_turn_is_left_out_but_one_that_comes_at_once(
+def test_a_long_period_skips_only_a_turn_right_after_a_run(
     sentence: str, started: timedelta, expected: timedelta
 ) -> None:
     turn = datetime(2026, 3, 29, 10, tzinfo=UTC)
@@ -52,8 +52,8 @@ def test_of_a_long_period_no_turn_is_left_out_but_one_that_comes_at_once(
 
 
 @pytest.mark.parametrize("period", [60, 300, 599, 600, 3600, 86_400])
-def test_two_runs_are_apart_by_little_more_than_a_period(period: int) -> None:
-    """The alert rules that come with rankmon count on it: they allow for 900 s."""
+def test_two_runs_are_at_most_little_more_than_a_period_apart(period: int) -> None:
+    """The alert rules shipped with rankmon rely on this: they allow for 900 s."""
     trigger = AlignedTrigger(period, 0)
     apart = []
     for started in range(0, period, max(1, period // 600)):
@@ -86,7 +86,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_job_runs_right_away_and_then_again_and_again(scheduler: JobScheduler) -> None:
+def test_a_job_runs_immediately_and_then_periodically(scheduler: JobScheduler) -> None:
     runs, enough = [], threading.Event()
 
     def run() -> None:
@@ -120,7 +120,7 @@ def test_a_run_that_would_overlap_is_skipped_and_counted() -> None:
 
 
 @pytest.mark.parametrize(("least", "expected"), [(0.0, 2), (600.0, 1)])
-def test_a_slow_job_is_warned_of_once_until_a_run_has_ended_and_not_too_often(
+def test_skipped_runs_of_a_slow_job_are_logged_once_and_not_too_often(
     least: float, expected: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("monitor.service.scheduler.WARN_AGAIN", least)
@@ -145,10 +145,10 @@ def test_a_slow_job_is_warned_of_once_until_a_run_has_ended_and_not_too_often(
     release.set()
     scheduler.stop()
     assert warnings() == expected or (not least and warnings() > expected)
-    assert {r.name for r in caplog.records} == {"monitor.service.scheduler"}, "APScheduler does not say it again"
+    assert {r.name for r in caplog.records} == {"monitor.service.scheduler"}, "APScheduler does not repeat it"
 
 
-def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: JobScheduler) -> None:
+def test_a_retry_request_while_stopping_does_not_hang(scheduler: JobScheduler) -> None:
     started, release = threading.Event(), threading.Event()
 
     def fails_late() -> None:
@@ -162,13 +162,13 @@ def test_a_job_that_asks_to_be_tried_again_does_not_hang_the_end(scheduler: JobS
     ending = threading.Thread(target=scheduler.stop, daemon=True)
     ending.start()
     time.sleep(0.2)
-    assert scheduler.next_run_at("m") is None, "and whoever looks at the page meanwhile is not held up"
+    assert scheduler.next_run_at("m") is None, "and a page request meanwhile is not blocked"
     release.set()
     ending.join(5)
     assert not ending.is_alive()
 
 
-def test_what_is_due_while_the_scheduler_ends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_jobs_due_while_the_scheduler_stops_log_no_error(caplog: pytest.LogCaptureFixture) -> None:
     scheduler, started, release = JobScheduler(2, Telemetry()), threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -187,7 +187,7 @@ def test_what_is_due_while_the_scheduler_ends_is_no_error(caplog: pytest.LogCapt
     assert caplog.records == []
 
 
-def test_when_the_clock_is_set_back_what_is_planned_moves_along(
+def test_planned_runs_move_along_when_the_clock_is_set_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ahead = [100.0]
@@ -208,22 +208,21 @@ def test_when_the_clock_is_set_back_what_is_planned_moves_along(
     scheduler.stop()
 
 
-def test_what_a_clock_that_went_forth_and_back_between_two_looks_left_far_ahead_runs_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_planned_implausibly_far_ahead_starts_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that jumps forth and back between two heartbeats leaves such a plan."""
     monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
     scheduler, ran = JobScheduler(2, Telemetry()), threading.Semaphore(0)
     scheduler.put("m", 300, ran.release)
     scheduler.start()
     assert ran.acquire(timeout=10)
     scheduler.retry_in("m", 500)
-    assert not ran.acquire(timeout=1), "a run that failed is left for its time"
+    assert not ran.acquire(timeout=1), "the retry of a failed run waits for its time"
     scheduler.retry_in("m", 40 * 86_400)
     assert ran.acquire(timeout=10)
     scheduler.stop()
 
 
-def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: JobScheduler) -> None:
+def test_broken_and_hanging_jobs_leave_other_jobs_alone(scheduler: JobScheduler) -> None:
     release, fine = threading.Event(), threading.Event()
 
     def breaks() -> None:
@@ -241,7 +240,7 @@ def test_a_broken_job_and_a_hanging_one_leave_the_others_alone(scheduler: JobSch
     scheduler.stop()
 
 
-def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hung_jobs_on_every_worker_do_not_stop_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.service.scheduler.HEARTBEAT", 0.1)
     monkeypatch.setattr("monitor.service.scheduler.STALE", 0.6)
     scheduler, release = JobScheduler(1, Telemetry()), threading.Event()
@@ -255,7 +254,7 @@ def test_hung_jobs_on_every_worker_do_not_stop_the_heart(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("period", [600, 86_400])
-def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: JobScheduler, period: int) -> None:
+def test_no_turn_comes_within_five_minutes_of_the_first_run(scheduler: JobScheduler, period: int) -> None:
     names = [f"m{n}" for n in range(12)]
     for name in names:
         scheduler.put(name, period, lambda: None)
@@ -268,7 +267,7 @@ def test_after_the_first_run_no_turn_comes_within_five_minutes(scheduler: JobSch
     scheduler.stop()
 
 
-def test_a_retry_comes_earlier_and_then_the_old_rhythm_goes_on(scheduler: JobScheduler) -> None:
+def test_a_retry_runs_early_and_keeps_the_regular_schedule(scheduler: JobScheduler) -> None:
     scheduler.put("m", 3600, lambda: None)
     scheduler.start()
     time.sleep(1.5)

@@ -1,4 +1,4 @@
-"""Admission of slice values: which have a series of their own at what time, and how they lose it."""
+"""Admission of slice values: which values have their own series at what time, and how they lose it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.tallies import watched
 HOUR, DAY = 3600, 86_400
 START = 20_000 * DAY
 JUNK, REAL = ("x1", "x2"), ("pc", "tv")
-"""By the name that comes first, the junk; it is there on the first day only, and the real values from then on."""
+"""Junk values come first by name and exist on the first day only; the real values follow from then on."""
 
 MONITOR = replace(
     watched(),
@@ -45,7 +45,7 @@ MONITOR = replace(
 
 
 class Bench:
-    """A log of requests, one of each device in a bucket, the store, and cycles over both."""
+    """A log with one request of each device per bucket, the store, and cycles over both."""
 
     def __init__(self, folder: Path, store: Store, monitor: Monitor = MONITOR) -> None:
         self.log, self.store, self.monitor = f"sqlite:///{folder}/log.db", store, monitor
@@ -92,14 +92,14 @@ class Bench:
 
 
 def of_time(monitor: Monitor) -> Monitor:
-    """With times that are whole seconds since 1970."""
+    """The monitor with times in whole seconds since 1970."""
     rankings = monitor.rankings
     return replace(monitor, rankings=replace(rankings, time=replace(rankings.time, format="epoch_s")))
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the log of `bench`, and with its store in SQLite; to be copied."""
+    """A folder with the log and the SQLite store of `bench`, to be copied."""
     folder = tmp_path_factory.mktemp("begun")
     store = new_store(f"sqlite:///{folder}/store.db", 20)
     made = Bench(folder, store, of_time(MONITOR))
@@ -113,7 +113,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(tmp_path: Path, database_url: str, begun: Path) -> Iterator[Bench]:
-    """With junk in two of the three places since the first day, and real values that wait."""
+    """Junk holds two of the three places since the first day, and the real values wait."""
     url = sa.make_url(database_url)
     shutil.copy(begun / "log.db", tmp_path / "log.db")
     if url.drivername == "sqlite":
@@ -129,7 +129,7 @@ def bench(tmp_path: Path, database_url: str, begun: Path) -> Iterator[Bench]:
 # ---- at what time ----------------------------------------------------------------------------------------------------
 
 
-def test_a_value_has_its_place_at_any_time_but_for_its_gaps() -> None:
+def test_a_value_has_its_place_except_in_its_gaps() -> None:
     gaps = {("d", "gone"): [(50, None)], ("d", "new"): [(BEGINNING, 60)], ("d", "back"): [(10, 20), (50, 70)]}
     places = SliceRegistry({"d": {"gone", "new", "back", "old"}, "e": {"x"}}, gaps)
     at = {t: places.at(t) for t in (0, 10, 20, 50, 60, 70)}
@@ -145,7 +145,7 @@ def test_a_value_has_its_place_at_any_time_but_for_its_gaps() -> None:
     assert places.changes() == [10, 20, 50, 60, 70]
 
 
-def test_before_the_newest_change_of_a_dimension_nobody_new_gets_a_place_in_it() -> None:
+def test_no_new_value_gets_a_place_before_the_newest_change() -> None:
     places = SliceRegistry({"d": {"a"}, "e": {"x"}}, {("d", "a"): [(0, None)]})
     both = (Slice("d", "d", 5), Slice("e", "e", 5))
     assert places.open_at(0, both) == both
@@ -155,7 +155,7 @@ def test_before_the_newest_change_of_a_dimension_nobody_new_gets_a_place_in_it()
 # ---- through cycles --------------------------------------------------------------------------------------------------
 
 
-def test_values_that_are_gone_give_their_places_to_those_that_waited(bench: Bench) -> None:
+def test_released_places_go_to_waiting_values(bench: Bench) -> None:
     assert bench.devices(1, 30) == {"mobile", "other"}
     (told,) = bench.release(silent=True)
     assert told == (
@@ -168,7 +168,7 @@ def test_values_that_are_gone_give_their_places_to_those_that_waited(bench: Benc
 
 
 @pytest.mark.parametrize(("since", "most"), [(27, 1), (0, 3), (0, 168)])
-def test_buckets_that_are_read_again_give_the_same_values_a_place(bench: Bench, since: int, most: int) -> None:
+def test_rereading_buckets_admits_the_same_values(bench: Bench, since: int, most: int) -> None:
     bench.release(silent=True)
     bench.serve(34, 36, *JUNK)
     bench.at(40)
@@ -177,7 +177,7 @@ def test_buckets_that_are_read_again_give_the_same_values_a_place(bench: Bench, 
     assert differences(before, dump(bench.store)) == []
 
 
-def test_the_same_whatever_the_stretches_after_a_release(bench: Bench, tmp_path: Path) -> None:
+def test_admission_after_a_release_is_the_same_for_any_batch_size(bench: Bench, tmp_path: Path) -> None:
     bench.release(silent=True)
     bench.at(40)
     store = new_store(f"sqlite:///{tmp_path}/other.db", 30)
@@ -190,7 +190,7 @@ def test_the_same_whatever_the_stretches_after_a_release(bench: Bench, tmp_path:
     store.close()
 
 
-def test_one_that_comes_back_finds_its_old_series_once_a_place_is_free(bench: Bench) -> None:
+def test_a_returning_value_resumes_its_series_once_a_place_is_free(bench: Bench) -> None:
     bench.release("x1")
     bench.serve(31, 40, "x1")
     bench.at(40)
@@ -209,7 +209,7 @@ def test_one_that_comes_back_finds_its_old_series_once_a_place_is_free(bench: Be
     assert differences(before, dump(bench.store)) == []
 
 
-def test_at_no_time_more_values_have_a_place_than_there_are(bench: Bench) -> None:
+def test_values_with_a_place_never_exceed_the_limit(bench: Bench) -> None:
     for day in range(31, 60, 4):
         bench.serve(day + 10, day + 14, *(f"new {day + n}" for n in range(3)))
         (found,) = dimensions(bench.monitor, bench.store)
@@ -222,7 +222,7 @@ def test_at_no_time_more_values_have_a_place_than_there_are(bench: Bench) -> Non
             assert len(places.at(instant)["device"] - {"other"}) <= 3
 
 
-def test_a_time_before_the_release_that_is_read_later_gives_nobody_new_a_place(bench: Bench) -> None:
+def test_a_backfill_before_the_release_admits_no_new_value(bench: Bench) -> None:
     bench.serve(-10, 0, "older", "mobile")
     bench.release(silent=True)
     bench.again(-10, 0, 30)
@@ -231,7 +231,7 @@ def test_a_time_before_the_release_that_is_read_later_gives_nobody_new_a_place(b
     assert bench.devices(30, 35) == {"mobile", "pc", "tv"}
 
 
-def test_a_bucket_of_another_width_is_tallied_by_the_places_at_its_start(bench: Bench) -> None:
+def test_a_bucket_of_another_width_uses_the_places_at_its_start(bench: Bench) -> None:
     bench.serve(30, 30.5, "mobile")
     bench.at(30.75)
     bench.release(silent=True)
@@ -241,7 +241,7 @@ def test_a_bucket_of_another_width_is_tallied_by_the_places_at_its_start(bench: 
     assert daily.devices(31, 40) == {"mobile", "pc", "tv"}
 
 
-def test_empty_texts_take_nobodys_place(bench: Bench) -> None:
+def test_empty_values_take_no_place(bench: Bench) -> None:
     bench.serve(31, 33, "")
     bench.at(35)
     assert bench.devices(31, 33) == {"mobile", "other", "(empty)"}
@@ -250,7 +250,7 @@ def test_empty_texts_take_nobodys_place(bench: Bench) -> None:
 # ---- who may go ------------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_who_would_go_and_changes_nothing(bench: Bench) -> None:
+def test_a_dry_run_names_the_values_and_changes_nothing(bench: Bench) -> None:
     before = bench.store.places("search")
     with bench.store.hold("search"):
         (told,) = bench.release(dry_run=True, silent=True)
@@ -259,16 +259,16 @@ def test_a_dry_run_says_who_would_go_and_changes_nothing(bench: Bench) -> None:
     assert bench.store.places("search") == before
 
 
-def test_a_value_that_is_seen_keeps_its_place_unless_it_is_forced(bench: Bench) -> None:
+def test_an_active_value_keeps_its_place_unless_forced(bench: Bench) -> None:
     with pytest.raises(InputError, match="device=mobile had 112 requests in the last 28d; --force counts its requests"):
         bench.release("mobile")
     (told,) = bench.release("mobile", force=True)
     assert "by device=mobile; 1 of 3" in told
     bench.at(35)
-    assert bench.devices(30, 35) == {"mobile", "other"}, "it was the first that came, by its name"
+    assert bench.devices(30, 35) == {"mobile", "other"}, "it gets a place back, as the first by name"
 
 
-def test_a_value_that_something_is_open_on_keeps_its_place(bench: Bench) -> None:
+def test_a_value_with_an_open_condition_keeps_its_place(bench: Bench) -> None:
     row = {"monitor": "search", "rule": "slice_missing", "dimension": "device", "value": "x1", "identity": "i"}
     with bench.store.writing() as connection:
         connection.execute(conditions.insert().values(**row, state="firing", since=START, streak=1))
@@ -279,7 +279,7 @@ def test_a_value_that_something_is_open_on_keeps_its_place(bench: Bench) -> None
     assert "by device=x2; 1 of 3" in told
 
 
-def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
+def test_values_do_not_count_as_gone_after_a_data_gap(bench: Bench) -> None:
     bench.say("DELETE FROM rankings WHERE time > :t", [{"t": START + 2 * DAY}])
     bench.serve(60, 61, "mobile")
     bench.again(2, 30, 61)
@@ -297,7 +297,7 @@ def test_after_a_time_without_data_nobody_counts_as_gone(bench: Bench) -> None:
         (ReleaseRequest("device", ("other",)), "device=other has no place to release; rankmon"),
     ],
 )
-def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: ReleaseRequest, message: str) -> None:
+def test_an_impossible_release_is_refused_with_a_remedy(bench: Bench, wish: ReleaseRequest, message: str) -> None:
     with pytest.raises(InputError, match=message):
         release_places(bench.monitor, bench.store, wish, False)
 
@@ -305,7 +305,7 @@ def test_a_wish_that_makes_no_sense_comes_with_its_remedy(bench: Bench, wish: Re
 # ---- how it is seen --------------------------------------------------------------------------------------------------
 
 
-def test_the_share_without_a_place_is_told(bench: Bench) -> None:
+def test_dimensions_report_requests_without_a_place(bench: Bench) -> None:
     (found,) = dimensions(bench.monitor, bench.store)
     assert (found.name, found.places, found.requests, found.others, found.days) == ("device", 3, 336, 224, 28)
     assert [(h.value, h.requests, h.last_day) for h in found.held] == [
@@ -315,7 +315,7 @@ def test_the_share_without_a_place_is_told(bench: Bench) -> None:
     ]
 
 
-def test_gauges_tell_how_many_places_are_taken(bench: Bench) -> None:
+def test_gauges_report_how_many_places_are_taken(bench: Bench) -> None:
     def taken() -> list[str]:
         board = Board()
         board.publish(take_snapshot(bench.monitor, bench.store, START + 30 * DAY))
@@ -328,7 +328,7 @@ def test_gauges_tell_how_many_places_are_taken(bench: Bench) -> None:
     assert taken()[1] == f"rankmon_slice_places_taken{{{labels}}} 2.0"
 
 
-def test_the_commands_show_release_and_status_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_and_page_report_taken_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configured(tmp_path, more="")
     path = tmp_path / "rankmon.yaml"
     dimension, time = "slices: [{column: device, max_values: 3}]", "time: {column: time, format: epoch_s}}"

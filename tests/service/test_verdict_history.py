@@ -1,4 +1,4 @@
-"""What verdicts said of the recent past: the same whether it grew step by step or was read at once, and on the page."""
+"""The recent history of verdicts: the same whether it grew step by step or was read in one go, and on the page."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ EVERY = 4 * HOUR
 
 
 def said(row: int, kind: str = "healthy", mix: float | None = None) -> VerdictPoint:
-    """The verdict on the step that ends `row` hours after the beginning."""
+    """The verdict on the step that ends `row` hours after the start."""
     return VerdictPoint(row * HOUR, kind, 0.5 + row / 1000, 0.6, mix)
 
 
@@ -34,7 +34,7 @@ PAST = [
 ]
 
 
-def test_grown_step_by_step_it_is_the_same_as_at_once() -> None:
+def test_a_history_grown_in_steps_equals_one_read_in_one_go() -> None:
     whole = VerdictHistory(HOUR, EVERY).onward(PAST, 0)
     for size in (1, 2, 5):
         grown = VerdictHistory(HOUR, EVERY)
@@ -43,7 +43,7 @@ def test_grown_step_by_step_it_is_the_same_as_at_once() -> None:
         assert grown == whole
 
 
-def test_it_holds_an_even_grid_the_newest_and_the_spells() -> None:
+def test_a_history_holds_an_even_grid_the_newest_point_and_periods() -> None:
     trail = VerdictHistory(HOUR, EVERY).onward(PAST, 0)
     assert [p.end // HOUR for p in trail.points] == [4, 8, 12, 16, 20, 21]
     assert trail.newest == PAST[-1]
@@ -58,32 +58,32 @@ def test_it_holds_an_even_grid_the_newest_and_the_spells() -> None:
     )
 
 
-def test_verdicts_apart_are_two_spells() -> None:
+def test_verdicts_with_a_gap_are_two_periods() -> None:
     found = VerdictHistory(HOUR, EVERY).onward([said(1, "traffic_low"), said(5, "traffic_low")], 0)
     assert found.troubles == (VerdictPeriod(0, HOUR, "traffic_low"), VerdictPeriod(4 * HOUR, 5 * HOUR, "traffic_low"))
 
 
-def test_what_is_too_old_is_dropped() -> None:
+def test_points_and_periods_that_are_too_old_are_dropped() -> None:
     trail = VerdictHistory(HOUR, EVERY).onward(PAST, 13 * HOUR)
     assert [p.end // HOUR for p in trail.points] == [16, 20, 21]
     assert [s.until // HOUR for s in (*trail.troubles, *trail.mixes)] == [21, 16, 21]
 
 
-def test_it_begins_where_there_is_something_to_draw() -> None:
+def test_the_drawn_history_starts_at_the_first_drawable_point() -> None:
     blank = [one._replace(observed=None) for one in PAST[:9]]
     trail = VerdictHistory(HOUR, EVERY).onward([*blank, *PAST[9:]], 0)
     assert [p.end // HOUR for p in trail.drawn] == [12, 16, 20, 21]
     longer = trail.onward([said(row) for row in range(22, 60)], 0)
-    assert [p.end // HOUR for p in longer.drawn] == [36, 40, 44, 48, 52, 56, 59], "before it no mean is of a day"
+    assert [p.end // HOUR for p in longer.drawn] == [36, 40, 44, 48, 52, 56, 59], "before that no mean covers a day"
     whole = VerdictHistory(HOUR, EVERY).onward([said(row) for row in range(4, 60)], 0)
-    assert whole.drawn == whole.points, "what began before it is of whole days"
+    assert whole.drawn == whole.points, "an earlier start already covers whole days"
 
 
-def test_a_monitor_without_verdicts_has_none(bench: Bench) -> None:
+def test_a_monitor_without_drift_has_no_verdict_history(bench: Bench) -> None:
     assert extend_verdicts(replace(bench.monitor, drift=None), bench.store, day(1), None) is None
 
 
-def test_it_is_read_from_the_store_and_only_what_is_new(bench: Bench) -> None:
+def test_a_history_is_extended_by_new_verdicts_from_the_store(bench: Bench) -> None:
     bench.put(Ranking.of(20).since(18, coverage=0.1).draw())
     bench.judge(day(19))
     first = extend_verdicts(bench.monitor, bench.store, day(19), None)
@@ -96,7 +96,7 @@ def test_it_is_read_from_the_store_and_only_what_is_new(bench: Bench) -> None:
     assert extend_verdicts(bench.monitor, bench.store, day(20) + DRAWN, grown) == VerdictHistory(HOUR, EVERY)
 
 
-def test_a_shift_of_the_mix_is_kept_with_its_verdict(bench: Bench) -> None:
+def test_a_mix_shift_is_stored_with_its_verdict(bench: Bench) -> None:
     past = Ranking.of(32, peak=3000)
     past = replace(past, mean=past.mean * [0.7, 1.0, 1.2]).since(30, rate=6.0, slices=[0])
     bench.put(past.draw())
@@ -114,7 +114,7 @@ def test_a_shift_of_the_mix_is_kept_with_its_verdict(bench: Bench) -> None:
 # ---- on the page -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
+def test_the_page_charts_the_judged_values_and_the_baseline(bench: Bench) -> None:
     bench.put(Ranking.of(32).since(24, 24.5, coverage=0.1).since(30, mean=0.8).draw())
     bench.judge(day(32))
     snapshot = shown(bench.store, bench.monitor, day(32))
@@ -130,7 +130,7 @@ def test_the_page_shows_what_verdicts_rest_on(bench: Bench) -> None:
     assert "labels suspect" in row
 
 
-def test_what_goes_on_is_said_to(bench: Bench) -> None:
+def test_a_current_problem_is_shown_as_ongoing(bench: Bench) -> None:
     bench.put(Ranking.of(20).since(19, coverage=0.1).draw())
     bench.judge(day(20))
     assert "<td>ongoing</td>" in render(PageSource.of(day(20), shown(bench.store, bench.monitor, day(20))))
@@ -143,7 +143,7 @@ def test_what_goes_on_is_said_to(bench: Bench) -> None:
         ("decayed", "the level has fallen by 7.1 % since the reference"),
     ],
 )
-def test_the_page_says_how_the_level_stands_to_the_reference(bench: Bench, field: str, text: str) -> None:
+def test_the_page_compares_the_level_with_the_reference(bench: Bench, field: str, text: str) -> None:
     bench.put(Ranking.of(20).draw())
     bench.judge(day(20))
     snapshot = shown(bench.store, bench.monitor, day(20))
@@ -153,7 +153,7 @@ def test_the_page_says_how_the_level_stands_to_the_reference(bench: Bench, field
         assert (text in render(PageSource.of(day(20), replace(snapshot, verdict=verdict)))) is holds
 
 
-def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
+def test_the_page_has_no_verdict_figure_without_a_verdict_history(bench: Bench) -> None:
     bench.put(Ranking.of(3).draw())
     bench.judge(day(3))
     snapshot = shown(bench.store, bench.monitor, day(3))
@@ -161,7 +161,7 @@ def test_there_is_no_figure_where_nothing_was_judged(bench: Bench) -> None:
     assert "judged</h3>" not in render(PageSource.of(day(3), replace(snapshot, verdict_history=None)))
 
 
-def test_fewer_labels_are_not_called_missing_where_the_verdict_is_that_the_lists_got_worse(bench: Bench) -> None:
+def test_fewer_labels_are_not_called_missing_if_the_lists_got_worse(bench: Bench) -> None:
     bench.put(Ranking.of(32).since(30, mean=0.55, coverage=0.6).draw())
     bench.judge(day(31))
     snapshot = shown(bench.store, bench.monitor, day(31))
@@ -172,10 +172,10 @@ def test_fewer_labels_are_not_called_missing_where_the_verdict_is_that_the_lists
         assert words in render(PageSource.of(day(31), told))
 
 
-# ---- slices beside what they were before it fell ---------------------------------------------------------------------
+# ---- slices against their values before the fall ---------------------------------------------------------------------
 
 
-def test_while_an_incident_is_open_slices_stand_beside_what_was_before_it(bench: Bench) -> None:
+def test_slices_are_compared_with_the_time_before_an_open_incident(bench: Bench) -> None:
     store, fall = bench.store, START + 20 * A_DAY
     monitor = watched(alerts=(Rule("floor", watched().measures[0], A_DAY, Floor(0.75, 0.75)),))
     fill(store, monitor, range(START, fall + 6 * A_DAY, HOUR), fell(fall, fall + 9 * A_DAY))
@@ -189,7 +189,7 @@ def test_while_an_incident_is_open_slices_stand_beside_what_was_before_it(bench:
 
 
 @pytest.mark.parametrize(("fewest", "before"), [(50, 0.8), (51, None)])
-def test_a_slice_that_had_few_requests_is_compared_with_nothing(
+def test_a_slice_with_few_earlier_requests_gets_no_comparison(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fewest: int, before: float | None
 ) -> None:
     monkeypatch.setattr("monitor.service.slice_comparison.FEWEST_BEFORE", fewest)
