@@ -147,7 +147,7 @@ def _page(bench: Bench, now: int) -> str:
     return render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
-def test_a_slice_missing_through_a_label_loss_is_one_incident_condition(bench: Bench) -> None:
+def test_a_slice_missing_through_a_label_loss_fires_once(bench: Bench) -> None:
     past = Ranking.of(40, slices=4, peak=2000).since(32, 38, rate=0.0, slices=[1]).since(33, 35, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
